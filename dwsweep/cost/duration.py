@@ -26,7 +26,7 @@ MEASURED, ASSUMED = "measured", "assumed"
 PEAK_SHARE = 0.6  # assumption: share of a device's peak that large products reach
 BANDWIDTH_SHARE = 0.8  # assumption: share of the memory bandwidth that element-wise passes reach
 GPU_PASSES, TPU_PASSES = (6.0, 4 / 3), (3.0, 3.0)
-"""Passes over the values that blocks keep, and over those outside them, in a step. On GPUs fitted to eleven shapes on
+"""Memory passes per step: over block activations, over other activations. On GPUs fitted to eleven shapes on
 an H200 (tests/cost/test_time): the times agree within 18 %, 9 % rms; those of 16 further shapes, trained later, within
 18 %, 7 % rms. On TPUs assumed: values are written forward and read backward, and gradients cost as much; their compiler
 counts 3.5."""

@@ -20,8 +20,8 @@ MORE_TOKENS = 0.05  # ln depth per ln tokens: the prior's mean, by which an esti
 
 @dataclass(frozen=True)
 class Words:
-    """Best depth of a source's own recipe with its 95 %, whose words they are (``own``; ``own, beyond its nets`` of a
-    law; ``extrapolated``; ``all, its offset``: all sources', with the source's offset), and the factor by which the
+    """Best depth of a source's own recipe with its 95 %; its origin (``own``; ``own, beyond its nets`` of a law;
+    ``extrapolated``; ``all, its offset``: all sources', with the source's offset), and the factor by which the
     size lies outside the source's own."""
 
     depth: float

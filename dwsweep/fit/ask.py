@@ -565,13 +565,8 @@ def surface_record(
             scatter=(cells.scatter.mean, cells.scatter.sd),
             columns=tuple(
                 FittedColumn(
-                    name=one.name,
+                    **{name: own for name, own in vars(one).items() if name not in ("value", "shrunk")},
                     value=tuple(one.value.tolist()),
-                    sds=one.sds,
-                    interacts=one.interacts,
-                    departs=one.departs,
-                    waves=one.waves,
-                    tuned=one.tuned,
                 )
                 for one in cells.columns
             ),
@@ -613,10 +608,7 @@ def _read(record: Surface, only: str | None) -> Posterior:
     factors = np.array(kept.factors, dtype=float).reshape(len(kept.x), -1)
     x, y, mean, variance = (np.array(part, dtype=float) for part in (kept.x, kept.y, kept.mean, kept.variance))
     df = math.inf if kept.df is None else kept.df
-    columns = tuple(
-        Column(one.name, np.array(one.value), one.sds, one.interacts, one.departs, one.waves, True, one.tuned)
-        for one in kept.columns
-    )
+    columns = tuple(Column(**{**vars(one), "value": np.array(one.value)}, shrunk=True) for one in kept.columns)
     shared = None if kept.shared is None else np.array(kept.shared, dtype=float).reshape(len(kept.x), -1)
     scatter = Prior(*kept.scatter, "ln nats", "as fitted")
     learnt = {name: Prior(*prior, "ln", "as fitted") for name, prior in kept.learnt.items()}

@@ -229,16 +229,16 @@ def design_of(means: Means, frame: Frame) -> Design:
         if one.kind == RATE:
             columns.append(rate(name, value, 1.5 * size))
         elif one.kind == TEXT:
-            columns.append(factor(name, value, 1.5 * size, interacts=True))
+            columns.append(factor(name, value, 1.5 * size, moves_depth=True))
         else:
-            columns.append(covariate(name, value, 1.5 * size, interacts=True))
+            columns.append(covariate(name, value, 1.5 * size, moves_depth=True))
     of_tokens = next((k for k, one in enumerate(means.columns) if one.name == TOKENS), None)
     if of_tokens is not None:  # recipes may profit from tokens, each in its own way
         for k, one in enumerate(means.columns):
             if one.kind == TEXT:
                 value = values[k] * values[of_tokens]
                 size = 1.5 * min(sizes[k], sizes[of_tokens])
-                columns.append(factor(f"{names[k]} × {TOKENS}", value, size, interacts=True))
+                columns.append(factor(f"{names[k]} × {TOKENS}", value, size, moves_depth=True))
     return Design(tuple(values), tuple(spread), tuple(names), best, tuple(columns), shared, scatter)
 
 

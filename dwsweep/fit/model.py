@@ -134,8 +134,8 @@ class Column:
     """A further column: an arm, a budget, a count of tokens, a covariate (its standardised logarithm).
 
     value: (K,), 0 or 1 for a member of a group. sds: prior sd in nats of its coefficient, with u, with P₂(u), of
-    value² − 1, and with v, u and v the scaled ln axis and ln depth. interacts: whether it moves the best depth;
-    departs: whether departures of its own belong to it; waves: whether smooth waves of the level do. shrunk: its
+    value² − 1, and with v, u and v the scaled ln axis and ln depth. moves_depth: it moves the best depth.
+    own_departures, own_level: departures and smooth waves of the level of its own belong to it. shrunk: its
     coefficients are shrunk towards zero, and not towards least squares. tuned: lowest and highest value between which
     each net is taken at its best one (a learning rate); None: at the value of the ``Setting``.
     """
@@ -143,9 +143,9 @@ class Column:
     name: str
     value: np.ndarray
     sds: tuple[float, float, float, float, float]
-    interacts: bool = False
-    departs: bool = False
-    waves: bool = False
+    moves_depth: bool = False
+    own_departures: bool = False
+    own_level: bool = False
     shrunk: bool = False
     tuned: tuple[float, float] | None = None
 
@@ -166,12 +166,12 @@ class Column:
 
 def arm_column(name: str, member: np.ndarray) -> Column:
     """Column of another recipe: a smooth level of its own, and depth effects shrunk towards the first recipe's."""
-    return Column(name, np.asarray(member, dtype=float), (2.0, 0.5, 0.1, 0.0, 0.0), True, True, waves=True)
+    return Column(name, np.asarray(member, dtype=float), (2.0, 0.5, 0.1, 0.0, 0.0), True, True, own_level=True)
 
 
 def budget_column(name: str, member: np.ndarray) -> Column:
     """Column of a further budget of compute: a level with a slope, a curvature and waves."""
-    return Column(name, np.asarray(member, dtype=float), (WIDE, WIDE, 3.0, 0.0, 0.0), waves=True)
+    return Column(name, np.asarray(member, dtype=float), (WIDE, WIDE, 3.0, 0.0, 0.0), own_level=True)
 
 
 def curved(name: str, member: np.ndarray) -> Column:
@@ -179,16 +179,16 @@ def curved(name: str, member: np.ndarray) -> Column:
     return Column(name, np.asarray(member, dtype=float), (0.0, 0.0, 3.0, 0.0, 0.0))
 
 
-def covariate(name: str, value: np.ndarray, effect: float, interacts: bool = False) -> Column:
+def covariate(name: str, value: np.ndarray, effect: float, moves_depth: bool = False) -> Column:
     """Column of a standardised logarithm: a smooth effect of about ``effect`` nats."""
     sds = (effect, 0.5 * effect, 0.0, 0.5 * effect, 0.0)
-    return Column(name, np.asarray(value, dtype=float), sds, interacts, shrunk=True)
+    return Column(name, np.asarray(value, dtype=float), sds, moves_depth, shrunk=True)
 
 
-def factor(name: str, member: np.ndarray, effect: float, interacts: bool = False) -> Column:
+def factor(name: str, member: np.ndarray, effect: float, moves_depth: bool = False) -> Column:
     """Column of a text: an offset of about ``effect`` nats, and a slope."""
     sds = (effect, 0.3 * effect, 0.0, 0.0, 0.0)
-    return Column(name, np.asarray(member, dtype=float), sds, interacts, shrunk=True)
+    return Column(name, np.asarray(member, dtype=float), sds, moves_depth, shrunk=True)
 
 
 def rate(name: str, value: np.ndarray, effect: float) -> Column:
@@ -558,14 +558,14 @@ class Model:
         level = [np.ones((len(cells.x), 1)), self.x_waves]
         at = frame.u(cells.x), frame.v(cells.y)
         level += [one.columns(one.value, *at) for one in cells.columns]
-        waving = [self.x_waves * one.value[:, None] for one in cells.columns if one.waves]
+        waving = [self.x_waves * one.value[:, None] for one in cells.columns if one.own_level]
         self.depths, self.at_depth = np.unique(cells.y, return_inverse=True)
         own = self.at_depth[:, None] == np.arange(len(self.depths))
         own = own[:, :, None] * frame.in_x(cells.x)[:, None, : self.n_own]
         departures = []
         if self.form.effect:
             waves = self.departures(cells.x, cells.y)
-            departures = [waves, *(waves * one.value[:, None] for one in cells.columns if one.departs)]
+            departures = [waves, *(waves * one.value[:, None] for one in cells.columns if one.own_departures)]
         self.X = np.hstack([*level, *waving, cells.effects, own.reshape(len(own), -1), *departures])
         # cells of nearly equal variance form a group
         with np.errstate(divide="ignore"):
@@ -596,7 +596,7 @@ class Model:
             "scale": cells.df > 0.0,
             "shared": cells.shared is not None,
             "depthwise": len(np.unique(cells.y)) < len(cells.y),
-            "interact": form.effect and any(one.interacts or one.departs for one in cells.columns),
+            "interact": form.effect and any(one.moves_depth or one.own_departures for one in cells.columns),
             **dict.fromkeys(("p", "a"), form.law),
             **dict.fromkeys(("share", "len_x", "len_y"), form.effect),
         }
@@ -623,7 +623,7 @@ class Model:
     @property
     def moving(self) -> list[Column]:
         """Columns that move the best depth."""
-        return [one for one in self.cells.columns if one.interacts] if self.form.effect else []
+        return [one for one in self.cells.columns if one.moves_depth] if self.form.effect else []
 
     @property
     def n_changing(self) -> int:
@@ -657,7 +657,7 @@ class Model:
         steepness = one * self.steepness_sd
         waves = np.exp(eta["level"])[:, None] * frame.smooth_sd(np.log(LEVEL_LENGTH * frame.xs))[1:]
         own = [one * c.sds[k] for c in self.cells.columns for k in c.kept]
-        waving = [waves for c in self.cells.columns if c.waves]
+        waving = [waves for c in self.cells.columns if c.own_level]
         fixed = [one * WIDE, waves, *own, *waving, one * np.ones(self.cells.known.shape[1])]
         if self.cells.shared is not None:
             fixed.append(np.exp(eta["shared"])[:, None] * np.ones(self.cells.shared.shape[1]))
@@ -671,7 +671,7 @@ class Model:
         waves = self.departure_sds(eta).reshape(n, -1)
         # departures of another arm's depth effects from the first arm's, not from the form
         of_arm = OWN_DEPARTURES * np.exp(eta["interact"] - eta["share"])[:, None] * waves
-        departing = [of_arm for c in self.cells.columns if c.departs]
+        departing = [of_arm for c in self.cells.columns if c.own_departures]
         return np.hstack([steepness, *law, *fixed, waves, *departing, one * GAIN_SD * E])
 
     def departure_sds(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -888,7 +888,7 @@ class Model:
         J, M = self.frame.waves
         changing = self.n_changing - (1 if self.form.effect else 0)
         columns = self.cells.columns
-        waving = sum(one.waves for one in columns)
+        waving = sum(one.own_level for one in columns)
         shared = self.cells.effects.shape[1] + self.n_own * len(self.depths)
         sizes = [1, J - 1, sum(len(one.kept) for one in columns), waving * (J - 1), shared]
         edges = changing + np.cumsum([0, *sizes])

@@ -656,13 +656,13 @@ class Posterior:
         moved = [one.columns(z.get(one.name, np.zeros(len(nets.x))), nets.u, nets.v) for one in columns]
         zeros = [one.columns(np.zeros(len(nets.x)), nets.u, nets.v) for one in columns]
         rows = _times(np.hstack(moved) - np.hstack(zeros), drawn["columns"])
-        rows += shifts(nets.level[:, 1:], drawn["waving"], [one for one in columns if one.waves])
+        rows += shifts(nets.level[:, 1:], drawn["waving"], [one for one in columns if one.own_level])
         if model.form.effect:
             if any(one.name in z for one in model.moving):
                 law = model.law(eta["p"], nets.depths).straight(nets.x, nets.of_depth)
                 h = shifts(law, drawn["moves"], model.moving)
                 rows += h * decay(eta["a"][:, None], nets.sizes, self.frame)[:, nets.of_size]
-            departing = [one for one in columns if one.departs]
+            departing = [one for one in columns if one.own_departures]
             if any(one.name in z for one in departing):
                 rows += shifts(self._departing_waves(nets), drawn["arm_departures"], departing)
             rows -= self._tuned(draws, nets.u, nets.v, z)
@@ -688,7 +688,7 @@ class Posterior:
         law, delta = law.copy(), delta.copy()
         for k, one in enumerate(draws.model.moving):
             law[:, :3] += setting.get(one.name, 0.0) * draws.parts["moves"][:, k]
-        for k, one in enumerate([one for one in draws.model.cells.columns if one.departs]):
+        for k, one in enumerate([one for one in draws.model.cells.columns if one.own_departures]):
             delta += setting.get(one.name, 0.0) * draws.parts["arm_departures"][:, k]
         return law, delta
 

@@ -71,7 +71,7 @@ def of_curves(mean: np.ndarray, curve: np.ndarray, x: np.ndarray, known: MeanCov
 
 def _of(posterior: Posterior, sizes: int, joint: bool) -> Scatter:
     own, scale = (np.exp(2.0 * posterior.stacked(name)) for name in ("scatter", "scale"))
-    if posterior.cells.shared is not None and any(one.departs for one in posterior.cells.columns):
+    if posterior.cells.shared is not None and any(one.own_departures for one in posterior.cells.columns):
         own = own + np.exp(2.0 * posterior.stacked("shared"))  # of a shape in all arms
     return Scatter(float(np.exp(np.median(np.log(own)) / 2.0)), own, scale, sizes, joint)
 

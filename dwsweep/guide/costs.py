@@ -242,7 +242,7 @@ def with_one(shapes: Iterable[Shape], more: Shape | None) -> list[Shape]:
 
 
 def _decoding(shape: Shape, options: Options) -> tuple[float, float, float]:
-    """Decode seconds per token of one sequence: for the weights of the blocks, the other reads, and the layers."""
+    """Seconds per decoded token of one sequence: block weights, other reads, launches per layer."""
     read = decode_bytes_per_token(shape, options.positions)
     rate = BANDWIDTH_SHARE * options.found_device.bandwidth
     weights = read * shape.n_params / (read / BYTES_PER_VALUE)  # bytes of the weights of the blocks

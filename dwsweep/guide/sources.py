@@ -68,8 +68,8 @@ SIZES_KEPT = 128  # holds two budgets
 
 
 def _nearby(n_params: float) -> float:
-    """The nearest of sizes ``STEP`` apart, at which shapes of nearly one size share one pricing of depths: within half a
-    step the best depth moves by 0.2 %, and the price of a depth by less than its printed digits."""
+    """The nearest of sizes ``STEP`` apart, at which shapes of nearly one size share one pricing of depths: half a step
+    moves the best depth by 0.2 % and the price of a depth by at most its last printed digit."""
     return min(math.exp(STEP * round(math.log(n_params) / STEP)), LARGEST)
 
 

@@ -98,9 +98,9 @@ class FittedColumn(Record):
     name: str
     value: tuple[float, ...] = field(repr=False)
     sds: tuple[float, float, float, float, float]
-    interacts: bool
-    departs: bool = False
-    waves: bool = False
+    moves_depth: bool
+    own_departures: bool = False
+    own_level: bool = False
     tuned: tuple[float, float] | None = None
 
 

@@ -443,8 +443,8 @@ def _costs_explained(assumptions: Assumptions, total: bool) -> str:
     return (
         "size, FLOPs, time, latency: wasted compute, the percent that the best shape would save at equal loss; at "
         f"{size}equal training FLOPs, training time or decode latency on the same tokens against the best of these "
-        f"({_on_device(assumptions)}). A shape is charged for its distance from the budget, on either side: a quarter "
-        f"of it up to {NEAR_BUDGET}."
+        f"({_on_device(assumptions)}). A shape off the budget pays for the difference; within "
+        f"{NEAR_BUDGET} a quarter of it."
     )
 
 

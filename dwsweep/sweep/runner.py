@@ -256,8 +256,8 @@ class _Sweep:
         if differing:
             label = self.plan.labels.get(pack_id, pack_id)
             self.view.say(
-                f"note: {label}: resumes at step {facts.step:,} on another footing ({'; '.join(differing)}): its last "
-                "bits may differ from those of an undisturbed run"
+                f"note: {label}: resumes at step {facts.step:,} on other hardware or software "
+                f"({'; '.join(differing)}): last digits may differ from those of an undisturbed run"
             )
 
     def _ended(self, pack_id: str, ended: Ended) -> None:

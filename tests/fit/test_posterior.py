@@ -213,7 +213,7 @@ def test_a_budget_of_another_level_is_a_column() -> None:
 def test_a_covariate_that_does_nothing_leaves_the_answer() -> None:
     cells = cells_of()
     value = np.random.default_rng(0).standard_normal(len(cells.x))
-    more = replace(cells, columns=(covariate("rate", value, 0.02, interacts=True),))
+    more = replace(cells, columns=(covariate("rate", value, 0.02, moves_depth=True),))
     alone, both = (ask.best_depth_interval(Posterior.of(one), math.log(N), 0.95) for one in (cells, more))
     assert both.value == pytest.approx(alone.value, abs=0.02)
     assert both.high - both.low < 1.35 * (alone.high - alone.low)

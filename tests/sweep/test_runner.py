@@ -186,8 +186,8 @@ def test_a_resume_elsewhere_names_what_differs(tmp_path: Path, monkeypatch: pyte
     for orders in ({"stop_at": 7}, {"stop_at": 9}, {"stop_at": 11, "cores": 1}, {"cores": 1}):
         order(tmp_path, **orders)
         said.append(run(plan, tmp_path / "sweep")[1])
-    assert ["another footing" in text for text in said] == [False, False, True, False]
-    assert says(said[2], "sweep: another footing")
+    assert ["other hardware or software" in text for text in said] == [False, False, True, False]
+    assert says(said[2], "sweep: other hardware or software")
     started = SweepStore(tmp_path / "sweep").pack_state(plan.packs[0].pack_id).started
     assert [(facts.step, facts.footing.cores) for facts in started if facts.footing] == [
         (0, 2),
