@@ -192,7 +192,7 @@ def test_guide_takes_what_the_command_takes_and_shows_all_of_it() -> None:
     tables = found.tables()
     assert {one["name"] for one in tables["sources"]} >= {"gemstones", "completep"}
     assert all(one["source"] and one["budget"] == row.budget for one in tables["built"])
-    assert found.figures == ["guide", "sources"]
+    assert found.figures == ["guide"]
 
 
 def test_a_figure_can_be_drawn_on_and_what_was_drawn_is_shown(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def in_cells(rows: Iterable[list[str]]) -> dict[Pair, Claim]:
 def in_sentence(text: str) -> dict[Pair, Claim]:
     """“Where the deeper net starts to win: …” wherever it stands."""
     joined = " ".join(html.unescape(_TAG.sub(" ", text)).split())
-    (said,) = re.findall(r"Where the deeper net starts to win: (.*?)\.(?=\s[A-Z]|\s-|\s?$)", joined)[:1] or [""]
+    (said,) = re.findall(r"Where the deeper net starts to win: (.*?)\.(?=\s[A-Z\d]|\s-|\s?$)", joined)[:1] or [""]
     found = {}
     for part in said.split("; "):
         at = re.fullmatch(r"(\d+)→(\d+) at N = (\S+) \((.*)\)", part)
