@@ -63,14 +63,7 @@ if TYPE_CHECKING:
 
 FAR = 10.0  # factor outside the range beyond which a projection is far and public evidence names no best depth
 LARGEST = 1e12  # largest size of an answer by public evidence
-STEP = 0.01  # distance in ln N of sizes at which depths are priced
 SIZES_KEPT = 128  # holds two budgets
-
-
-def _nearby(n_params: float) -> float:
-    """The nearest of sizes ``STEP`` apart, at which shapes of nearly one size share one pricing of depths: half a step
-    moves the best depth by 0.2 % and the price of a depth by at most its last printed digit."""
-    return min(math.exp(STEP * round(math.log(n_params) / STEP)), LARGEST)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,12 +133,12 @@ class Source(ABC):
 
     def penalty(self, depth: float, n_params: float) -> float | None:
         """Nats of a depth at a size above the best depth; None if the source has no answer."""
-        return None if self.refuses(n_params) else self.loss(_nearby(n_params)).penalty(depth)
+        return None if self.refuses(n_params) else self.loss(n_params).penalty(depth)
 
     def cost(self, depth: float, n_params: float, rough: bool = False) -> Cost | None:
         """Cost of a depth at a size against the best depth, without its interval if ``rough``; None if the source has
         no answer."""
-        return None if self.refuses(n_params) else self.loss(_nearby(n_params)).cost_of(depth, rough)
+        return None if self.refuses(n_params) else self.loss(n_params).cost_of(depth, rough)
 
     def own_at(self, n_params: float) -> OwnLosses | None:
         """Losses of the user behind the answer at a size."""

@@ -27,7 +27,8 @@ def test_ten_minutes_answers_at_equal_wall_time_and_a_dear_layer_makes_its_answe
     found = fit_table(rows, adjust=["tokens"]).adjusted
     assert found is not None
     of_size, of_time = (
-        {row.n_params: row.depth for row in found.equal if row.equal == name} for name in ("n_params", "n_params and wall_time")
+        {row.n_params: row.depth for row in found.equal if row.equal == name}
+        for name in ("n_params", "n_params and wall_time")
     )
     both = [n for n in of_size if of_size[n] and of_time.get(n)]
     assert both and all(of_time[n] < of_size[n] for n in both)
