@@ -84,7 +84,9 @@ def _too_early(result: Fit) -> list[str]:
         return []
     used = [row for row in result.cells if not row.excluded]
     depths, sizes = {row.depth for row in used}, {format_count(row.n_params or 0.0) for row in used}
-    have = f"{len(used)} shapes of {len(depths)} depths and {len(sizes)} sizes"
+    counts = (len(used), "shape"), (len(depths), "depth"), (len(sizes), "size")
+    shapes, of_depths, of_sizes = (f"{count} {noun}{'s' * (count != 1)}" for count, noun in counts)
+    have = f"{shapes} of {of_depths} and {of_sizes}"
     return [f"Too early to ask for a best depth: {have}; it takes seven to nine shapes of three depths."]
 
 
