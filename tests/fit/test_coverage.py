@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import dwsweep
+from dwsweep.fit.ask import LossSurface
 from tests.simulations import calibration, harness
 from tests.simulations.harness import Simulated, Study, covers
 from tests.simulations.sweeps import Scenario, Truth, scenarios, simulate
@@ -100,3 +101,32 @@ def test_the_best_depth_is_covered(name, tmp_path):
         return
     held = [covers(*row.ends[k][-1], row.best[k]) for row in rows for k in range(len(row.best) - 1)]
     assert np.mean(held) >= 0.92 - 3.0 * np.sqrt(0.92 * 0.08 / N)
+
+
+def bowls(sizes: int, deep: float, rng: np.random.Generator) -> list[dict[str, float]]:
+    """Six depths at a few sizes, three seeds: 0.1·(ln L/L*)² below L* = 12·(N/1e8)^0.25, and ``deep`` above."""
+    rows = []
+    for n in np.geomspace(5e7, 2e8, sizes):
+        for depth in (4, 6, 8, 12, 16, 24):
+            width = 4 * round(np.sqrt(n / 12 / depth) / 4)
+            x = np.log(12 * depth * width**2 / 1e8)
+            off = np.log(depth / 12) - 0.25 * x
+            loss = 1.8 + 1.5 * np.exp(-0.14 * x) + (0.1 if off < 0 else deep) * off**2
+            rows += [
+                {"depth": depth, "width": width, "seed": seed, "loss": loss + 0.003 * rng.standard_normal()}
+                for seed in range(3)
+            ]
+    return rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("deep", [0.04, 0.1], ids=["kinked", "parabola"])
+@pytest.mark.parametrize("sizes", [2, 3])
+def test_best_depths_of_few_sizes_are_covered_though_their_curvature_has_a_kink(sizes, deep):
+    held = []
+    for index in range(N):
+        surface = LossSurface(dwsweep.fit_table(bowls(sizes, deep, np.random.default_rng(index))).surface)
+        for n in np.geomspace(5e7, 2e8, sizes).tolist():
+            found = surface.at(n)
+            held.append(covers(found.low, found.high, 12.0 * (n / 1e8) ** 0.25))
+    assert np.mean(held) >= 0.95 - 3.0 * np.sqrt(0.95 * 0.05 / N)
