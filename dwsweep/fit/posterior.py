@@ -653,9 +653,11 @@ class Posterior:
             each = (z[one.name] * _times(A, coefficients[:, k]) for k, one in enumerate(of) if one.name in z)
             return sum(each, start=0.0)
 
-        moved = [one.columns(z.get(one.name, np.zeros(len(nets.x))), nets.u, nets.v) for one in columns]
-        zeros = [one.columns(np.zeros(len(nets.x)), nets.u, nets.v) for one in columns]
-        rows = _times(np.hstack(moved) - np.hstack(zeros), drawn["columns"])
+        rows = np.zeros((len(draws.scramble), len(nets.x)))
+        for one, of in zip(columns, self._coefficients(draws), strict=True):
+            if (value := z.get(one.name)) is not None:
+                A = one.columns(value, nets.u, nets.v) - one.columns(0.0 * value, nets.u, nets.v)
+                rows += _times(A, np.stack(list(of.values()), axis=1))
         rows += shifts(nets.level[:, 1:], drawn["waving"], [one for one in columns if one.own_level])
         if model.form.effect:
             if any(one.name in z for one in model.moving):

@@ -6,9 +6,11 @@ import contextlib
 import functools
 import importlib.util
 import io
+import netrc
 import os
 import re
 import time
+import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -53,15 +55,22 @@ def check(names: Sequence[str], say: Callable[[str], None] = lambda line: None) 
     ]
     if lines:
         raise InputError(*lines)
-    if "wandb" in names and "WANDB_MODE" not in os.environ and not _has_key():
+    if "wandb" in names and os.environ.get("WANDB_MODE", "online") in ("online", "run", "shared") and not _has_key():
         os.environ["WANDB_MODE"] = "offline"  # workers inherit it
         say("execution.loggers: wandb; there is no key, so its runs are kept on disk (WANDB_MODE=offline)")
 
 
 def _has_key() -> bool:
-    """True if W&B finds a key: in its variable, or in the netrc file of the user, where its log-in writes it."""
-    files = [os.environ["NETRC"]] if "NETRC" in os.environ else ["~/.netrc", "~/_netrc"]
-    return "WANDB_API_KEY" in os.environ or any(os.path.exists(os.path.expanduser(one)) for one in files)
+    """True if W&B finds a key: in its variable, or in the netrc file of the user."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    host = urllib.parse.urlparse(os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai").hostname or ""
+    places = [os.environ["NETRC"]] if "NETRC" in os.environ else ["~/.netrc", "~/_netrc"]
+    for place in map(os.path.expanduser, places):
+        with contextlib.suppress(OSError, netrc.NetrcParseError):
+            if netrc.netrc(place).authenticators(host):
+                return True
+    return False
 
 
 def make(

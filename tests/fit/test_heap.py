@@ -562,7 +562,7 @@ def grid(seed: int) -> list[Row]:
 )
 @pytest.mark.slow
 def test_columns_that_do_nothing_leave_intervals_as_wide_as_without_them(made: Any) -> None:
-    """On average over tables: one table's interval moves by a tenth either way."""
+    """On average over tables: one table's interval moves by a tenth either way. Wider by at most a tenth."""
     ratios = []
     for seed in range(4):
         rows = made(seed)
@@ -574,7 +574,7 @@ def test_columns_that_do_nothing_leave_intervals_as_wide_as_without_them(made: A
         for n in (1e7, 3e7, 6e7):
             a, b = LossSurface(found.surface).at(n), plain.at(n)  # type: ignore[arg-type,union-attr]
             ratios.append(math.log(a.high / a.low) / math.log(b.high / b.low))  # type: ignore[operator]
-    assert 0.85 < np.mean(ratios) < 1.15
+    assert 0.85 < np.mean(ratios) < 1.1
 
 
 def test_a_heap_learns_whether_its_losses_depart_from_every_form_and_whether_settings_interact() -> None:

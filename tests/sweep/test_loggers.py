@@ -102,16 +102,20 @@ def test_without_a_key_wandb_keeps_its_runs_on_disk_and_says_so(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     monkeypatch.setenv("WANDB_MODE", "online")  # undone after the test, whatever the check sets
-    monkeypatch.delenv("WANDB_MODE")
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.delenv("WANDB_BASE_URL", raising=False)
+    own, others = (f"machine {host} login user password key" for host in ("api.wandb.ai", "elsewhere.example"))
     said: list[str] = []
-    for netrc, mode in ((tmp_path / "none", "offline"), (tmp_path / "netrc", None)):
-        (tmp_path / "netrc").touch()
-        monkeypatch.setenv("NETRC", str(netrc))
-        os.environ.pop("WANDB_MODE", None)
+    for netrc, mode, left in ((own, "online", "online"), (others, "online", "offline"), (others, None, "offline")):
+        (tmp_path / "netrc").write_text(f"{netrc}\n")
+        (tmp_path / "netrc").chmod(0o600)
+        monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+        monkeypatch.delenv("WANDB_MODE", raising=False)
+        if mode:
+            monkeypatch.setenv("WANDB_MODE", mode)
         loggers.check(["wandb"], said.append)
-        assert os.environ.get("WANDB_MODE") == mode
-    assert len(said) == 1 and "kept on disk" in said[0]
+        assert os.environ["WANDB_MODE"] == left
+    assert len(said) == 2 and all("kept on disk" in one for one in said)
 
 
 def test_a_logger_that_fails_is_left_out_with_a_message_and_the_runs_are_trained(
