@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -20,54 +21,76 @@ from tests.simulations.sweeps import SmoothTruth, draw, widths
 NOISE, SEED_SD, SHAPE_SD = 0.002, 0.003, 0.001
 BUDGETS = tuple(np.geomspace(1.0e6, 6.0e8, 9))
 INSIDE, OUTSIDE = 1e8, 1e9
-SIMULATIONS = 100
+SIMULATIONS = 24  # of each truth
+# the prior of `fit` leaves room for losses that depart from every form: one truth follows its form, two depart
+TRUTHS = SmoothTruth(), SmoothTruth(bend=0.3), SmoothTruth(level_off=2.0)
+
+
+@dataclass
+class Found:
+    """Answers of `fit` about one truth: errors of ln L and stated sds by target, errors of ln N of each crossing."""
+
+    misses: dict[float, list[float]] = field(default_factory=lambda: {INSIDE: [], OUTSIDE: []})
+    stated: dict[float, list[float]] = field(default_factory=lambda: {INSIDE: [], OUTSIDE: []})
+    roots: list[list[float]] = field(default_factory=lambda: [[], [], [], []])
+    crossed: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+
+
+def best_depth(truth: SmoothTruth, n_params: float) -> float:
+    """ln of the depth of least loss, also of losses whose gains level off."""
+    layers = np.geomspace(3.0, 200.0, 2000)
+    return math.log(layers[np.argmin([float(truth.loss(depth, math.log(n_params))) for depth in layers])])
+
+
+def found_of(truth: SmoothTruth) -> Found:
+    found, best = Found(), {target: best_depth(truth, target) for target in (INSIDE, OUTSIDE)}
+    crossings = [truth.crossing(a, b) for a, b in zip(truth.depths[:-1], truth.depths[1:], strict=True)]
+    for index in range(SIMULATIONS):
+        rng = np.random.default_rng(index)
+        rows = draw(truth, rng, budgets=BUDGETS, shape_sd=SHAPE_SD, sigma=NOISE, seed_sd=SEED_SD)
+        curves = judged(build_curves(select_runs(rows).runs, None, 500, np.random.default_rng(0)))
+        surface = LossSurface(fit_loss_model(curves, 0.95))
+        for target in best:
+            # the median of the draws, which `fit` keeps to itself where most lie beyond the depths trained
+            found.misses[target].append(float(np.median(surface.drawn_depths(math.log(target)))) - best[target])
+            found.stated[target].append(surface.spread(math.log(target)))
+        for k, pair in enumerate(analyse_pairs(curves, 0.95, surface)):
+            found.crossed[k] += pair.verdict.status == "crossed"
+            if pair.verdict.root is not None:
+                found.roots[k].append(pair.verdict.root - crossings[k])
+    return found
+
+
+def rms(errors: list[float]) -> float:
+    return math.sqrt(float(np.mean(np.square(errors))))
 
 
 @pytest.mark.slow
 def test_what_fit_finds_is_what_design_predicts() -> None:
-    """rmse of the best depth, what `fit` states of it, rmse of the crossings and how many are `crossed`."""
-    truth = SmoothTruth()
-    cells = {(d, w): frozenset(range(3)) for d in truth.depths for w in widths(d, BUDGETS, 4)}
+    """The prediction of an error is one of all truths that the prior holds: of one that follows its form `fit` errs
+    less, and of those that depart more."""
+    smooth = TRUTHS[0]
+    cells = {(d, w): frozenset(range(3)) for d in smooth.depths for w in widths(d, BUDGETS, 4)}
     prior = Prior(laws.published(), NOISE, SEED_SD, SHAPE_SD, ())
-    predicted = {target: Judge(prior, truth.depths, target).judge(cells) for target in (INSIDE, OUTSIDE)}
-    misses: dict[float, list[float]] = {target: [] for target in predicted}
-    stated: dict[float, list[float]] = {target: [] for target in predicted}
-    roots: list[list[float]] = [[] for _ in truth.depths[1:]]
-    crossed = np.zeros(len(roots))
-    for index in range(SIMULATIONS):
-        rows = draw(
-            truth, np.random.default_rng(index), budgets=BUDGETS, shape_sd=SHAPE_SD, sigma=NOISE, seed_sd=SEED_SD
-        )
-        curves = judged(build_curves(select_runs(rows).runs, None, 500, np.random.default_rng(0)))
-        surface = LossSurface(fit_loss_model(curves, 0.95))
-        for target in predicted:
-            # the median of the draws, which `fit` keeps to itself where most lie beyond the depths trained
-            found = float(np.median(surface.drawn_depths(math.log(target))))
-            misses[target].append(found - math.log(truth.best_depth(target)))
-            stated[target].append(surface.spread(math.log(target)))
-        for k, pair in enumerate(analyse_pairs(curves, 0.95, surface)):
-            crossed[k] += pair.verdict.status == "crossed"
-            if pair.verdict.root is not None:
-                roots[k].append(pair.verdict.root - truth.crossing(pair.shallow, pair.deep))
-    rmse = {target: math.sqrt(float(np.mean(np.square(found)))) for target, found in misses.items()}
-    median = {target: float(np.median(found)) for target, found in stated.items()}
-    for target, errors in predicted.items():
-        assert errors.stated is not None and errors.depth is not None
-        print(f"{target:g}: rmse {rmse[target]:.4f} predicted {errors.rms:.4f}", end="; ")
-        print(f"stated {median[target]:.4f} predicted {errors.stated / errors.depth:.4f}")
-    pairs = predicted[INSIDE].pairs
-    for pair, found, share in zip(pairs, roots, crossed / SIMULATIONS, strict=True):
-        print(f"{pair.shallow}/{pair.deep}: rmse {np.std(found):.3f} predicted {pair.se_ln_n:.3f}", end="; ")
-        print(f"crossed {share:.2f} predicted {pair.power:.2f}")
-    for target, errors in predicted.items():
-        assert errors.stated is not None and errors.depth is not None
-        # outside, half of the sweeps are sure of a form and state little; the prediction is of all
-        close = 0.35 if target == INSIDE else 0.75
-        assert median[target] == pytest.approx(errors.stated / errors.depth, rel=close)
-    assert rmse[INSIDE] == pytest.approx(predicted[INSIDE].rms, rel=0.35)
-    # outside it hangs on the few sweeps that take a wrong form for the true one
-    assert 0.4 < rmse[OUTSIDE] / predicted[OUTSIDE].rms < 2.5
-    for pair, found, share in zip(pairs, roots, crossed / SIMULATIONS, strict=True):
+    every = [found_of(truth) for truth in TRUTHS]
+    for target in (INSIDE, OUTSIDE):
+        predicted = Judge(prior, smooth.depths, target).judge(cells)
+        assert predicted.stated is not None and predicted.depth is not None
+        of_all = rms([miss for one in every for miss in one.misses[target]])
+        of_each = [rms(one.misses[target]) for one in every]
+        median = float(np.median(every[0].stated[target]))
+        print(f"{target:g}: rms {of_all:.4f} of {of_each} predicted {predicted.rms:.4f}", end="; ")
+        print(f"stated {median:.4f} predicted {predicted.stated / predicted.depth:.4f}")
+        # outside, half of the sweeps are sure of a form and state little, and a few take a wrong form for the true one
+        close, factor = (0.35, 1.35) if target == INSIDE else (0.75, 2.5)
+        assert median == pytest.approx(predicted.stated / predicted.depth, rel=close)
+        assert 1.0 / factor < of_all / predicted.rms < factor
+        assert of_each[0] < predicted.rms
+    for k, pair in enumerate(Judge(prior, smooth.depths, INSIDE).judge(cells).pairs):
         assert pair.se_ln_n is not None and pair.power is not None
-        assert np.std(found) == pytest.approx(pair.se_ln_n, rel=0.35)
+        of_all, of_each = rms([miss for one in every for miss in one.roots[k]]), [rms(one.roots[k]) for one in every]
+        share = every[0].crossed[k] / SIMULATIONS
+        print(f"{pair.shallow}/{pair.deep}: rms {of_all:.3f} of {of_each} predicted {pair.se_ln_n:.3f}", end="; ")
+        print(f"crossed {share:.2f} predicted {pair.power:.2f}")
+        assert 0.5 < of_all / pair.se_ln_n < 2.0
         assert share == pytest.approx(pair.power, abs=0.25)
