@@ -557,12 +557,13 @@ def grid(seed: int) -> list[Row]:
 
 @pytest.mark.parametrize(
     "made",
-    [lambda seed: piled(60, seed=seed, more=idle), grid],
+    [lambda seed: shapes_once(piled(68, seed=seed, more=idle)), grid],
     ids=["piled", "grid"],
 )
 @pytest.mark.slow
 def test_columns_that_do_nothing_leave_intervals_as_wide_as_without_them(made: Any) -> None:
-    """On average over tables: one table's interval moves by a tenth either way. Wider by at most a tenth."""
+    """On average over tables: one table's interval moves by a tenth either way. Wider by at most a tenth. Two runs of
+    one shape with other columns are no replicates, and show no scatter: the heap has none."""
     ratios = []
     for seed in range(4):
         rows = made(seed)
