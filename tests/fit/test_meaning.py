@@ -636,7 +636,9 @@ def test_a_known_setting_that_follows_depth_is_named_before_the_answer(name: str
         fitted(rows)
     )
     by_rule = [{**row, "lr": 6e-3 / row["n_layer"], "n_head": row["n_layer"] // 2} for row in drawn()]
-    assert "FOLLOWS DEPTH" not in account(fitted(by_rule))
+    said = account(fitted(by_rule))
+    assert "FOLLOWS DEPTH" not in said and "heads follow depth here (3 at L 6; 5 at L 10; " in said
+    assert "heads" not in account(fitted([{**row, "n_head": row["d_model"] // 8} for row in drawn()]))
 
 
 def test_two_columns_of_the_depth_or_the_width_are_asked_about() -> None:
