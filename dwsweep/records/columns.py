@@ -207,6 +207,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
             "training_seconds",
             "elapsed_seconds",
             "runtime",
+            "train_runtime",
             "wall_s",
             "wall_sec",
         ),
