@@ -260,7 +260,8 @@ def test_a_total_of_all_experts_shows_their_gate_and_the_experts_name_their_inne
         {"depth": d, "width": w, **experts, "moe_intermediate_size": 2 * w, "intermediate_size": 8 * w, "loss": 3.0}
         for d, w in nets()
     ]
-    plain = read_table(rows)
+    plain, unsaid = read_table(rows), read_table(rows, drop=["num_experts_per_tok"])
+    assert "16 experts, and no column says how many a token passes: N counts one of them" in unsaid.doubts[0]
     assert plain.rows[0]["n_params"] == 6 * (4 + 2 * 2 * 2) * 264**2 and not plain.doubts
     gated = [{**row, "total_params": (4 + 16 * 3 * 2) * row["depth"] * row["width"] ** 2} for row in rows]
     assert read_table(gated).rows[0]["n_params"] == 6 * (4 + 2 * 3 * 2) * 264**2

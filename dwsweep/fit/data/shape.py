@@ -161,6 +161,9 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
         named = join([f"{used:g} of {every:g}" for every, used in experts], 3)
         how = f"N counts the weights that a token uses, {named} experts; all of them: --axis n_params_total"
         said = (*said, how)
+    elif count is None and (many := max((_at_least_one(row.get("experts")) or 1.0 for row in rows), default=1.0)) > 1.0:
+        doubt = f"confound n_params: {many:g} experts, and no column says how many a token passes: N counts one of them"
+        doubts = (*doubts, doubt)
     return Settled(said, doubts)
 
 
