@@ -29,26 +29,25 @@ from dwsweep.errors import InputError, install
 
 READ_BYTES = 1 << 26  # bytes of one read of a large file
 MOST_BYTES = 1 << 33  # limit for a file that is read whole: parameters of two billion weights
-BUCKETS = {"gs": install("gcs"), "s3": install("s3")}  # command that makes each reachable
 
 
 def as_path(path: str | os.PathLike[str]) -> Any:
-    """A ``pathlib.Path``, or for ``scheme://…`` an ``epath.Path`` (the same methods).
+    """A ``pathlib.Path``, or for ``gs://…`` an ``epath.Path`` (the same methods).
 
     Raises:
         InputError: a scheme that is not known.
     """
     text = os.fspath(path)
     # pathlib folds the two slashes of a URL; gs:/bucket is never a local path that anyone meant
-    for scheme in BUCKETS:
-        if text.startswith(f"{scheme}:/"):
-            from etils import epath
+    if text.startswith("gs:/"):
+        from etils import epath
 
-            _read_listings_anew()
-            return epath.Path(f"{scheme}://" + text.removeprefix(f"{scheme}:").lstrip("/"))
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
-        known = ", ".join(f"{scheme}://" for scheme in BUCKETS)
-        raise InputError(f"{text}: unknown kind of path; must be local or begin with {known}")
+        _read_listings_anew()
+        return epath.Path("gs://" + text.removeprefix("gs:").lstrip("/"))
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", text):
+        raise InputError(
+            f"{text}: unknown kind of path; must be gs://… or local, such as the folder of a mounted bucket"
+        )
     return Path(text)
 
 
@@ -64,20 +63,18 @@ def reachable(path: str | os.PathLike[str]) -> Any:
 
         import fsspec
 
-        scheme = os.fspath(found).partition(":")[0]
         try:
-            fsspec.get_filesystem_class(scheme)
+            fsspec.get_filesystem_class("gs")
         except ImportError:
             if importlib.util.find_spec("tensorflow") is None:  # epath uses its file system where it is installed
-                needed = BUCKETS[scheme]
-                raise InputError(f"{found}: paths in such a bucket need a package: {needed}") from None
+                raise InputError(f"{found}: paths in such a bucket need a package: {install('gcs')}") from None
     return found
 
 
 _PASSING = frozenset(
     {errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOTCONN, errno.EREMOTEIO, errno.EHOSTDOWN}
 )  # faults of the machine, or of its way to a file system: the same command may do without them
-_CLIENTS = ("aiohttp", "aiobotocore", "botocore", "fsspec", "gcsfs", "google", "requests", "s3fs", "urllib3")
+_CLIENTS = ("aiohttp", "fsspec", "gcsfs", "google", "requests", "urllib3")
 _NO_ANSWER = re.compile(r"connect|timeout|closed|reset|unavailable|payload|slow ?down|internal", re.IGNORECASE)
 _TENSORSTORE = re.compile(r"\b(UNAVAILABLE|DEADLINE_EXCEEDED)\b.*(gs://|http)", re.DOTALL)
 
@@ -90,9 +87,7 @@ def out_of_reach(error: BaseException) -> str | None:
     while link is not None and id(link) not in seen:
         seen.add(id(link))
         if is_of_a_client(link):
-            answer = getattr(link, "response", None)
-            answer = answer.get("ResponseMetadata", {}) if isinstance(answer, dict) else {}
-            code = str(answer.get("HTTPStatusCode") or getattr(link, "code", None) or getattr(link, "status", None))
+            code = str(getattr(link, "code", None) or getattr(link, "status", None))
             told = code.isdecimal() and (int(code) >= 500 or int(code) in (408, 429))
             if told or (not code.isdecimal() and _NO_ANSWER.search(f"{type(link).__name__} {link}")):
                 return _no_answer(link)
@@ -123,7 +118,7 @@ def _read_listings_anew() -> None:
     with contextlib.suppress(ImportError):  # TensorFlow's file system is used then, which keeps no listings
         import fsspec
 
-        for protocol in ("gcs", "gs", "s3"):
+        for protocol in ("gcs", "gs"):
             fsspec.config.conf.setdefault(protocol, {}).setdefault("use_listings_cache", False)
 
 
@@ -311,8 +306,7 @@ def write_atomic(
 def create(path: Any, content: str) -> bool:
     """Write a new file; whether this call did. Of several processes at once one does.
 
-    A bucket decides by a condition of the request (Google's ``ifGenerationMatch=0``, S3's ``If-None-Match``), which
-    fsspec calls mode ``create``.
+    A bucket decides by a condition of the request (``ifGenerationMatch=0``), which fsspec calls mode ``create``.
 
     Raises:
         InputError: the client of the bucket knows no such condition.
