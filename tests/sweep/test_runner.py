@@ -38,7 +38,6 @@ from dwsweep.sweep import local_executor, runner, silence, worker
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.runner import run_sweep
 from dwsweep.sweep.work_queue import parse_shard
-from dwsweep.train.cpu import SLOW_BFLOAT16
 
 pytestmark = pytest.mark.usefixtures("standin")
 
@@ -377,7 +376,6 @@ def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_plan_without_data_is_refused(tmp_path: Path) -> None:
-    from dwsweep.plan import build
 
     with pytest.raises(InputError, match="not prepared"):
         run(build(make_plan().spec), tmp_path / "sweep")
@@ -401,19 +399,3 @@ def test_a_scheduler_that_gives_one_core_gets_one_worker(tmp_path: Path, monkeyp
     monkeypatch.setattr(local_executor, "cores", lambda: [min(os.sched_getaffinity(0))])
     state, text = run(make_plan(execution={"workers": 2}), tmp_path / "sweep")
     assert state == 0 and says(text, "sweep: fewer workers")
-
-
-def test_bfloat16_on_a_host_of_cpus_is_refused_before_anything_trains(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Only packs that would train count: a finished sweep of an accelerator is reported as ever."""
-    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    plan, store = make_plan(train={"precision": "bfloat16"}), SweepStore(tmp_path / "sweep")
-    with pytest.raises(InputError, match=r"^train\.precision: bfloat16; "):
-        run(plan, store.directory)
-    assert not store.directory.exists()
-    monkeypatch.setenv(SLOW_BFLOAT16, "1")
-    assert run(plan, store.directory)[0] == 0
-    monkeypatch.delenv(SLOW_BFLOAT16)
-    finished = build(plan.spec, data=plan.data, finished=store.finished())
-    assert "nothing to train: 8 done" in run(finished, store.directory)[1]
