@@ -267,9 +267,7 @@ def check_fence(path: Any) -> None:
                 check()
 
 
-def write_atomic(
-    path: Any, content: str | bytes | list[bytes | memoryview], *, durable: bool = False, folder: bool = True
-) -> None:
+def write_atomic(path: Any, content: str | bytes, *, durable: bool = False, folder: bool = True) -> None:
     """Replace ``path`` by ``content`` in one step. ``durable`` waits until the disk has it; without ``folder`` its
     name may still be lost in a power cut, until the folder is synced with a later write.
 
@@ -278,16 +276,14 @@ def write_atomic(
         FencedOff: somebody else owns the directory; the old content is still there.
     """
     data = content.encode() if isinstance(content, str) else content
-    parts = data if isinstance(data, list) else [data]
     if is_remote(path):
         check_fence(path)
-        path.write_bytes(b"".join(parts))
+        path.write_bytes(data)
         return
     temporary = temporary_of(path)
     try:
         with open(temporary, "wb") as file:
-            for part in parts:
-                file.write(part)
+            file.write(data)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
@@ -409,37 +405,19 @@ def write_array(path: Any, array: Any, *, folder: bool = True) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def write_safetensors(path: Any, arrays: Mapping[str, Any], **metadata: str) -> tuple[str, int]:
-    """Write arrays by name as safetensors, the same bytes for the same arrays; returns the file's SHA-256 (hex) and its
-    bytes."""
+def write_safetensors(path: Any, arrays: Mapping[str, Any], framework: str = "np") -> tuple[str, int]:
+    """Write arrays by name as safetensors; returns the file's SHA-256 (hex) and its bytes.
+
+    The library keeps meta data in a hash table: with one key of them the same arrays are the same bytes.
+    """
     from safetensors.numpy import save
 
     if not is_remote(path):  # a killed process leaves a half-written file as large as the whole one
         for stale in path.parent.glob(f".{path.name}.*.tmp"):
             remove(stale)
-    data = save(dict(arrays), metadata={"format": "np", **metadata})
-    header, start = _ordered_header(data)
-    parts: list[bytes | memoryview] = [header, memoryview(data)[start:]]
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    write_atomic(path, parts, durable=True)
-    return digest.hexdigest(), sum(map(len, parts))
-
-
-def _ordered_header(data: bytes) -> tuple[bytes, int]:
-    """The length and the header of a safetensors file with its keys in a fixed order, and where the arrays begin.
-
-    The library keeps the meta data in a hash table, and so writes it in a different order each time
-    (https://github.com/huggingface/safetensors, ``Metadata``); readers take any order.
-    """
-    start = 8 + int.from_bytes(data[:8], "little")
-    found = json.loads(data[8:start])
-    about = dict(sorted(found.pop("__metadata__", {}).items()))
-    tensors = dict(sorted(found.items(), key=lambda item: (item[1]["data_offsets"], item[0])))
-    text = json.dumps({"__metadata__": about, **tensors}, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)  # arrays begin at a multiple of 8 bytes
-    return len(text).to_bytes(8, "little") + text, start
+    data = save(dict(arrays), metadata={"format": framework})
+    write_atomic(path, data, durable=True)
+    return hashlib.sha256(data).hexdigest(), len(data)
 
 
 def names_in(path: Any) -> list[str]:

@@ -106,10 +106,11 @@ def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) ->
         versions=versions({name: name for name in ("dwsweep", "numpy", own.package if own else "sentencepiece")}),
         tokenizer_file_hash=own.file_hash if own else None,
         data_hash=content_hash(partial, " ".join([tokenizer_hash, *([own.file_hash] if own else [])]), dtype, splits),
+        files={},
+        key=partial.name.removesuffix(".partial").rpartition("-")[2],
     )
     of_tokenizer = [str(path.relative_to(partial)) for path in tokenizer.files_in(partial)]
-    key = partial.name.removesuffix(".partial").rpartition("-")[2]
-    manifest = replace(manifest, files=checksums(partial, [*manifest.data_files, *of_tokenizer]), key=key)
+    manifest = replace(manifest, files=checksums(partial, [*manifest.data_files, *of_tokenizer]))
     reader.write(partial / "manifest.json", manifest, durable=True)
     left_out, skipped = counted(corpus.skipped.left_out), corpus.skipped if corpus.skipped.bad else None
     return (

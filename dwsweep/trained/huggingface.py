@@ -82,7 +82,7 @@ def _write(
     weights = architecture.weights(shape, run.scales, run.arrays())
     paths.make_directory(place)
     arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in weights.items()}
-    paths.write_safetensors(place / WEIGHTS, arrays, format="pt")
+    paths.write_safetensors(place / WEIGHTS, arrays, "pt")
     ends = {"bos_token_id": end_token, "eos_token_id": end_token}
     for name, text in {
         **of_tokenizer,

@@ -376,7 +376,6 @@ def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_plan_without_data_is_refused(tmp_path: Path) -> None:
-
     with pytest.raises(InputError, match="not prepared"):
         run(build(make_plan().spec), tmp_path / "sweep")
     assert not (tmp_path / "sweep").exists()
