@@ -17,7 +17,7 @@ from dwsweep.shapes import Shape
 from dwsweep.spec import LENGTHS, OPTIMIZERS, Spec
 
 UNHASHED = "unhashed"
-"""Placeholder for the hash in every id while the data is not prepared."""
+"""End of every id while the data is not prepared: the hash before it has all but the data."""
 
 HASH_VERSION = 2  # raise it if the same settings come to mean another result
 
@@ -103,11 +103,10 @@ def result_facts(spec: Spec, shape: Shape, data_hash: str | None) -> dict[str, A
 
 
 def content_hash(content: Any, data_hash: str | None) -> str:
-    """Eight hex digits of the hash of JSON values; ``UNHASHED`` without a ``data_hash``."""
-    if data_hash is None:
-        return UNHASHED
+    """Eight hex digits of the hash of JSON values, and ``UNHASHED`` without a ``data_hash``."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    digits = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return digits if data_hash is not None else f"{digits}-{UNHASHED}"
 
 
 def run_id(
