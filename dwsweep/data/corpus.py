@@ -21,7 +21,7 @@ import numpy as np
 from dwsweep.data import digests, passes, processes
 from dwsweep.data.progress import ByteProgress
 from dwsweep.data.records import SMALL_BYTES, Skipped, Source, counted
-from dwsweep.data.split import fraction_that_splits
+from dwsweep.data.split import FEWEST_HELDOUT, fraction_for
 from dwsweep.data.token_store import DOCUMENT, StreamWriter, checksums, content_hash
 from dwsweep.data.tokenizer import GivenTokenizer, Tokenizer, given_files, train
 from dwsweep.errors import InputError
@@ -184,7 +184,7 @@ def _check(data: DataSpec, corpus: _Corpus) -> None:
         )
     digest = np.concatenate(corpus.digests)[mark != digests.DROPPED]
     side = "validation" if (mark == digests.TRAIN).any() else "training"
-    fraction, held_out = fraction_that_splits(digest)
+    fraction, held_out = fraction_for(digest, max(1, min(FEWEST_HELDOUT, n // 4)))
     raise InputError(
         f"data.validation_fraction: {data.validation_fraction}; leaves one side empty with these {n:,} documents: "
         f"none for {side}, since each is drawn by its own hash; {fraction} holds out {held_out}"
