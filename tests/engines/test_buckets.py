@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,8 +16,6 @@ from bucket_server import Fault, served
 from engine_tools import PATIENCE, arguments, begun, dwsweep, losses, wait_for
 
 from dwsweep import paths
-from dwsweep.records import record
-from dwsweep.sweep import claim
 from dwsweep.sweep.directory import SweepStore
 
 SHORT = {"train.steps": 400, "execution.checkpoint_steps": 50}
@@ -112,15 +109,3 @@ def test_one_of_many_makes_an_object(bucket: Bucket) -> None:
             found = list(pool.map(lambda n, k=k: paths.create(folder / f"{k}", str(n)), range(4)))
         assert sum(found) == 1 and (folder / f"{k}").read_text() == str(found.index(True))
         assert not paths.create(folder / f"{k}", "later")
-
-
-def test_the_highest_epoch_owns(bucket: Bucket) -> None:
-    with claim.hold(f"{bucket.root}/sweep") as mine:
-        mine.check()
-        other = claim.Owner("elsewhere", 7, (0, 1), 1e9, "another", mine.epoch + 1)
-        lock = paths.as_path(f"{bucket.root}/sweep/locks/shard-0-of-1.{other.epoch}.lock")
-        assert paths.create(lock, record.text_of(other))
-        time.sleep(claim.LOOK_SECONDS)
-        with pytest.raises(paths.FencedOff, match="elsewhere"):
-            mine.check()
-        lock.unlink()

@@ -6,8 +6,6 @@ import csv
 import hashlib
 import json
 import shutil
-import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,6 @@ from dwsweep.records import record
 from dwsweep.records.columns import RESULTS
 from dwsweep.records.pack import PackProgress, StartFacts
 from dwsweep.records.run import RunResult, RunState
-from dwsweep.sweep import claim
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Event
 from dwsweep.sweep.recorder import RunRecorder
@@ -215,34 +212,6 @@ def test_a_pack_whose_parent_was_killed_at_its_very_end_is_done(
     (store.pack_directory(pack_id) / "checkpoints" / left).mkdir(parents=True)
     assert says(run(plan, tmp_path / "sweep")[1], "sweep: checkpoints removed")
     assert store.pack_state(pack_id).state == "done" and not store.has_checkpoints(pack_id)
-
-
-def test_checkpoints_that_an_orphaned_worker_still_writes_are_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train_here(monkeypatch)
-    plan = make_plan()
-    assert run(plan, tmp_path / "sweep")[0] == 0
-    store, pack_id = SweepStore(tmp_path / "sweep"), plan.packs[0].pack_id
-    with claim.hold(tmp_path / "sweep") as former:
-        pass
-    held, half = threading.Event(), store.pack_directory(pack_id) / "checkpoints" / "7.orbax-checkpoint-tmp"
-
-    def orphan() -> None:
-        with former.at_work(tmp_path / "sweep"):
-            for k in range(40):
-                half.mkdir(parents=True, exist_ok=True)
-                (half / str(k)).touch()
-                held.set()
-                time.sleep(0.02)
-
-    thread = threading.Thread(target=orphan)
-    thread.start()
-    held.wait()
-    status, text = run(plan, tmp_path / "sweep")
-    thread.join()
-    assert status == 0 and says(text, "sweep: waits for an earlier worker")
-    assert not store.has_checkpoints(pack_id)
 
 
 def test_a_finished_pack_keeps_no_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
