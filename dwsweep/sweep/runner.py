@@ -149,8 +149,6 @@ class _Sweep:
         for line in work_queue.changes_of_spec(self.plan.spec, self.store):
             self.view.say(line)
         self.store.write_plan(self.plan)
-        for line in work_queue.without_params(self.plan, self.store):
-            self.view.say(f"note: {line}")
         todo = work_queue.make(self.plan, self.store, self.shard, self.retry)
         if not todo.units:
             rebuild_results(self.store)

@@ -24,7 +24,7 @@ from dwsweep.cost.duration import Calibration
 from dwsweep.data.split import expected_heldout_caution
 from dwsweep.data.tokenizer import given_files
 from dwsweep.errors import InputError
-from dwsweep.plan import DROP, RUN, SKIP, DataFacts, Pack, Plan, build
+from dwsweep.plan import DROP, DataFacts, Pack, Plan, build
 from dwsweep.records.pack import IN_PART, REBUILT
 from dwsweep.records.run import DIVERGED, DONE, PENDING, RunState
 from dwsweep.spec import Spec
@@ -224,7 +224,8 @@ def _units(pack: Pack, needed: list[str], states: dict[str, RunState], families:
 def plan_of_rest(spec: Spec, tokens: TokenStore | None, directory: Any, retry: Collection[str] = ()) -> Plan:
     """Plan the remaining work of a sweep in ``directory``, with the rates of its `bench`: `plan` shows it, `run`
     carries it out. Reads, and writes nothing."""
-    plan = _built(spec, DataFacts.of(tokens) if tokens else None, SweepStore(directory), retry)
+    store, data = SweepStore(directory), DataFacts.of(tokens) if tokens else None
+    plan = build(spec, data=data, finished=store.finished(retry), calibration=Calibration.read(store.directory))
     caution = None if tokens else expected_heldout_caution(spec.data)
     return replace(plan, warnings=(caution, *plan.warnings)) if caution else plan
 
@@ -237,39 +238,6 @@ def check(spec: Spec) -> None:
     """
     given_files(spec.data)
     build(spec)
-
-
-def _built(spec: Spec, data: DataFacts | None, store: SweepStore, retry: Collection[str]) -> Plan:
-    plan = build(
-        spec,
-        data=data,
-        finished=store.finished(retry=retry),
-        calibration=Calibration.read(store.directory),
-    )
-    return replace(plan, warnings=(*without_params(plan, store), *plan.warnings))
-
-
-def without_params(plan: Plan, store: SweepStore) -> list[str]:
-    """Line on finished runs whose parameters were not kept, because ``execution.keep_params`` came too late."""
-    keep = plan.spec.execution.keep_params
-    if keep == "none":
-        return []
-    results = {run.run_id: store.result(run.run_id) for run in plan.runs if run.action == SKIP}
-    done = [run for run in plan.runs if results.get(run.run_id)]
-    have = {run.run_id for run in done if (result := results[run.run_id]) and result.params_sha256}
-    if keep == "all":
-        lacking = len(done) - len(have)
-    else:  # one pack of each kind and length
-        open_packs = {run.pack_id for run in plan.runs if run.action == RUN}
-        kept = {(run.pack_id, run.steps) for run in done if run.run_id in have}
-        lacking = len({(run.pack_id, run.steps) for run in done if run.pack_id not in open_packs} - kept)
-    if not lacking:
-        return []
-    runs = "1 finished run has" if lacking == 1 else f"{lacking} finished runs have"
-    return [
-        f"execution.keep_params: {keep}; {runs} no parameters, since they were trained without this setting; "
-        "finished runs are not trained again (another --out trains them anew)"
-    ]
 
 
 MOST_CHANGES = 8  # changed keys that are named

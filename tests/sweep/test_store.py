@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from sentences import says
-from sweep_tools import assert_complete, make_plan, order, run, train_here, work_in
+from sweep_tools import assert_complete, make_plan, order, run, train_here
 
 from dwsweep import jsonl, paths
-from dwsweep.plan import DataFacts, Pack, build
+from dwsweep.plan import Pack
 from dwsweep.records import record
 from dwsweep.records.columns import RESULTS
 from dwsweep.records.pack import PackProgress, StartFacts
@@ -135,21 +135,6 @@ def test_parameters_are_whole_before_there_is_a_result(store: SweepStore, monkey
     assert result is not None and result.params_bytes == path.stat().st_size
     assert result.params_sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     np.testing.assert_array_equal(load_file(path)["embedding"], PARAMS["embedding"])
-
-
-def test_what_was_finished_without_parameters_is_said_and_left(tmp_path: Path) -> None:
-    run(make_plan(), tmp_path)
-    finished = SweepStore(tmp_path).finished()
-    said = {}
-    for keep in ("none", "best", "all"):
-        spec = make_plan(execution__keep_params=keep).spec
-        plan = build(spec, data=DataFacts("f00d", 10**6, 10**4), finished=finished)
-        status, text = run(plan, tmp_path)
-        assert status == 0 and work_in(text) == (0, 0, 8)
-        said[keep] = [line for line in text.splitlines() if "no parameters" in line]
-    assert not said["none"]
-    assert says(said["best"][0], "sweep: finished runs without parameters")
-    assert "8 finished runs have no parameters" in said["all"][0]
 
 
 def test_results_are_rebuilt_from_the_directories_alone(tmp_path: Path) -> None:
