@@ -1,13 +1,6 @@
-"""File operations, local or in a bucket: reading, atomic writes, folders.
+"""File operations, local or in a bucket (``gs://…``, through ``etils.epath``): reading, atomic writes, folders.
 
-A local file is written beside its place and renamed over it, so that a reader sees either the old or the new content.
-In a bucket (``gs://…``, through ``etils.epath``) an object appears whole or not at all, and there is no rename.
-
-One opener for all that is read whole (``read_bytes``): regular files only, of bounded size, so that a FIFO, a device or
-a loop of links in a file's place is an error and no endless wait. What must survive a power cut is written ``durable``:
-the file and the folder that names it are on the disk when the call returns.
-
-A process that owns a sweep directory puts up a ``fence``: every write into that directory asks it first.
+A local file is written beside its place and renamed over it; an object in a bucket appears whole or not at all.
 """
 
 from __future__ import annotations

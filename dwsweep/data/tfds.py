@@ -1,12 +1,9 @@
 """TFDS source, ``tfds:NAME[/CONFIG][:VERSION]`` or ``tfds:FOLDER``: prepared data sets, read without TensorFlow.
 
-A prepared data set is a folder with dataset_info.json, features.json and shards of serialised ``tf.train.Example``
-protocol buffers, in ArrayRecord or TFRecord files. TFDS reads the metadata, the ArrayRecord files and the examples; the
-frame of a TFRecord file (two lengths and two checksums around each example) is read here, since TFDS leaves that to
-TensorFlow. Only a data set that is not prepared yet needs TensorFlow (the extra ``tfds``), in a process of its own.
-FOLDER may be remote: ``tfds:gs://tfds-data/datasets/wiki40b/en`` reads the copy that Google keeps prepared.
-
-Importing TFDS takes two seconds and waits until text is read; finding a finished store does not need TFDS.
+TFDS reads the metadata, the ArrayRecord files and the examples of a prepared data set; TFRecord files are read here,
+since TFDS leaves them to TensorFlow. Only a data set that is not prepared yet needs TensorFlow (the extra ``tfds``), in
+a process of its own. FOLDER may be remote, such as ``tfds:gs://tfds-data/datasets/wiki40b/en``. Importing TFDS takes
+two seconds and waits until text is read.
 """
 
 from __future__ import annotations

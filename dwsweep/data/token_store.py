@@ -9,11 +9,8 @@
     validation-00000.bin …
     train-documents.npy, validation-documents.npy    DOCUMENT records in the order of the stream
 
-Each stream starts with an end token, and each document is followed by one. Its shards are written once and read as one
-stream. Opening a store needs NumPy only.
-
-Reading a store of 20 GB takes seconds, and every worker opens it. So the verdict that its files are whole is remembered
-with their sizes and times: beside them, or for a read-only folder in the user's cache, or in this process.
+Each stream starts with an end token, and each document is followed by one. Every worker opens a store, so the verdict
+that its files are whole is remembered with their sizes and times.
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
-"""Ray executor: packs as Ray tasks on several machines with a shared path. A lost node's packs go to another node. The
-cluster is joined or started here; its nodes' resources determine a task's request.
+"""Ray executor: packs as Ray tasks on several machines with a shared path. A lost node's packs go to another node.
 
-Each task runs a worker process as the local executor does, so that a crash stays inside it, and a task's end frees the
-device. A running task reports in the pack's progress.json; a file ``stop`` beside it asks
-it to stop. ``dwsweep`` is installed on every node, and sweep directory and token store lie on a path that all
-nodes share.
-
-The task's environment, which may hold keys (``WANDB_API_KEY``), travels as an argument: a ``runtime_env`` would stand
-in Ray's logs, which everybody on the node can read.
+Each task runs a worker process as the local executor does, so that a crash stays inside it. A running task reports in
+the pack's progress.json, and a file ``stop`` beside it asks it to stop.
 """
 
 from __future__ import annotations
@@ -195,6 +189,7 @@ class RayExecutor:
 
     def _submit(self, task: _Task) -> None:
         wanted = dict(self._needs)
+        # an argument: a ``runtime_env``, which may hold keys, would stand in Ray's logs
         environment = {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)}
         if 0 < wanted.get("GPU", 1.0) < 1:
             environment |= part_of_a_gpu(math.ceil(1 / wanted["GPU"]))

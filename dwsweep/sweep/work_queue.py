@@ -1,11 +1,8 @@
 """Work queue: packs still to train, from plan and directory, each by the pack that holds its checkpoint.
 
-A pack's membership stays as first written. When the spec was edited in between, a run may already belong to a
-pack that the new plan does not have (a seed was added, so the plan's pack is another one): if that pack has a
-checkpoint it is finished as it is, and the plan's pack is written with the replicas that remain. A finished pack that
-lost a result trains again as it was, and only the lost result is written: a replica's last bits depend on its pack.
-
-The plan of a sweep in its directory: the remaining work.
+A pack's membership stays as first written, since a replica's last bits depend on its pack. A run of an edited spec may
+belong to a pack that the new plan lacks: one with a checkpoint is finished as it is, and the plan's pack is written
+with the other replicas. A finished pack that lost a result trains again as it was.
 """
 
 from __future__ import annotations

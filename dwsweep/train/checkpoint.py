@@ -1,13 +1,8 @@
 """Checkpoints of a pack: asynchronous, few, verified when read, and never at the cost of a good one.
 
-Orbax writes each into a temporary directory and renames it, so that a half-written one is never seen; against damaged
-bytes every array's fingerprint is stored and compared. An unreadable checkpoint is passed over, with a note, for the
-one before. What can be read but belongs to another model is refused, each array by name; so is one that lacks moments
-of the optimizer, which are never made anew.
-
-The fence of the sweep directory is asked before a checkpoint is begun, once more when its arrays are written and the
-rename is due, and after the rename: an owner that lost the directory meanwhile commits nothing, and takes back what it
-committed in that moment.
+Orbax writes each into a temporary directory and renames it; against damaged bytes every array's fingerprint is stored
+and compared. A damaged checkpoint is passed over, with a note, for the one before; one of another model is refused.
+Ownership is checked before a save, before its rename and after it: a checkpoint of that moment is taken back.
 """
 
 from __future__ import annotations
