@@ -154,18 +154,14 @@ def _folder(name: str) -> str | None:
 
 
 def _exists(folder: str, name: str) -> bool:
-    if not is_remote(folder):
-        return os.path.isfile(os.path.join(os.path.expanduser(folder), name))
     with remote_access(folder):
-        return bool((paths.as_path(folder) / name).exists())
+        return bool((paths.as_path(os.path.expanduser(folder)) / name).exists())
 
 
 def _subfolders(folder: str) -> list[str]:
-    if is_remote(folder):
-        with remote_access(folder):
-            path = paths.as_path(folder)
-            return [p.name for p in path.iterdir() if p.is_dir()] if path.exists() else []
-    return [e.name for e in os.scandir(folder) if e.is_dir()] if os.path.isdir(folder) else []
+    with remote_access(folder):
+        path = paths.as_path(folder)
+        return [p.name for p in path.iterdir() if p.is_dir()] if path.is_dir() else []
 
 
 def _download(name: str) -> None:
