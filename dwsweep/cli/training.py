@@ -163,7 +163,7 @@ def bench(
     target: Targets = None,
     json: AsJson = False,
 ) -> None:
-    """Measure compile and step time, rate, MFU, memory and packing of each shape."""
+    """Measure compile and step time, rate, MFU and memory of each shape."""
     from rich.progress import track
 
     from dwsweep.data import prepare

@@ -67,7 +67,6 @@ def test_levine_mini_fits_half_an_hour_of_one_h200() -> None:
     assert plan.estimates.device == "H200" and plan.estimates.device_seconds is not None
     assert plan.estimates.device_seconds < 30 * 60
     assert all(pack.fits for pack in plan.estimates.packs.values())
-    assert not any("published transition" in text for text in plan.warnings)
 
 
 def test_isoflop_spends_the_same_on_every_net_and_spans_the_balance_of_size_and_tokens() -> None:
@@ -223,7 +222,7 @@ def test_a_sound_plan_warns_of_width_only() -> None:
     assert says(warnings(data={"vocab_size": 50_000}), "plan: large embeddings")
     text = warnings()
     assert "d_x above" in text and "embeddings" not in text
-    assert "learning rate" not in text and "transition" not in text and "seed" not in text and "head size" not in text
+    assert "learning rate" not in text and "seed" not in text and "head size" not in text
 
 
 @pytest.mark.parametrize(
@@ -247,8 +246,6 @@ def test_a_sound_plan_warns_of_width_only() -> None:
             {"train": {"warmup_steps": 900, "schedule": "wsd"}},
             "reaches into the cool-down of the shortest run, which is its last 200 of 1,000 steps",
         ),
-        ({"grid": {"budgets": [3e5, 1e6]}}, "outside the sizes that both depths share: 6/12 at N = 3.34M, 12/18"),
-        ({"grid": {"budgets": [3e5, 1e7, 4e8]}}, "few widths around the published transition: 6/12 at N = 3.34M (0"),
         ({"grid": {"depths": [6, 12]}}, "2 depths give 1 pair; a width law needs at least three"),
         ({"grid": {"depths": [6]}}, "one depth (6)"),
         ({"grid": {"seeds": 1}}, "one seed"),
