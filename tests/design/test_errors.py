@@ -27,7 +27,7 @@ from dwsweep.fit.curves import build_curves
 from dwsweep.plan import build
 from dwsweep.records import fit as fit_record
 from dwsweep.spec import Spec, load_spec
-from tests.simulations.sweeps import SmoothTruth
+from tests.simulations.sweeps import SmoothTruth, draw
 
 DEPTHS = [6, 12, 18, 24]
 PLANNED = {
@@ -220,12 +220,10 @@ def test_a_study_from_a_spec_alone() -> None:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tests.simulations.sweeps import Scenario, Truth, simulate
-
-    budgets = tuple(np.geomspace(5e5, 3e8, 9))
-    scenario = Scenario(Truth(tuple(DEPTHS)), budgets=budgets, seeds=3, sigma=0.001, width_multiple=2)
+    rng, budgets = np.random.default_rng(0), np.geomspace(5e5, 3e8, 9)
+    rows = draw(SmoothTruth(tuple(DEPTHS)), rng, budgets=budgets, sigma=0.001, multiple=2)
     out = tmp_path_factory.mktemp("fit")
-    fit_record.write(fit_table(simulate(scenario, np.random.default_rng(0)), draws=400), out)
+    fit_record.write(fit_table(rows, draws=400), out)
     return out
 
 
