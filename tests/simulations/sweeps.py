@@ -104,7 +104,8 @@ def draw(
 
     budgets: target N, or a function that gives them for a depth. sigma: sd of one run; shape_sd: of what the seeds of a
     shape share; seed_sd: of what a seed adds to all shapes; in nats. tails: noise of a run by Student's t of three
-    degrees of freedom, scaled to the same sd. rates: offsets of the losses over the learning rates tried, nats. multiple: of widths.
+    degrees of freedom, scaled to the same sd. rates: offsets of the losses over the learning rates tried, nats.
+    multiple: of widths.
     """
     shared = rng.normal(0.0, seed_sd, seeds)
     rows = []

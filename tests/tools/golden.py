@@ -4,7 +4,7 @@ known.
     python tests/tools/golden.py make FOLDER [TABLES ...]    one file per table; tables that FOLDER has are skipped
     python tests/tools/golden.py compare OLD NEW             lists what moved; exit status 1 if anything did
 
-TABLES: files, or folders of tables. The published sweeps and 72 simulated tables are always recorded. The tool runs
+TABLES: files, or folders of tables. The published sweeps and 69 simulated tables are always recorded. The tool runs
 the ``dwsweep`` of the Python that runs it. It reads the files that a fit writes by the names of their columns: a column
 or a file that one of two versions lacks is listed once, and not compared.
 """
