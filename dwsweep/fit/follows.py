@@ -23,6 +23,7 @@ from dwsweep.fit.data.shape import places
 from dwsweep.fit.noise import f_tail
 from dwsweep.text import OF_TEXT, format_count, join
 
+HEADS = "heads"  # part of the shape, and no setting: nothing adjusts for them
 BY_A_RULE = {"learning_rate", "lr", "min_lr"}  # a rule may set them by the depth
 PER_TOKEN = {"vocab_size", "tokenizer"}  # they change the meaning of a token, and not of a byte
 SAME_SIZE = 0.22  # largest gap in ln N between two nets of equal size
@@ -56,12 +57,16 @@ def sentences(
     """
     x, y = places(rows)
     skipped = {*taken, *BY_A_RULE, *(PER_TOKEN if unit in OF_TEXT else ())}
-    tested, said = {}, []
+    tested, said, shape = {}, [], ""
     for name, role in roles.items():
         of_length = role == "length" and lengths
-        if name in skipped or not (of_length or role in ("setting", "label")):
+        if name in skipped or not (of_length or name == HEADS or role in ("setting", "label")):
             continue
         values = [hashable(row.get(name)) for row in rows]
+        if name == HEADS:
+            if where := _along_depth(x, y, values, blanks=False, of_length=False):
+                shape = f"{name} follow depth here ({where}): best depths hold for nets in which they do so too"
+            continue
         joined = is_beside_blanks(rows, name)
         if len(set(values) - {None}) < 2 and not joined:
             continue
@@ -83,7 +88,7 @@ def sentences(
         said.append(
             f"{join(untested)} {differ} between nets of equal size, and too few runs tell what that does to the loss"
         )
-    return said
+    return [*said, shape] if shape else said
 
 
 def _along_depth(x: np.ndarray, y: np.ndarray, values: Sequence[Any], blanks: bool, of_length: bool) -> str:

@@ -26,6 +26,7 @@ from dwsweep.records.fit import BEST_DEPTH, PAIRS, Surface, WidthLaw
 from dwsweep.records.transitions import Rival
 from dwsweep.shapes import STANDARD
 
+MOST_LN_WIDTH = 100.0  # of a draw whose lead has hardly an end: the square of its width is a number, and bounds nothing
 UNKNOWN = 2.0  # width in ln d of an interval above which the width bounds no constant
 SAME_WIDTH = 0.01  # distance in ln d due to rounded widths
 POINTS = 61  # number of sizes at which a tie is looked for
@@ -142,6 +143,7 @@ def of_best_depth(curves: Curves, surface: LossSurface, form: str, confidence: f
     equation, first, last = FORMS[form], curves.depths[0], curves.depths[-1]
     x = transitions(surface.posterior, form)
     ln_d = np.stack([curves.ln_width_of(depth, x[:, k]) for k, depth in enumerate((first, last))], axis=1)
+    ln_d = np.clip(ln_d, -MOST_LN_WIDTH, MOST_LN_WIDTH)
     depths = [row.depth for row in surface.record.optima if row.depth is not None]
     theta = equation.from_ends(ln_d, first, last)
     if len(depths) > 1:  # a deepest net that is best at no size of the data bounds no width

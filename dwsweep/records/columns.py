@@ -184,6 +184,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
         "size_per_head",
     ),
     "d_ff": (
+        *("moe_intermediate_size", "moe_ffn_hidden_size", "expert_intermediate_size", "expert_ffn_dim"),  # of an expert
         *("intermediate_size", "ffn_dim", "d_ffn", "ffn_hidden", "ffn_hidden_size", "ffn_size", "ff_dim", "dim_ff"),
         *("dim_feedforward", "feedforward_dim", "d_mlp", "mlp_dim", "mlp_hidden", "mlp_hidden_dim", "mlp_width"),
         *("mlp_hidden_size", "mlp_size", "intermediate_dim", "inner_dim", "n_inner", "d_inner", "inner", "ffn", "dff"),
@@ -207,6 +208,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
             "training_seconds",
             "elapsed_seconds",
             "runtime",
+            "train_runtime",
             "wall_s",
             "wall_sec",
         ),

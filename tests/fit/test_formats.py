@@ -266,11 +266,13 @@ def test_a_folder_holds_one_folder_a_run_with_its_settings(tmp_path):
     for k, row in enumerate(ROWS):
         (place := tmp_path / f"run-{k}").mkdir()
         (place / "config.json").write_text(json.dumps({"num_hidden_layers": row["depth"], "hidden_size": row["width"]}))
-        log = [{"step": 10, "loss": 4.0}, {"step": 20, "loss": 3.9}, {"step": 20, "eval_loss": row["loss"]}]
+        log = [{"step": 10, "loss": 4.0}, {"step": 20, "loss": 3.9}]
+        # the seconds of an evaluation are not those of the training
+        log += [{"step": 20, "eval_loss": row["loss"], "eval_runtime": 3.0}, {"step": 20, "train_runtime": 50.0}]
         (place / "trainer_state.json").write_text(json.dumps({"log_history": log}))
     found = read_table(tmp_path).rows
-    assert [(row["depth"], row["width"], row["loss"], row["step"]) for row in found] == [
-        (*row.values(), 20) for row in ROWS
+    assert [(row["depth"], row["width"], row["loss"], row["step"], row["wall_seconds"]) for row in found] == [
+        (*row.values(), 20, 50.0) for row in ROWS
     ]
     (tmp_path / "run-0" / "trainer_state.json").write_text('{"log_history": 3}')
     with pytest.raises(InputError, match="must have a list of objects under 'log_history'"):
@@ -280,6 +282,19 @@ def test_a_folder_holds_one_folder_a_run_with_its_settings(tmp_path):
         (tmp_path / "run-0" / name).write_text(CSV)
     with pytest.raises(InputError, match=r"2 tables \(a\.csv, b\.csv\); must be one a run"):
         read_table(tmp_path)
+
+
+def test_jobs_of_hydra_are_runs_with_their_settings(tmp_path):
+    for k, row in enumerate(ROWS):
+        (settings := tmp_path / "2026-01-01" / "10-00-00" / f"{k}" / ".hydra").mkdir(parents=True)
+        (settings / "config.yaml").write_text(
+            f"model:\n  n_layer: {row['depth']}\n  d_model: {row['width']}\nlr: 1e-3\n"
+        )
+        (settings.parent / "metrics.csv").write_text(f"step,val_loss\n10,4.0\n20,{row['loss']}\n")
+    for place in (tmp_path, tmp_path / "2026-01-01" / "10-00-00"):
+        found = [row for row in read_table(place).rows if row["step"] == 20]
+        assert [(row["depth"], row["width"], row["loss"]) for row in found] == [tuple(row.values()) for row in ROWS]
+        assert {row["learning_rate"] for row in found} == {1e-3}
 
 
 def test_a_folder_without_runs_is_refused(tmp_path):

@@ -253,6 +253,22 @@ def test_a_gate_is_recognised_from_the_count() -> None:
     assert table.rows[0]["n_params"] == 6 * (4 * 264**2 + 3 * 264**2)
 
 
+def test_a_total_of_all_experts_shows_their_gate_and_the_experts_name_their_inner_width() -> None:
+    """The inner width of an expert was passed over under its usual name, and 4·d stood for it."""
+    experts = {"num_local_experts": 16, "num_experts_per_tok": 2}
+    rows = [
+        {"depth": d, "width": w, **experts, "moe_intermediate_size": 2 * w, "intermediate_size": 8 * w, "loss": 3.0}
+        for d, w in nets()
+    ]
+    plain, unsaid = read_table(rows), read_table(rows, drop=["num_experts_per_tok"])
+    assert "16 experts, and no column says how many a token passes: N counts one of them" in unsaid.doubts[0]
+    assert plain.rows[0]["n_params"] == 6 * (4 + 2 * 2 * 2) * 264**2 and not plain.doubts
+    gated = [{**row, "total_params": (4 + 16 * 3 * 2) * row["depth"] * row["width"] ** 2} for row in rows]
+    assert read_table(gated).rows[0]["n_params"] == 6 * (4 + 2 * 3 * 2) * 264**2
+    odd = [{**row, "total_params": 2 * row["total_params"]} for row in gated]
+    assert "n_params: total_params is 2.94 times the weights of the blocks, all experts" in read_table(odd).doubts[0]
+
+
 def test_a_count_that_nothing_explains_is_asked_about() -> None:
     rows = [{"depth": d, "width": w, "loss": 3.0, "n_params": 1e6 * d**0.3 * w} for d, w in nets()]
     with pytest.raises(
@@ -609,7 +625,9 @@ def test_a_setting_that_follows_depth_is_named_before_the_answer(name: str) -> N
         fitted(rows)
     )
     by_rule = [{**row, "lr": 6e-3 / row["n_layer"], "n_head": row["n_layer"] // 2} for row in drawn()]
-    assert "FOLLOWS DEPTH" not in account(fitted(by_rule))
+    said = account(fitted(by_rule))
+    assert "FOLLOWS DEPTH" not in said and "heads follow depth here (3 at L 6; 5 at L 10; " in said
+    assert "heads" not in account(fitted([{**row, "n_head": row["d_model"] // 8} for row in drawn()]))
 
 
 def test_two_columns_of_the_depth_or_the_width_are_asked_about() -> None:

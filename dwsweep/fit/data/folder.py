@@ -3,13 +3,14 @@
 runs/depth6_width264_seed0.csv           the name holds the shape, the rows are the curve
 runs/a/config.json  runs/a/metrics.csv   settings, and the curve or one row (also args.json, hparams.json)
 runs/b/config.json  runs/b/trainer_state.json    the log of a Hugging Face Trainer
+multirun/DATE/TIME/0/.hydra/config.yaml  multirun/DATE/TIME/0/metrics.csv    jobs of Hydra, at any depth
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from dwsweep.fit.data.objects import flat
 from dwsweep.records.record import each_key_once
 from dwsweep.text import join, printable
 
-SETTINGS = ("config.json", "args.json", "hparams.json", "params.json")
+HYDRA = ".hydra/config.yaml"
+SETTINGS = ("config.json", "args.json", "hparams.json", "params.json", "config.yaml", "hparams.yaml", HYDRA)
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
 STATE = "trainer_state.json"
 MOST_RUNS = 20_000
@@ -35,7 +37,7 @@ def read(folder: Path, read_table: Reader) -> tuple[Columns, str]:
     Raises:
         InputError: it holds no runs, a run of several tables, or a file that cannot be read.
     """
-    found = list(_runs(folder))
+    found = list(_runs(folder) or _of_hydra(folder))
     if not found:
         raise InputError(
             f"table: {printable(str(folder))}; a directory needs a results.csv (a sweep directory of `dwsweep run`) or "
@@ -50,30 +52,45 @@ def read(folder: Path, read_table: Reader) -> tuple[Columns, str]:
         for file in (*settings, table):
             digest.update(f"{name}/{file.name}\n".encode() + file.read_bytes())
         for file in settings:
-            own |= flat(_of_file(file), "config.")
+            own |= flat(_of_yaml(file) if file.suffix == ".yaml" else _of_file(file), "config.")
         columns = of_log(table) if table.name == STATE else read_table(f"table: {printable(str(table))};", table)
         rows += [{**own, **dict(zip(columns, row, strict=True))} for row in zip(*columns.values(), strict=True)]
     return in_columns(of_rows(rows)), digest.hexdigest()
 
 
-def _runs(folder: Path) -> Iterator[tuple[str, list[Path], Path]]:
-    """(name, files of settings, table) of each run."""
+Run = tuple[str, list[Path], Path]
+"""Name, files of settings, table."""
+
+
+def _runs(folder: Path) -> list[Run]:
+    found: list[Run] = []
     for path in sorted(folder.iterdir()):
         if path.name.startswith("."):
             continue
         if path.is_file() and path.suffix.lower() in TABLES and path.name not in (*SETTINGS, STATE):
-            yield path.stem, [], path
+            found.append((path.stem, [], path))
         elif path.is_dir():
-            settings = [file for name in SETTINGS if (file := path / name).is_file()]
-            tables = [file for file in sorted(path.iterdir()) if file.suffix.lower() in TABLES and file.is_file()]
-            tables = [file for file in tables if file.name not in SETTINGS]
-            if state := [file for file in tables if file.name == STATE]:
-                tables = state
-            if len(tables) > 1:
-                names = join((printable(file.name) for file in tables), 6)
-                raise InputError(f"table: {printable(str(path))}; {len(tables)} tables ({names}); must be one a run")
-            if tables:
-                yield path.name, settings, tables[0]
+            found += _run(path.name, path)
+    return found
+
+
+def _of_hydra(folder: Path) -> list[Run]:
+    """Jobs of Hydra below ``folder``, of several launches too."""
+    places = sorted(file.parent.parent for file in folder.rglob(HYDRA))
+    return [run for place in places for run in _run(place.relative_to(folder).as_posix(), place)]
+
+
+def _run(name: str, folder: Path) -> list[Run]:
+    """The run of a folder, or none."""
+    settings = [file for one in SETTINGS if (file := folder / one).is_file()]
+    tables = [file for file in sorted(folder.iterdir()) if file.suffix.lower() in TABLES and file.is_file()]
+    tables = [file for file in tables if file.name not in SETTINGS]
+    if state := [file for file in tables if file.name == STATE]:
+        tables = state
+    if len(tables) > 1:
+        names = join((printable(file.name) for file in tables), 6)
+        raise InputError(f"table: {printable(str(folder))}; {len(tables)} tables ({names}); must be one a run")
+    return [(name, settings, table) for table in tables]
 
 
 def of_log(file: Path) -> Columns:
@@ -86,6 +103,16 @@ def of_log(file: Path) -> Columns:
         steps.setdefault(entry.get("step"), {}).update(entry)
     rows = [entry for entry in steps.values() if any("eval" in str(key) for key in entry)] or list(steps.values())
     return of_rows(rows)
+
+
+def _of_yaml(file: Path) -> dict[str, Any]:
+    """Object of a YAML file."""
+    from dwsweep.spec.bounded_yaml import load_yaml_file
+
+    found = load_yaml_file(file)
+    if not isinstance(found, dict):
+        raise InputError(f"table: {printable(str(file))}; must be an object of settings")
+    return found
 
 
 def _of_file(file: Path) -> dict[str, Any]:

@@ -25,6 +25,7 @@ CONFIG = {
 }  # trackers' sections of settings
 SUMMARY = {"summary", "metrics", "final", "throughput"}  # trackers' sections of final values
 EVAL = {"eval", "val"}  # trackers' sections of held-out losses
+SCORES = {"loss", "loss_stderr", "bits_per_byte"}  # columns that an evaluation gives
 BUDGETS = {"flops_budget", "compute_budget", "budget"}  # columns of requested compute
 MOST_PARAMETERS = 1e13  # larger than any net: a budget above it counts FLOPs
 HELD_OUT_WORDS = {"val", "valid", "validation", "eval", "evaluation", "test", "dev", "held", "heldout"}
@@ -285,21 +286,23 @@ def understood(
     held-out loss wins over a column ``loss``. usable: whether a column holds numbers. fixed: our columns that the user
     has named."""
     free = {one: name for name in reversed(names) if name not in IN_ANY_CASE and (one := plain(name))}
-    settings, ends = dict(free), dict(free)
+    settings, ends, scores = dict(free), dict(free), dict(free)
     for one, name in list(free.items()):
-        words = one.removesuffix("_value").split("_")
+        words, places = one.removesuffix("_value").split("_"), set()
         while len(words) > 1 and words[0] in CONFIG | SUMMARY | EVAL:
-            place = words.pop(0)
-            if place not in EVAL:
+            places.add(words.pop(0))
+            if not places & EVAL:
                 settings.setdefault("_".join(words), name)
-            if place not in CONFIG:
-                ends.setdefault("_".join(words), name)
+            if not places & CONFIG:
+                scores.setdefault("_".join(words), name)
+                if not places & EVAL:  # the seconds of an evaluation are not those of the training
+                    ends.setdefault("_".join(words), name)
     outcomes = column_names("outcome")
     # names without an alias first: a column with its own name is not taken by another's alias
     known = {**dict.fromkeys(IN_ANY_CASE, ()), **ALIASES}
     taken: dict[str, str] = {}
     for ours, usual in sorted(known.items(), key=lambda item: bool(item[1])):
-        among = ends if ours in outcomes else settings
+        among = scores if ours in SCORES else ends if ours in outcomes else settings
         has = [among[one] for one in (ours, *usual) if one in among]
         if ours in names and ours == "loss" and ours not in fixed:
             has = [free[one] for one in HELD_OUT if one in free]

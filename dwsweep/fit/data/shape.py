@@ -80,8 +80,9 @@ def is_gated(row: Row) -> bool:
     return str(row.get("gated")).strip().lower() in YES or any(map(GATED_WORDS.search, texts))
 
 
-def weights(row: Row, gated: bool | None = None) -> float:
-    """Weights of the blocks by all columns of the row; 12·L·d² if standard. ``gated`` replaces the row's own word."""
+def weights(row: Row, gated: bool | None = None, every: bool = False) -> float:
+    """Weights of the blocks by all columns of the row; 12·L·d² if standard. ``gated`` replaces the row's own word.
+    every: of all experts, and not of those that a token passes."""
     depth, width = float(row["depth"]), float(row["width"])
     heads, size, groups = (_at_least_one(row.get(name)) for name in ("heads", "head_size", "kv_heads"))
     if heads is None:
@@ -89,7 +90,7 @@ def weights(row: Row, gated: bool | None = None) -> float:
     size = size or width / heads
     hidden = inner_width(row)
     attention = attention_weights(width, heads, size, min(groups, heads) if groups else heads)
-    used = top_k(row) or 1.0  # experts that a token passes
+    used = (float(row["experts"]) if every else top_k(row)) if top_k(row) else 1.0  # experts
     if hidden is None:  # a gated MLP without an inner width holds as much: 8·d²
         return depth * (attention + used * mlp_weights(width, 4.0 * width, False))
     return depth * (attention + used * mlp_weights(width, hidden, is_gated(row) if gated is None else gated))
@@ -133,11 +134,11 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
     said: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     experts = sorted({(row["experts"], used) for row in rows if (used := top_k(row))})
-    known = ("n_params",) if experts else ("n_params", "n_params_total")  # all experts together explain nothing
-    counts = (_Counts.of(rows, column, columns, names(column), source) for column in known)
+    counts = (_Counts.of(rows, column, columns, names(column), source) for column in ("n_params", "n_params_total"))
     count = next(filter(None, counts), None)
-    if count is None and experts:
-        found = Reading()
+    if count and count.every:
+        found = _of_all_experts(count)
+        said, doubts = tuple(filter(None, [found.why])), tuple(filter(None, [found.doubt]))
     elif count is None:
         said, found = tuple(_counted_from(rows, columns, names)), Reading()
     elif trusted and count.column == "n_params":
@@ -160,13 +161,17 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
         named = join([f"{used:g} of {every:g}" for every, used in experts], 3)
         how = f"N counts the weights that a token uses, {named} experts; all of them: --axis n_params_total"
         said = (*said, how)
+    elif count is None and (many := max((_at_least_one(row.get("experts")) or 1.0 for row in rows), default=1.0)) > 1.0:
+        doubt = f"confound n_params: {many:g} experts, and no column says how many a token passes: N counts one of them"
+        doubts = (*doubts, doubt)
     return Settled(said, doubts)
 
 
 @dataclass(frozen=True)
 class _Counts:
     """Counts of a column (K,) beside the weights of the blocks. theirs: the table's name of the column. blocks:
-    (whether the MLP is gated, weights (K,), their formula in words), the plain ones first."""
+    (whether the MLP is gated, weights (K,), their formula in words), the plain ones first. every: they hold all
+    experts."""
 
     rows: Sequence[Row]
     column: str
@@ -176,6 +181,7 @@ class _Counts:
     depth: np.ndarray
     width: np.ndarray
     blocks: list[tuple[bool, np.ndarray, str]]
+    every: bool = False
 
     @classmethod
     def of(cls, rows: Sequence[Row], column: str, columns: Sequence[str], theirs: str, source: str) -> _Counts | None:
@@ -183,12 +189,14 @@ class _Counts:
         if not rows:
             return None
         count, depth, width = (np.array([float(row[name]) for row in rows]) for name in (column, "depth", "width"))
+        every = column == "n_params_total" and any(map(top_k, rows))
         formula = "the weights of the blocks" if {*COLUMNS} - {"heads"} & set(columns) else "12·L·d²"
-        blocks = [(False, np.array([weights(row) for row in rows]), formula)]
+        formula += ", all experts" if every else ""
+        blocks = [(False, np.array([weights(row, every=every) for row in rows]), formula)]
         if any(inner_width(row) is not None for row in rows) and not all(map(is_gated, rows)):
-            gated = np.array([weights(row, True) for row in rows])
-            blocks.append((True, gated, "blocks with a gated MLP, 3·d·d_ff"))
-        return cls(rows, column, theirs, source, count, depth, width, blocks)
+            gated = np.array([weights(row, True, every) for row in rows])
+            blocks.append((True, gated, f"blocks with a gated MLP, 3·d·d_ff{', all experts' if every else ''}"))
+        return cls(rows, column, theirs, source, count, depth, width, blocks, every)
 
     @property
     def plain(self) -> np.ndarray:
@@ -326,6 +334,18 @@ def _unexplained(of: _Counts) -> Reading:
         + f" (N = {format_count(held)} there), or "
         + example("columns={'n_params': 'n_params'}", "--column n_params=n_params")
         + " (the count holds no embeddings)"
+    )
+
+
+def _of_all_experts(of: _Counts) -> Reading:
+    """A count of all experts names no N, and shows whether the MLP is gated."""
+    if found := _of_blocks(of) or _with_embeddings(of):
+        return found
+    low, high = of.ratio
+    times = f"{low:.3g}" if high <= (1.0 + AGREES) * low else f"{low:.3g} to {high:.3g}"
+    return Reading(
+        doubt=f"confound n_params: {of.theirs} is {times} times {of.blocks[0][2]}, by the columns from which N is "
+        "counted"
     )
 
 
