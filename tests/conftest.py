@@ -164,6 +164,16 @@ def surfaces_again() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
+def at_equal_size_alone() -> Iterator[None]:
+    """Heaps without their answers at equal cost, which take as long as all others, and are ``test_equal_what``'s."""
+    from dwsweep.fit import heap
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(heap, "equal_what", lambda *_: ())
+        yield
+
+
+@pytest.fixture(scope="module")
 def short_guideline() -> Iterator[None]:
     """Three of a guideline's nine sizes: each takes as long as a question to ``guide``."""
     from dwsweep import published_law

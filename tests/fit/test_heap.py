@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -36,7 +34,7 @@ from dwsweep.report import fit_report
 from tests.simulations import flat_heaps
 from tests.simulations.harness import covers
 
-pytestmark = pytest.mark.usefixtures("surfaces_again")
+pytestmark = pytest.mark.usefixtures("surfaces_again", "at_equal_size_alone")
 
 FLAT_HEAPS = 20  # simulated of each truth in the slow tier
 DRAWS = 200
@@ -62,24 +60,14 @@ def piled(runs: int = 48, seed: int = 0, more: Any = lambda row, rng: ({}, 0.0))
     return rows
 
 
-@contextmanager
-def at_equal_size_alone() -> Iterator[None]:
-    """Answers at equal cost take as long as all others, and are ``test_equal_what``'s."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(heap_module, "equal_what", lambda *_: ())
-        yield
-
-
 def heap(rows: list[Row], **options: Any) -> Heap:
-    with at_equal_size_alone():
-        found = heap_of(read_table(rows), fit_options(**options))
+    found = heap_of(read_table(rows), fit_options(**options))
     assert found and found.surface
     return found
 
 
 def fit(rows: list[Row], **options: Any) -> dwsweep.FitResult:
-    with at_equal_size_alone():
-        return dwsweep.fit_table(rows, draws=DRAWS, **options)
+    return dwsweep.fit_table(rows, draws=DRAWS, **options)
 
 
 def adjusted(rows: list[Row], **options: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from dwsweep.records.record import table_text
 from dwsweep.report import fit_report
 from dwsweep.text import format_count
 
-pytestmark = pytest.mark.usefixtures("surfaces_again")
+pytestmark = pytest.mark.usefixtures("surfaces_again", "at_equal_size_alone")
 
 DEPTHS, SIZES = (6, 10, 16, 24, 36), 5e6 * 1.9 ** np.arange(7)
 DRAWS = 200

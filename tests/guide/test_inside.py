@@ -25,7 +25,7 @@ from dwsweep.records.fit import FitResult
 from dwsweep.report import guide_report
 from dwsweep.terminal import plain_text
 
-pytestmark = pytest.mark.usefixtures("surfaces_again")
+pytestmark = pytest.mark.usefixtures("surfaces_again", "at_equal_size_alone")
 
 LAPTOP = Path(__file__).parents[2] / "sweeps" / "results" / "laptop"
 FAR = 3.0e9
