@@ -32,7 +32,7 @@ from dwsweep import interval
 from dwsweep.fit.answers import answers
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.guideline import guideline_sizes
-from dwsweep.guide import answer
+from dwsweep.guide import answer, fitted_source
 from dwsweep.guide.guideline import answered
 from dwsweep.records import fit as fit_record
 from dwsweep.records.record import csv_text
@@ -191,7 +191,8 @@ def test_the_default_text_answers_first_ends_with_the_next_command_and_is_half_a
 
 def test_the_default_text_names_what_losses_are_not_adjusted_for() -> None:
     """Brief, it left out that all tokens follow depth, beside a best depth that they may have made."""
-    rows = [{**row, "dropout": 0.1 if row["depth"] > 12 else 0.0} for row in clean()]
+    table = losses(SmoothTruth((6, 12, 18)), 0, 1e6, 2e8, 4, sigma=0.001)
+    rows = [{**row, "dropout": 0.1 if row["depth"] > 12 else 0.0} for row in table]
     result = dwsweep.fit_table(rows, draws=100)
     text = " ".join(plain_text(fit_report.brief(result, "out")).split())
     assert any("DROPOUT" in note for note in result.provenance.account.notes)
@@ -251,15 +252,16 @@ def test_a_best_depth_has_the_same_digits_in_every_output(tmp_path: Path, monkey
     for row in result.comparisons[0].of("transition"):
         assert row.base_interval.known == crossed[row.depth, row.deep].n_params_interval.known
     fit_record.write(result, tmp_path)
-    said = " ".join(plain_text(guide_report.render(answer(asked, fit=tmp_path))).split())
+    source = fitted_source(tmp_path)
+    said = " ".join(plain_text(guide_report.render(answer(asked, fit=tmp_path, source=source))).split())
     found = re.findall(r"Best depth (\S+) \(([^)]+)\)", said)
     assert [f"{best} {ends}" for best, ends in found] == [guided[size] for size in sizes]
     # the table of several shapes, and the sentence on each of them alone
     shapes = [f"12x{8 * round(math.sqrt(n / 144.0) / 8)}" for n in asked]
-    table = plain_text(guide_report.render(answer(shapes=shapes, fit=tmp_path)))
+    table = plain_text(guide_report.render(answer(shapes=shapes, fit=tmp_path, source=source)))
     for shape in shapes:
-        alone = " ".join(plain_text(guide_report.render(answer(shapes=[shape], fit=tmp_path))).split())
-        (best,) = re.findall(r"Best depth (\S+ \([^)]+\))", alone)
+        alone = plain_text(guide_report.render(answer(shapes=[shape], fit=tmp_path, source=source)))
+        (best,) = re.findall(r"Best depth (\S+ \([^)]+\))", " ".join(alone.split()))
         (row,) = [line for line in table.splitlines() if shape.replace("x", " × ") in line]
         assert best in row
 
