@@ -88,6 +88,8 @@ LONGEST = (
     "model/test_transformer.py",
     "report/test_figures.py",
     "report/test_agreement.py",
+    "guide/test_evidence_answers.py",
+    "fit/test_truths.py",
     "sweep/test_inventory.py",
     "fit/test_budgets.py",
     "fit/test_posterior.py",
