@@ -66,8 +66,8 @@ class Latency:
         shapes = len({(row["depth"], row["width"]) for row in rows})
         if shapes < FEWEST or np.linalg.matrix_rank(A / scale, tol=1e-3) < A.shape[1]:
             raise InputError(
-                f"{loaded.source}; {shapes} shape{'s' * (shapes != 1)} with a time; at least {FEWEST} are needed, of several depths and "
-                "of several sizes at one depth, to tell layers from weights"
+                f"{loaded.source}; {shapes} shape{'s' * (shapes != 1)} with a time; at least {FEWEST} are needed, of "
+                "several depths and of several sizes at one depth, to tell layers from weights"
             )
         from scipy.optimize import nnls
 
@@ -75,7 +75,8 @@ class Latency:
         if found[1] + found[2] <= 0.0:
             raise InputError(f"{loaded.source}; its times grow with neither layers nor weights")
         off = math.sqrt(float(((A @ found - 1.0) ** 2).mean()))
-        return cls(*map(float, found), shapes, off)
+        any_net, per_layer, per_weight = found.tolist()
+        return cls(any_net, per_layer, per_weight, shapes, off)
 
     @property
     def said(self) -> str:
