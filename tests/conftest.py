@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -87,6 +88,8 @@ LONGEST = (
     "model/test_transformer.py",
     "report/test_figures.py",
     "report/test_agreement.py",
+    "guide/test_evidence_answers.py",
+    "fit/test_truths.py",
     "sweep/test_inventory.py",
     "fit/test_budgets.py",
     "fit/test_posterior.py",
@@ -159,6 +162,29 @@ def surfaces_again() -> Iterator[None]:
         patch.setattr(ask, "surface_of", once(ask.surface_of))
         by_record = lambda curves, surface: (curves, surface and surface.record)  # noqa: E731
         patch.setattr(drawn_curves, "_fixed", once(drawn_curves._fixed, by_record))
+        yield
+
+
+@pytest.fixture(scope="module")
+def at_equal_size_alone() -> Iterator[None]:
+    """Heaps without their answers at equal cost, which take as long as all others, and are ``test_equal_what``'s."""
+    from dwsweep.fit import heap
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(heap, "equal_what", lambda *_: ())
+        yield
+
+
+@pytest.fixture(scope="module")
+def short_guideline() -> Iterator[None]:
+    """Three of a guideline's nine sizes: each takes as long as a question to ``guide``."""
+    from dwsweep import published_law
+    from dwsweep.fit import guideline
+
+    targets = [row for row in published_law.targets() if row[0] in ("125M", "350M", "13B")]
+    with pytest.MonkeyPatch.context() as patch:
+        few = SimpleNamespace(**{**vars(published_law), "targets": lambda: targets})
+        patch.setattr(guideline, "published_law", few)
         yield
 
 

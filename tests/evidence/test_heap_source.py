@@ -18,6 +18,8 @@ from dwsweep.evidence import read
 from dwsweep.evidence.summary import Evidence, is_text, summarised
 from tests.simulations import evidence_check as check
 
+pytestmark = pytest.mark.usefixtures("at_equal_size_alone")
+
 DEPTHS = (4, 6, 8, 12, 16, 24, 32)
 GIVEN: dict[str, Any] = {
     "reference": "made",

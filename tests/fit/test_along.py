@@ -27,6 +27,8 @@ from dwsweep.terminal import plain_text
 from tests.simulations.along import STUDY, AlongStudy, along_studies, draw_along, simulation, summary
 from tests.simulations.sweeps import SmoothTruth, draw
 
+pytestmark = pytest.mark.usefixtures("surfaces_again", "at_equal_size_alone")
+
 DRAWS = 400
 QUIET = {"sigma": 0.0005, "seed_sd": 0.02, "shape_sd": 0.0, "slope_sd": 0.0}
 DEGRADES = AlongStudy((0.02, 0.0, 0.005, 0.06, 0.1), (0.02, 0.02, 0.0, 0.0, 0.0), **QUIET)

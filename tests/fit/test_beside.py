@@ -20,19 +20,19 @@ from dwsweep.fit.transitions import size_ratio
 from dwsweep.records import fit as fit_record
 from dwsweep.records.transitions import Transition, verdicts
 from dwsweep.report import page as sweep_page
-from tests.simulations.sweeps import Scenario, Truth, simulate
+from tests.simulations.sweeps import SmoothTruth, draw
 
 pytestmark = pytest.mark.usefixtures("surfaces_again")
 
 DRAWS = 300
-HERE = Scenario(Truth((6, 12, 18)), budgets=tuple(np.geomspace(2.0e5, 6.0e8, 9)))
+HERE = SmoothTruth((6, 12, 18))
 # every transition at three times the size: the widths of the law √3 times larger
 FACTOR = 3.0
-THERE = replace(HERE, truth=Truth((6, 12, 18), theta=(published_law.A - math.log(FACTOR) / 2, published_law.B)))
+THERE = replace(HERE, theta=(published_law.A - math.log(FACTOR) / 2, published_law.B))
 
 
-def table(scenario: Scenario, seed: int) -> list[dict]:
-    return simulate(scenario, np.random.default_rng(seed))
+def table(truth: SmoothTruth, seed: int) -> list[dict]:
+    return draw(truth, np.random.default_rng(seed), budgets=np.geomspace(2.0e5, 6.0e8, 9))
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_the_ratio_of_two_sizes_and_its_interval() -> None:
 @pytest.mark.parametrize("pairs", [2, pytest.param(6, marks=pytest.mark.slow)])
 def test_the_factor_between_two_truths_is_found(pairs: int) -> None:
     """Pairs of sweeps, two transitions each: nominal 95 %."""
-    every = [table(scenario, seed) for seed in range(pairs) for scenario in (HERE, THERE)]
+    every = [table(truth, seed) for seed in range(pairs) for truth in (HERE, THERE)]
     others = dwsweep.fit_table(every[0], draws=DRAWS, beside=every).others
     ratios = []
     for own, other in zip(others[::2], others[1::2], strict=True):
@@ -83,7 +83,7 @@ def test_the_summary_names_both_and_how_far_apart_they_are(both: fit_record.FitR
     ratio = size_ratio(verdicts(both.transitions)[0], both.others[0].transitions[0])
     assert f"{ratio[0]:.2f}" in line and f"{ratio[1]:.2f} … {ratio[2]:.2f}" in line
     assert max(map(len, text.splitlines())) <= 100
-    apart = dwsweep.fit_table(table(HERE, 0), draws=DRAWS, beside=[table(Scenario(Truth((24, 30))), 1)])
+    apart = dwsweep.fit_table(table(HERE, 0), draws=DRAWS, beside=[table(SmoothTruth((24, 30)), 1)])
     assert says(summary(apart), "fit: no two depths both have")
 
 

@@ -149,7 +149,7 @@ def test_few_points_and_draws_give_the_answers_of_all(monkeypatch: pytest.Monkey
 
 
 def test_runs_of_one_count_of_tokens_answer_at_no_equal_cost() -> None:
-    result = dwsweep.fit_table(piled(one_count=True), draws=DRAWS)
+    result = dwsweep.fit_table(piled(48, one_count=True), draws=DRAWS)
     assert {row.equal for row in result.adjusted.equal} <= {"n_params", "n_params_total"}
 
 

@@ -75,34 +75,24 @@ def _agrees(clause: re.Match[str], row: SizedOptimum, record: Surface) -> bool:
 
 
 SHAPES = {
-    "rectangle, best depth below the large nets": [(d, w) for d in (12, 16, 20, 24, 32) for w in WIDTHS],
     "widths in proportion to depth": [(d, d * k) for d in (4, 6, 9, 14, 20, 30) for k in (16, 24, 32, 48, 64)],
-    "shallow nets alone are large": [(d, w) for d in (4, 6, 9, 14, 20) for w in WIDTHS[: 9 - d // 4]],
     "deep nets alone are large": [(d, w) for d in (4, 6, 9, 14, 20) for w in WIDTHS[: 4 + d // 5]],
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "best"), [*((name, 9.0) for name in SHAPES), (list(SHAPES)[1], 2.0), (list(SHAPES)[2], 60.0)]
-)
-def test_the_first_sentence_agrees_with_the_table_on_any_geometry(name: str, best: float) -> None:
-    surface = losses(SHAPES[name], best)
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_first_sentence_agrees_with_the_table_on_any_geometry(name: str) -> None:
+    surface = losses(SHAPES[name], 9.0)
     said = headline(surface, "N")
     assert said.startswith("No effect") or not surface.bounded or not contradictions(said, surface), said
 
 
 def test_a_rectangle_whose_large_nets_are_deep_alone_has_no_prefix_of_sizes_below() -> None:
     """6 depths × 8 widths said "below the depths tried (below 10.4) up to 37.7M" above its own 4.9 at 3.85M."""
-    surface = losses(SHAPES["rectangle, best depth below the large nets"], 9.0, 0.05)
-    first = next(row for row in surface.optima if row.depth_low or row.depth_high)
-    record = replace(
-        surface,
-        optima=tuple(
-            replace(row, depth=4.9, depth_low=4.6, depth_high=5.3, at_edge=None, depth_min=4.0) if row is first else row
-            for row in surface.optima
-        ),
-    )
-    assert record.optima[-1].at_edge == "below"
+    below = {"depth": None, "depth_low": None, "depth_high": 10.4, "at_edge": "below", "depth_min": 12.0}
+    first, *others = (replace(row, **below) for row in rectangle().optima)
+    inside = {"depth": 4.9, "depth_low": 4.6, "depth_high": 5.3, "at_edge": None, "depth_min": 4.0}
+    record = replace(rectangle(), optima=(replace(first, **inside), *others))
     assert not contradictions(headline(record, "N"), record)
 
 
@@ -128,7 +118,7 @@ def test_the_first_sentence_agrees_with_any_pattern_of_edges() -> None:
 @pytest.mark.parametrize("best", [2.0, 60.0])
 def test_growth_is_not_claimed_from_depths_that_one_of_two_sizes_lacks(best: float) -> None:
     """The small nets have 4 to 9 layers, the large ones 14 to 30; all are too deep, or all too shallow."""
-    record = losses([(depth, width) for depth in (4, 6, 9, 14, 20, 30) for width in WIDTHS], best, 0.0)
+    record = losses([(depth, width) for depth in (4, 6, 9, 14, 20, 30) for width in WIDTHS[::2]], best, 0.0)
     rows = [row for row in record.optima if not row.depth_interval.bounded]
     assert "not shown to change" in headline(replace(record, optima=tuple(rows)), "N")
 

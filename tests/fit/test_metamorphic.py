@@ -1,14 +1,14 @@
 """Changes of a table or of an option whose effect on the answer is known without knowing the answer.
 
 More declared noise claims no more. Another seed of the draws stays within its Monte-Carlo error. The order of the rows,
-their names and their repetition, and the unit of the losses say nothing about depth.
+their names, and the unit of the losses say nothing about depth.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -34,18 +34,15 @@ SLACK = 0.15
 OF_UNIT = 0.05  # priors are in nats
 
 
-def runs(seed: int = 0, seeds: int = 3) -> list[dict[str, Any]]:
+def runs() -> list[dict[str, Any]]:
     """Four depths and six sizes with scatter of the runs and of the shapes, 0.002 nats each."""
-    rng = np.random.default_rng(seed)
-    sizes = np.geomspace(1e6, 1e8, 6)
-    return draw(
-        SmoothTruth((6, 12, 18, 24)), rng, budgets=lambda depth: sizes, seeds=seeds, sigma=0.002, shape_sd=0.002
-    )
+    rng, sizes = np.random.default_rng(0), np.geomspace(1e6, 1e8, 6)
+    return draw(SmoothTruth((6, 12, 18, 24)), rng, budgets=lambda depth: sizes, sigma=0.002, shape_sd=0.002)
 
 
 @cache
-def fitted(seeds: int = 3, **options: Any) -> Any:
-    return dwsweep.fit_table(runs(seeds=seeds), draws=DRAWS, **options)
+def fitted(**options: Any) -> Any:
+    return dwsweep.fit_table(runs(), draws=DRAWS, **options)
 
 
 def transitions(result: Any) -> list[tuple[str, Interval]]:
@@ -67,18 +64,14 @@ def assert_no_more_is_known(less: Interval, more: Interval, what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "levels", "seeds"),
-    [
-        ("shape_noise", (0.002, 0.01, 0.05), 3),
-        ("noise", (0.004, 0.015, 0.06), 3),
-        pytest.param("noise", (0.004, 0.015, 0.06), 1, marks=pytest.mark.slow),
-    ],
-    ids=["scatter of a shape", "noise of a run", "noise of a single run"],
+    ("option", "levels"),
+    [("shape_noise", (0.0, 0.01, 0.05)), ("noise", (0.004, 0.06, 1.0))],
+    ids=["scatter of a shape", "noise of a run"],
 )
 def test_more_declared_noise_never_narrows_an_interval_nor_strengthens_a_claim(
-    option: str, levels: Sequence[float], seeds: int
+    option: str, levels: Sequence[float]
 ) -> None:
-    results = [fitted(seeds, **{option: level}) for level in levels]
+    results = [fitted(**{option: level}) for level in levels]
     for less, more in pairwise(results):
         for (was, before), (now, after) in zip(transitions(less), transitions(more), strict=True):
             assert WEAKER[now] <= WEAKER[was], f"{option}: {was} → {now}"
@@ -89,7 +82,7 @@ def test_more_declared_noise_never_narrows_an_interval_nor_strengthens_a_claim(
         before, after = (errors_of_differences(result) for result in (less, more))
         assert np.all(after >= (1.0 - SLACK) * before)
     first, last = results[0], results[-1]
-    assert {status for status, _ in transitions(first)} == {"crossed"} or seeds == 1
+    assert {status for status, _ in transitions(first)} == {"crossed"}
     assert "crossed" not in {status for status, _ in transitions(last)[1:]}
 
 
@@ -129,9 +122,8 @@ def test_a_noise_that_is_no_number_is_refused_in_a_line() -> None:
             dwsweep.fit_table(runs(), draws=DRAWS, **{name: {6: 0.01}})
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_another_seed_of_the_draws_stays_within_its_monte_carlo_error(seed: int) -> None:
-    here, there = fitted(), fitted(seed=seed)
+def test_another_seed_of_the_draws_stays_within_its_monte_carlo_error() -> None:
+    here, there = fitted(), fitted(seed=1)
     assert [status for status, _ in transitions(here)] == [status for status, _ in transitions(there)]
     moved = 0.0
     for (_, one), (_, other) in zip(transitions(here), transitions(there), strict=True):
@@ -161,37 +153,11 @@ def between_the_nets(depth: Interval) -> Interval:
     )
 
 
-def shuffled(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return random.Random(1).sample(table, len(table))
-
-
-def renamed_seeds(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{**row, "seed": "cab"[row["seed"]]} for row in table]
-
-
-def renamed_columns(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def test_order_and_names_of_the_rows_and_of_seeds_change_nothing() -> None:
     names = {"depth": "n_layer", "width": "d_model", "loss": "val_loss"}
-    return [{names.get(name, name): value for name, value in row.items()} for row in table]
-
-
-def repeated(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [*table, *table]
-
-
-def in_one_file(table: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    return {name: [row[name] for row in table] for name in table[0]}
-
-
-def all_at_once(table: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    return in_one_file(renamed_columns(renamed_seeds(shuffled(table))))
-
-
-ALONE = [pytest.param(one, marks=pytest.mark.slow) for one in (shuffled, renamed_seeds, renamed_columns, in_one_file)]
-
-
-@pytest.mark.parametrize("change", [all_at_once, repeated, *ALONE])
-def test_order_names_and_repetition_of_the_rows_change_nothing(change: Callable[[list[dict[str, Any]]], Any]) -> None:
-    here, there = fitted(), dwsweep.fit_table(change(runs()), draws=DRAWS)
+    rows = [{**row, "seed": "cab"[row["seed"]]} for row in random.Random(1).sample(runs(), len(runs()))]
+    columns = {names.get(name, name): [row[name] for row in rows] for name in rows[0]}
+    here, there = fitted(), dwsweep.fit_table(columns, draws=DRAWS)
     for one, other in zip(numbers_of(here), numbers_of(there), strict=True):
         assert one == other or one == pytest.approx(other, rel=1e-6)
 

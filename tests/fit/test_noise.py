@@ -15,7 +15,7 @@ from dwsweep.fit.analysis import fit_table
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.noise import MeanCovariance, bartlett, cell_means, chi2_df, estimate_noise
 from dwsweep.fit.scatter import of_curves
-from tests.simulations.sweeps import Scenario, Truth, simulate
+from tests.simulations.sweeps import SmoothTruth, draw
 
 
 @pytest.fixture(autouse=True)
@@ -213,9 +213,7 @@ def test_one_seed_and_few_sizes_is_no_estimate():
 
 def test_one_number_is_the_scatter_of_a_fit_with_a_posterior():
     """The printed scatter, the errors of means and the surface rest on one estimate."""
-    rows = simulate(
-        Scenario(Truth((6, 12, 18, 24)), budgets=tuple(np.geomspace(1e6, 1e8, 7))), np.random.default_rng(0)
-    )
+    rows = draw(SmoothTruth((6, 12, 18, 24)), np.random.default_rng(0), budgets=np.geomspace(1e6, 1e8, 7))
     result = fit_table(rows)
     surface = LossSurface(result.surface)
     tau = float(np.exp(np.median(surface.posterior.stacked("scatter"))))
@@ -229,8 +227,8 @@ def test_one_number_is_the_scatter_of_a_fit_with_a_posterior():
 
 def test_six_hundred_shapes_take_seconds():
     """1,800 runs at 600 shapes; solving the covariance of the contrasts at every step took over a minute."""
-    truth = Truth(tuple(range(6, 66, 6)))
-    rows = simulate(Scenario(truth, budgets=tuple(np.geomspace(1e6, 6e8, 60))), np.random.default_rng(0))
+    truth = SmoothTruth(tuple(range(6, 66, 6)))
+    rows = draw(truth, np.random.default_rng(0), budgets=np.geomspace(1e6, 6e8, 60))
     begin = time.process_time()
     result = fit_table(rows)
     assert time.process_time() - begin < 30.0  # about 4 on a quiet machine

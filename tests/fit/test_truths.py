@@ -78,11 +78,10 @@ def wells(shallow: float = 6.0, deep: float = 22.0, ridge: float = 0.03) -> Effe
     ("effect", "depths", "sizes"),
     [
         (lambda y, x: -0.09 * y, (4, 6, 8, 11, 16), ONE),
-        (lambda y, x: -0.03 * y, (3, 6, 12, 24), THREE),
         (lambda y, x: -0.06 * y - 0.015 * (y - 2.2) ** 2, (4, 6, 9, 12, 18), ONE),
         (lambda y, x: 0.08 * abs(y - math.log(22.0)) ** 1.3, (4, 6, 8, 10, 12, 16), THREE),
     ],
-    ids=["straight", "gentle", "concave", "best beyond"],
+    ids=["straight", "concave", "best beyond"],
 )
 def test_where_every_deeper_net_is_better_the_best_depth_is_above_the_deepest(
     effect: Effect, depths: Sequence[int], sizes: Sequence[float]
@@ -92,9 +91,7 @@ def test_where_every_deeper_net_is_better_the_best_depth_is_above_the_deepest(
         assert depths[-2] < (found.low or 0.0) <= depths[-1] * (1.0 + 1e-9)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "seeds"), [(ONE, 1), (ONE, 3), (TWO, 1), (TWO, 3)], ids=["one, alone", "one", "two, alone", "two"]
-)
+@pytest.mark.parametrize(("sizes", "seeds"), [(ONE, 1), (ONE, 3), (TWO, 3)], ids=["one, alone", "one", "two"])
 def test_one_and_two_sizes_have_a_best_depth_that_guides(sizes: Sequence[float], seeds: int) -> None:
     rows = [row for row in table(bowl(0.06), (4, 6, 8, 11, 15, 20, 28, 38), sizes) if row["seed"] < seeds]
     result = dwsweep.fit_table(rows, draws=200)
@@ -166,12 +163,8 @@ def test_no_depth_is_odd_where_losses_are_smooth_in_depth(effect: Effect) -> Non
     assert not with_odd_depths(cells(table(effect, SIX_DEPTHS, EIGHT))).odd
 
 
-@pytest.mark.parametrize(
-    ("depths", "ridge"),
-    [((4, 6, 8, 11, 16, 22, 30), 0.015), ((4, 6, 12, 22, 32), 0.02)],
-)
-def test_two_wells_are_an_effect_of_depth_and_both_are_held(depths: Sequence[int], ridge: float) -> None:
-    found = Posterior.of(cells(table(wells(ridge=ridge), depths, EIGHT)))
+def test_two_wells_are_an_effect_of_depth_and_both_are_held() -> None:
+    found = Posterior.of(cells(table(wells(ridge=0.02), (4, 6, 12, 22, 32), EIGHT)))
     assert found.weighed.weights["none"] < 0.05
     drawn = np.exp(ask.best_depths(found, math.log(4e7)))
     near = [np.mean((drawn > well / 1.35) & (drawn < well * 1.35)) for well in (6.0, 22.0)]
@@ -200,7 +193,7 @@ def test_a_jump_of_the_best_depth_is_named(sharp: float) -> None:
     assert 1e7 < (found.held_out.steepest_at or 0.0) < 1.5e8
 
 
-@pytest.mark.parametrize("effect", [bowl(0.05), bowl(0.15, 10.0), lambda y, x: 0.0])
+@pytest.mark.parametrize("effect", [bowl(0.05), lambda y, x: 0.0])
 def test_a_best_depth_that_grows_evenly_does_not_jump(effect: Effect) -> None:
     curves = build_curves(select_runs(table(effect, SIX_DEPTHS, EIGHT)).runs, None, 200, np.random.default_rng(0))
     found = ask.fit_loss_model(curves, 0.95)

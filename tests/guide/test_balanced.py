@@ -17,7 +17,7 @@ from dwsweep.guide.answers import AT, BALANCED, CONSTRAINTS, TRADED
 from dwsweep.guide.costs import TIE_PERCENT, Budget, _decoding, best_of
 from dwsweep.guide.shapes import shapes_near
 
-SIZES = tuple(float(n) for n in np.geomspace(2e5, 2e11, 10))
+SIZES = tuple(float(n) for n in np.geomspace(2e5, 2e11, 6))
 OPTIONS: dict[str, dict[str, Any]] = {
     "as they are": {},
     "grouped and gated": {"kv_heads": 8, "mlp": "gated"},
@@ -51,7 +51,7 @@ def test_the_default_has_the_least_worst_waste_of_its_table_which_holds_every_be
             theirs = [c.cost(at) for at in TRADED]
             if c.within_budget and all(theirs):
                 assert not all(a.nats < b.nats for a, b in zip(theirs, mine, strict=True) if a and b), c.label
-    assert answered > 5
+    assert answered > 3
 
 
 def test_a_shape_to_build_is_near_the_least_waste_of_every_depth() -> None:

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from dwsweep.guide.sources import judge
 from dwsweep.records import fit as fit_record
 from dwsweep.report import fit_report, guide_report
 from dwsweep.terminal import plain_text
+
+pytestmark = pytest.mark.usefixtures("short_guideline")
 
 
 def text(found: Any) -> str:
@@ -79,11 +82,11 @@ def test_beyond_1t_nothing_is_said() -> None:
 
 
 def test_percentages_do_not_depend_on_the_law_of_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = [1e6, 3e8, 7e9, 7e10]
+    sizes = [3e8, 7e10]
 
     def percentages() -> list[dict[tuple[str, int, int], float]]:
         rows = []
-        for row in answer(sizes).budgets:
+        for row in answer(sizes, source=public_source()).budgets:  # one that kept no prices
             risk = row.risk
             assert risk
             found = {("expected", 0, 0): risk.expected.less_compute, ("worst", 0, 0): risk.worst.less_compute}
@@ -113,8 +116,7 @@ def test_trust_falls_with_regret_and_distance() -> None:
 
 def test_a_fit_that_bounds_nothing_changes_nothing_beyond_its_data(tmp_path: Path) -> None:
     """Three depths at noise that hides what depth does, as a smoke sweep has it."""
-    rows = [row for row in losses(4.0, [2, 4, 6], rise=0.0, noise=0.05) if 12 * row["depth"] * row["width"] ** 2 < 1e7]
-    found = fit_table(rows, draws=200)
+    found = flat()
     assert found.surface is None or not any(
         (row.depth_low is None) != (row.depth_high is None) for row in found.surface.optima
     )
@@ -123,6 +125,11 @@ def test_a_fit_that_bounds_nothing_changes_nothing_beyond_its_data(tmp_path: Pat
     assert own.optimum.depth == alone.optimum.depth and own.recommended.label == alone.recommended.label
     assert own.optimum.trust.level == alone.optimum.trust.level
     assert own.risk.expected.less_compute == pytest.approx(alone.risk.expected.less_compute)
+
+
+@cache
+def flat() -> Any:
+    return complete_fit(losses(4.0, [2, 4, 6], rise=0.0, noise=0.05), draws=200, params=[7e10])
 
 
 @pytest.mark.parametrize(("depths", "side"), [([12, 16, 22, 30], "below"), ([1, 2, 3, 4], "above")])
@@ -145,9 +152,9 @@ def test_losses_that_bound_the_best_depth_on_one_side_hold_it_on_that_side(
 
 
 FITS: dict[str, Callable[[], Any]] = {
-    "a law of its own": lambda: complete_fit(losses(16.0, [6, 10, 16, 26, 40]), draws=300),
-    "inside its data alone": lambda: complete_fit(losses(6.0, [4, 6, 9]), draws=300, params=[3e7]),
-    "no effect of depth": lambda: complete_fit(losses(4.0, [2, 4, 6], rise=0.0, noise=0.05), draws=300),
+    "a law of its own": lambda: complete_fit(losses(16.0, [6, 10, 16, 26, 40]), draws=300, params=[7e10]),
+    "inside its data alone": lambda: complete_fit(losses(6.0, [4, 6, 9]), draws=300, params=[3e7, 7e10]),
+    "no effect of depth": flat,
 }
 
 
@@ -191,7 +198,7 @@ def test_the_first_sentences_of_a_fit_lend_no_number_of_the_law(tmp_path: Path) 
 
 
 def test_depths_are_called_cheap_only_where_their_own_row_is() -> None:
-    for n in (*np.geomspace(1e5, 1e9, 25), 3e9):
+    for n in (*np.geomspace(1e5, 1e9, 9), 3e9):
         (row,) = answer([float(n)]).budgets
         low, high = guide_report._little(row)
         for c in row.candidates:

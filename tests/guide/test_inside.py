@@ -5,24 +5,27 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from sentences import says
 
-from dwsweep import fit_table
 from dwsweep.errors import InputError
+from dwsweep.fit.analysis import fit_table
 from dwsweep.fit.ask import LossSurface
 from dwsweep.guide import Options, answer, exported, public_source, source_of
-from dwsweep.guide.guideline import completed
+from dwsweep.guide.guideline import answered
 from dwsweep.guide.sources import ByEvidence
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult
 from dwsweep.report import guide_report
 from dwsweep.terminal import plain_text
 
-pytestmark = pytest.mark.usefixtures("surfaces_again")
+pytestmark = pytest.mark.usefixtures("surfaces_again", "at_equal_size_alone")
 
 LAPTOP = Path(__file__).parents[2] / "sweeps" / "results" / "laptop"
 FAR = 3.0e9
@@ -90,17 +93,23 @@ def test_nets_that_differ_have_no_common_vocabulary() -> None:
     assert (nets.vocab_size, nets.seq_len) == (None, 64)
 
 
-def test_a_fit_without_a_best_depth_says_first_that_others_answer(tmp_path: Path) -> None:
+def test_a_fit_without_a_best_depth_says_first_that_others_answer(found: FitResult, tmp_path: Path) -> None:
     rows = [{"depth": d, "width": w, "loss": 3.0 + d / w} for d in (1, 2) for w in (32, 48, 64)]
     fit_record.write(fit_table(rows, draws=100), tmp_path)
-    for asked in ({"params": [2e5]}, {"shapes": ["4x64"]}, {}):
+    for asked in ({"params": [2e5]}, {"shapes": ["4x64"]}):
         first = guide_report.document(answer(**asked, fit=tmp_path))[0]
         assert f"{tmp_path}: this fit shows no best depth: public evidence answers." in str(first)
-    fit_record.write(fit_table(LAPTOP, draws=100, documents=False), tmp_path)
+    fit_record.write(found, tmp_path)
     assert "no best depth" not in str(guide_report.document(answer([2e5], fit=tmp_path))[0])
 
 
-def of_block(weights: float, more: dict[str, float]) -> FitResult:
+@cache
+def own_grid() -> FitResult:
+    return fit_table(grid(), draws=200)
+
+
+@cache
+def of_block(weights: float, **more: float) -> FitResult:
     """Fit of nets with ``weights``·d² in a layer, whose best depth is 15·(N/3e7)^¼."""
     rows = [
         {"depth": depth, "width": width, "loss": 3.0 - 0.1 * math.log(n) + 0.05 * off**2, "n_params": round(n), **more}
@@ -124,7 +133,7 @@ def test_active_weights_are_counted_from_experts_where_the_table_counts_all_of_t
 @pytest.mark.parametrize(("weights", "more"), [(5.01, {}), (20.0, {"experts": 8, "top_k": 2})])
 def test_shapes_and_prices_of_a_fit_have_its_own_block(tmp_path: Path, weights: float, more: dict[str, float]) -> None:
     """Nets of 20·L·d² active weights, 2 of 8 experts, were answered by a dense 18 × 832 of 12·L·d²."""
-    fit = of_block(weights, more)
+    fit = of_block(weights, **more)
     assert fit.nets.layer_weights == pytest.approx(weights)
     fit_record.write(fit, tmp_path)
     found = answer([3e7], fit=tmp_path)
@@ -135,7 +144,7 @@ def test_shapes_and_prices_of_a_fit_have_its_own_block(tmp_path: Path, weights: 
         assert one.n_params == pytest.approx(weights * one.depth * one.width**2, rel=0.05)
         idle = one.n_params_total - one.n_params - 2 * 50_257 * one.width
         assert idle == pytest.approx(48.0 * one.depth * one.width**2 if more else 0.0, rel=0.05, abs=1e5)
-    assert completed(fit).guideline[0].n_params_actual == pytest.approx(8.5e7, rel=0.06)
+    assert answered(fit, fit.guideline[:1])[0].n_params_actual == pytest.approx(8.5e7, rel=0.06)
     (judged,) = answer([], ["16x384"], fit=tmp_path).verdicts
     assert judged.optimum.n_params == pytest.approx(weights * 16 * 384**2, rel=0.03)
     with pytest.raises(InputError, match="project: the shapes here have the blocks of your fit's nets"):
@@ -148,18 +157,23 @@ def test_shapes_and_prices_of_a_fit_have_its_own_block(tmp_path: Path, weights: 
     ("weights", "more", "said"),
     [
         (3.0, {}, "fit: its nets have 3·d² weights in a layer, fewer than attention of 4·d²"),
-        (68.0, {"experts": 8}, "fit: its nets have 8 experts, and no column says how many a token passes"),
+        (
+            68.0,
+            {"experts": 8, "top_k": None},
+            "fit: its nets have 8 experts, and no column says how many a token passes",
+        ),
     ],
 )
 def test_a_block_that_weights_alone_do_not_describe_has_no_shape(
-    tmp_path: Path, weights: float, more: dict[str, float], said: str
+    tmp_path: Path, weights: float, more: dict[str, Any], said: str
 ) -> None:
-    fit = of_block(weights, more)
+    made = of_block(5.01)
+    fit = replace(made, nets=replace(made.nets, layer_weights=weights, **more))
     fit_record.write(fit, tmp_path)
     with pytest.raises(InputError, match=said):
         answer([3e7], fit=tmp_path)
-    rows = completed(fit).guideline
-    assert rows[0].depth and {row.depth_int for row in rows} == {None}
+    (row,) = answered(fit, fit.guideline[:1])
+    assert row.depth and row.depth_int is None
 
 
 def grid(unit: float = 1.0, tokens: float = 5e8) -> list[dict]:
@@ -178,9 +192,9 @@ def grid(unit: float = 1.0, tokens: float = 5e8) -> list[dict]:
 
 def test_losses_in_bits_are_priced_in_bits_and_labelled_so(tmp_path: Path) -> None:
     """Numbers of a fit in bits were printed as nats, 1.44 times too large."""
-    texts = {}
-    for unit, divisor in (("nats", 1.0), ("bits", np.log(2.0))):
-        fit_record.write(fit_table(grid(divisor), unit=unit, draws=200), tmp_path / unit)
+    texts, in_bits = {}, fit_table(grid(np.log(2.0)), unit="bits", draws=200)
+    for unit, fit in (("nats", own_grid()), ("bits", in_bits)):
+        fit_record.write(fit, tmp_path / unit)
         for n in (3e7, 3e9):
             found = answer([n], fit=tmp_path / unit)
             texts[unit, n] = found
@@ -193,7 +207,7 @@ def test_losses_in_bits_are_priced_in_bits_and_labelled_so(tmp_path: Path) -> No
 
 
 def test_tokens_far_from_those_of_the_losses_are_named_move_the_best_depth_and_cost_trust(tmp_path: Path) -> None:
-    fit_record.write(fit_table(grid(), draws=200), tmp_path)
+    fit_record.write(own_grid(), tmp_path)
     near, far = (answer([3e7], fit=tmp_path, options=Options(tokens=t)).budgets[0].optimum for t in (6e8, 1e11))
     assert near.trust.level == "high" and far.trust.level == "medium"
     assert near.depth < far.depth < 1.6 * near.depth
@@ -213,12 +227,14 @@ def test_the_values_that_a_heap_is_held_at_stand_beside_its_answer(tmp_path: Pat
 
 def test_a_guideline_has_one_confidence_inside_the_data_and_by_public_evidence() -> None:
     """`fit --confidence 0.5` printed intervals of 50 % and of 95 % in one column."""
-    wide, narrow = (completed(fit_table(grid(), draws=200, confidence=level)).guideline for level in (0.95, 0.5))
+    fits = own_grid(), fit_table(grid(), draws=200, confidence=0.5)
+    sizes = [row for row in fits[0].guideline if row.name in ("125M", "350M", "1.3B", "6.7B", "13B")]
+    wide, narrow = (answered(fit, sizes) for fit in fits)
     shares = [
         math.log(b.depth_high / b.depth_low) / math.log(a.depth_high / a.depth_low)
         for a, b in zip(wide, narrow, strict=True)
         if a.depth is not None and a.depth_high and a.depth_low and b.depth_high and b.depth_low
     ]
-    assert any(row.law.startswith("public") and row.depth for row in wide) and len(shares) >= 5
+    assert any(row.law.startswith("public") and row.depth for row in wide) and len(shares) >= 4
     # of a normal distribution 0.34; less where a part of the draws rests on own losses and the rest does not
     assert all(0.05 < share < 0.5 for share in shares)

@@ -12,19 +12,22 @@ import numpy as np
 import pytest
 from sentences import says, shows
 
-from dwsweep import published_law
 from dwsweep.cost.arithmetic import decode_bytes_per_token
 from dwsweep.cost.devices import find
 from dwsweep.errors import InputError
 from dwsweep.evidence import levels
 from dwsweep.fit import laws
+from dwsweep.fit.analysis import fit_table
 from dwsweep.guide import Options, answer, export, exported, practice, published_source
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.answers import AT, CONSTRAINTS, Answer
 from dwsweep.guide.costs import TIE_NATS, Budget, best_of
+from dwsweep.guide.guideline import answered
 from dwsweep.guide.shapes import HEAD_SIZES, LAYER_SECONDS, is_round, lattice, matched, shapes_near
 from dwsweep.guide.sources import LAW_PRICE, LAW_PRICE_ENDS, fitted_source
+from dwsweep.records import fit as fit_record
 from dwsweep.report import guide_report
+from tests.simulations.sweeps import SmoothTruth, draw
 
 
 def by_law(*args: Any, **asked: Any) -> Answer:
@@ -59,20 +62,6 @@ def test_overview_is_the_published_table() -> None:
         # at a fixed size the narrow end goes with the deep end
         assert row.width_low == pytest.approx(math.sqrt(row.n_params / 12 / row.depth_high))
         assert 12 * row.depth * row.width**2 == pytest.approx(row.n_params)
-
-
-def test_interval_at_fixed_size_and_depth_48() -> None:
-    """At fixed N the published law's sd is 0.54 layers at L = 48; the region is the joint 95 % ellipse."""
-    _, low, high = laws.published().depth(published_law.transition_n_params(48))
-    assert low and high and (high - low) / 2 / 1.959964 == pytest.approx(0.54, abs=0.03)
-
-
-def test_rivals_of_the_published_law() -> None:
-    """Refits to its points at L = 6 to 36 give about 75 at 3e9, where the law itself gives 48."""
-    row = by_law([3e9]).budgets[0].optimum
-    assert row.depth == pytest.approx(48.5, abs=0.1)
-    assert row.rivals["linear"] == pytest.approx(74, abs=1.5)
-    assert row.rivals["power"] == pytest.approx(75, abs=1.5)
 
 
 @pytest.mark.parametrize(
@@ -258,9 +247,9 @@ def test_models_of_families_are_facts_with_a_source() -> None:
 def test_a_shape_costs_the_same_in_the_table_and_by_itself(budget: float, more: dict[str, Any]) -> None:
     options = Options(vocab_size=16_384, **more)
     row = by_law([budget], options=options).budgets[0]
-    shapes = [f"{c.depth}x{c.width}" for c in row.candidates]
-    verdicts = by_law([], shapes, options=options).verdicts if shapes else ()
-    for c, alone in zip(row.candidates, verdicts, strict=True):
+    some = row.candidates[::4]
+    verdicts = by_law([], [f"{c.depth}x{c.width}" for c in some], options=options).verdicts if some else ()
+    for c, alone in zip(some, verdicts, strict=True):
         assert alone.optimum.n_params == c.n_params
         # at an equal count of all parameters a shape is held against the best of its own table
         assert options.total or alone.costs["size"].nats + c.missing_nats == pytest.approx(c.size.nats, rel=1e-9)
@@ -280,7 +269,7 @@ def test_coarse_widths_ask_for_depths_that_meet_the_budget() -> None:
     assert not none.candidates and none.recommended is None is none.best["time"]
 
 
-@pytest.mark.parametrize(("budget", "total"), [(2.8e7, True), (2.99e7, False), (3e9, False), (2.5e9, True)])
+@pytest.mark.parametrize(("budget", "total"), [(2.8e7, True), (3e9, False)])
 def test_heads_can_be_dealt_out_whatever_head_size_a_shape_has(budget: float, total: bool) -> None:
     """The head size follows the size of the shape, also with key/value heads, even if the budget is another size."""
     options = Options(kv_heads=2, tensor_parallel=4, mlp="gated", total=total)
@@ -562,15 +551,11 @@ def test_the_verdict_stands_before_the_table() -> None:
 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A fit of a simulated sweep on the published law, with its guideline, written to disk."""
-    from dwsweep.fit.analysis import fit_table
-    from dwsweep.guide.guideline import completed
-    from dwsweep.records import fit as fit_record
-    from tests.simulations.sweeps import SmoothTruth, draw
-
+    """A fit of a simulated sweep on the published law, with the row of 125M of its guideline, written to disk."""
     rows = draw(SmoothTruth(), np.random.default_rng(3), sigma=0.0005, seed_sd=0.001)
-    out = tmp_path_factory.mktemp("fit")
-    fit_record.write(completed(fit_table(rows, draws=400)), out)
+    out, fit = tmp_path_factory.mktemp("fit"), fit_table(rows, draws=400)
+    row = next(row for row in fit.guideline if row.name == "125M")
+    fit_record.write(replace(fit, guideline=answered(fit, [row])), out)
     return out
 
 
@@ -586,10 +571,7 @@ def test_an_own_fit_guides_as_the_law_that_it_was_drawn_from(fitted: Any) -> Non
 
 
 def test_one_best_depth_in_fit_and_guide_inside_the_data(fitted: Any) -> None:
-    from dwsweep.records import fit as fit_record
-    from tests.simulations.sweeps import SmoothTruth
-
-    row = next(row for row in fit_record.read(fitted).guideline if row.name == "125M")
+    (row,) = fit_record.read(fitted).guideline
     source = fitted_source(fitted)
     assert source.depth(row.n_params) == pytest.approx((row.depth, row.depth_low, row.depth_high))
     assert row.depth_low < SmoothTruth().best_depth(row.n_params) < row.depth_high
@@ -599,24 +581,7 @@ def test_one_best_depth_in_fit_and_guide_inside_the_data(fitted: Any) -> None:
     assert 0 < surface.slope < 1
 
 
-def test_fit_and_guide_give_one_answer_for_one_size(fitted: Any) -> None:
-    """Rows of the fit's own law have the interval that guide has."""
-    from dwsweep.records import fit as fit_record
-
-    rows = [row for row in fit_record.read(fitted).guideline if row.depth is not None]
-    own = [row for row in rows if row.law.startswith("own") and row.extrapolation_factor <= 1]
-    found = answer([row.n_params for row in own], fit=fitted)
-    assert own
-    for row, budget in zip(own, found.budgets, strict=True):
-        best = budget.optimum
-        assert (best.depth, best.depth_low, best.depth_high) == pytest.approx(
-            (row.depth, row.depth_low, row.depth_high)
-        )
-
-
 def test_beyond_the_data_an_own_fit_goes_over_into_the_evidence_without_a_jump(fitted: Any) -> None:
-    from tests.simulations.sweeps import SmoothTruth
-
     source = fitted_source(fitted)
     assert source.own is not None
     edge = source.own.high
@@ -646,11 +611,6 @@ def test_a_fit_that_contradicts_every_form_is_not_trusted_most(fitted: Any) -> N
     assert contradicted.level == "medium" and says(contradicted.reasons[0], "guide: form fits your losses")
 
 
-def test_no_fit_there(tmp_path: Any) -> None:
-    with pytest.raises(InputError, match="no fit"):
-        answer([1e9], fit=tmp_path)
-
-
 def test_the_lattice_of_depths_hangs_on_neither_end() -> None:
     whole = lattice(1, 1000)
     assert whole[:127] == list(range(1, 128))
@@ -659,11 +619,9 @@ def test_the_lattice_of_depths_hangs_on_neither_end() -> None:
         assert lattice(low, high) == [depth for depth in whole if math.floor(low) <= depth <= math.ceil(high)]
 
 
-@pytest.mark.parametrize(
-    ("n_params", "options"), [(9.5675e7, Options()), (2e7, Options(head_size=32)), (3e9, Options(width_multiple=64))]
-)
-def test_no_shape_that_one_can_build_is_better_than_the_best_ones(n_params: float, options: Options) -> None:
+def test_no_shape_that_one_can_build_is_better_than_the_best_ones() -> None:
     """Against every depth up to three times the best one, each with the width nearest to the budget."""
+    n_params, options = 2e7, Options(head_size=32)
     row = by_law([n_params], options=options).budgets[0]
     assert row.optimum.depth is not None
     depths = range(1, round(3 * row.optimum.depth))

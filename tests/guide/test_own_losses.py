@@ -18,7 +18,7 @@ from dwsweep.evidence.random_effects import CENTRE
 from dwsweep.fit.analysis import fit_table
 from dwsweep.guide import Source, answer, public_source, source_of
 from dwsweep.guide import sources as guide_sources
-from dwsweep.guide.guideline import completed
+from dwsweep.guide.guideline import answered
 from dwsweep.guide.losses import Tokens
 from dwsweep.guide.own import OWN_REACH
 from dwsweep.guide.sources import ByEvidence, judge
@@ -86,10 +86,9 @@ def test_a_toy_sweep_changes_no_answer_beyond_30_times_its_sizes() -> None:
     source, alone = source_of(toy(), "toy"), public_source()
     for n in (3e9, 7e10):
         assert source.depth(n) == alone.depth(n) and judge(source, n) == judge(alone, n)
-    rows = {row.n_params: row for row in completed(toy()).guideline if row.law == "public evidence"}
-    assert rows
-    for n, row in rows.items():
-        assert (row.depth, row.depth_low, row.depth_high) == pytest.approx(alone.depth(n))
+    (row,) = answered(toy(), [row for row in toy().guideline if row.name == "2.7B"])
+    assert row.law == "public evidence"
+    assert (row.depth, row.depth_low, row.depth_high) == pytest.approx(alone.depth(row.n_params))
 
 
 def test_own_losses_fade_without_a_jump() -> None:

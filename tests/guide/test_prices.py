@@ -1,9 +1,9 @@
-"""No shape is recommended that its own table prices above another one; what the published law alone is worth."""
+"""Prices of shapes off their budget, budgets of training, and what the published law alone is worth."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from sentences import says
 from dwsweep.errors import InputError
 from dwsweep.guide import Options, advice, answer, fitted_source, public_source, published_source
 from dwsweep.guide import sources as guide_sources
-from dwsweep.guide.answers import AT, Candidate, Trust
+from dwsweep.guide.answers import Candidate, Trust
 from dwsweep.guide.costs import is_near
 from dwsweep.guide.shapes import BUDGET_TOLERANCE, FARTHEST
 from dwsweep.guide.sources import Source
@@ -22,61 +22,24 @@ from dwsweep.terminal import plain_text
 
 LAPTOP = ROOT / "sweeps" / "results" / "laptop"
 LAW = "levine2020"
-SIZES = tuple(float(n) for n in np.geomspace(10**4.5, 1e9, 60))
-OPTIONS = {
-    "as they are": {},
-    "coarse": {"width_multiple": 64, "head_size": 64},
-    "dealt out": {"kv_heads": 2, "tensor_parallel": 2, "mlp": "gated"},
-    "of everything": {"total": True, "tied_embeddings": True, "vocab_size": 256},
-}
+SIZES = tuple(float(n) for n in np.geomspace(10**4.5, 1e9, 4))
 NEWER = "Newer public data put the best depth at 0.3 to 1.0 times this between 5e7 and 7e8 parameters"
+
+
+@cache
+def laptop() -> Source:
+    return fitted_source(LAPTOP)
 
 
 @pytest.fixture(scope="module", params=["published", "evidence", "laptop"])
 def source(request: pytest.FixtureRequest) -> Source:
-    made = {"published": published_source, "evidence": public_source, "laptop": lambda: fitted_source(LAPTOP)}
-    return made[request.param]()
-
-
-@pytest.mark.parametrize(
-    ("named", "step"),
-    [
-        ("as they are", 8),
-        pytest.param("as they are", 1, marks=pytest.mark.slow),
-        *((name, 14) for name in [*OPTIONS][1:]),
-        *(pytest.param(name, 7, marks=pytest.mark.slow) for name in [*OPTIONS][1:]),
-    ],
-)
-def test_the_recommended_shape_costs_least_in_its_own_table(source: Source, named: str, step: int) -> None:
-    """Rounding of the printed table: 0.1 % of compute and 1e-4 nats."""
-    options = Options(**OPTIONS[named]).for_nets(source.nets)
-    recommended = 0
-    for n in SIZES[::step]:
-        try:
-            row = advice.budget(n, source, options)
-        except InputError:  # embeddings leave nothing of a small budget
-            assert options.total
-            continue
-        for constraint in AT:
-            best = replace(row, at=constraint).recommended
-            if best is None:
-                continue
-            recommended += 1
-            assert best in row.candidates and best.mismatch <= BUDGET_TOLERANCE
-            cost = best.cost(constraint)
-            assert cost is not None
-            for other in row.candidates:
-                theirs = other.cost(constraint)
-                if theirs is not None and other.within_budget:
-                    assert round(cost.less_compute, 1) <= round(theirs.less_compute, 1), (n, best.label, other.label)
-                    assert round(cost.nats, 4) <= round(theirs.nats, 4), (n, best.label, other.label)
-    assert recommended >= (3 * 45 if named == "as they are" else 60) / step
+    return {"published": published_source, "evidence": public_source, "laptop": laptop}[request.param]()
 
 
 def test_a_size_that_no_width_meets_is_not_answered_by_a_deeper_net() -> None:
     """At 40,000 parameters one layer is ahead of two by 0.17 nats; 2 × 40 is nearer to the budget than 1 × 56."""
     for n, width in ((4.0e4, 56), (1.0e5, 92)):
-        row = answer([n], fit=LAPTOP).budgets[0]
+        row = answer([n], fit=LAPTOP, source=laptop()).budgets[0]
         assert row.recommended and (row.recommended.depth, row.recommended.width) == (1, width)
         two = next(c for c in row.candidates if c.depth == 2)
         assert two.size and row.recommended.size and two.size.nats > row.recommended.size.nats + 0.05
@@ -108,7 +71,9 @@ def test_trust_is_not_high_where_the_shape_to_build_is_far_behind() -> None:
         "reason",
     )
     assert guide_sources.of_shape(Trust("low", ()), 8.1).level == "low"
-    fine, coarse = (answer([2e5], fit=LAPTOP, options=Options(width_multiple=m)).budgets[0] for m in (None, 96))
+    fine, coarse = (
+        answer([2e5], fit=LAPTOP, source=laptop(), options=Options(width_multiple=m)).budgets[0] for m in (None, 96)
+    )
     assert coarse.recommended and coarse.recommended.size
     assert coarse.recommended.size.less_compute > guide_sources.FAIR
     assert coarse.optimum.trust.level != "high"
@@ -117,15 +82,13 @@ def test_trust_is_not_high_where_the_shape_to_build_is_far_behind() -> None:
 
 
 def test_the_published_law_alone_is_trusted_little_at_every_size() -> None:
-    found = answer(SIZES[10:], law=LAW)
+    found = answer(SIZES[1:], law=LAW)
     assert {row.optimum.trust.level for row in found.budgets} == {"low"}
     assert {row.trust.level for row in answer(law=LAW).overview} == {"low"}
 
 
 @pytest.mark.parametrize(
-    "asked",
-    [{}, {"params": [1e8]}, {"params": [1e8, 3e9]}, {"shapes": ["12x768"]}],
-    ids=lambda asked: ",".join(asked) or "overview",
+    "asked", [{}, {"params": [1e8, 3e9]}, {"shapes": ["12x768"]}], ids=lambda asked: ",".join(asked) or "overview"
 )
 def test_newer_data_are_named_once_in_every_answer_of_the_published_law(asked: dict) -> None:
     text, found = said(answer(**asked, law=LAW))
@@ -134,7 +97,7 @@ def test_newer_data_are_named_once_in_every_answer_of_the_published_law(asked: d
 
 
 def test_newer_data_are_not_named_where_they_answer() -> None:
-    for asked in ({"params": [1e8]}, {"params": [1e6, 3e8], "fit": LAPTOP}):
+    for asked in ({"params": [1e8]}, {"params": [1e6], "fit": LAPTOP, "source": laptop()}):
         text, found = said(answer(**asked))
         assert found["notes"] == [] and NEWER not in text
 
@@ -201,7 +164,7 @@ def test_devices_are_counted() -> None:
             Options(device=device)
 
 
-@pytest.mark.parametrize("n", [1.5e8, 1e9, 7e9])
+@pytest.mark.parametrize("n", [1.5e8, 7e9])
 def test_at_an_equal_count_of_all_parameters_the_larger_blocks_of_a_deeper_net_count(n: float) -> None:
     """Losses by this arithmetic: ln of the blocks' size, at the shape's own share of the budget, less what its depth
     wastes. `--total` took the shape of least waste at equal size of the blocks, 11 % worse at 150M."""

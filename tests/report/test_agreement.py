@@ -30,9 +30,10 @@ from claims import (
 import dwsweep
 from dwsweep import interval
 from dwsweep.fit.answers import answers
-from dwsweep.fit.arms import compare_arms
 from dwsweep.fit.ask import LossSurface
-from dwsweep.guide import answer
+from dwsweep.fit.guideline import guideline_sizes
+from dwsweep.guide import answer, fitted_source
+from dwsweep.guide.guideline import answered
 from dwsweep.records import fit as fit_record
 from dwsweep.records.record import csv_text
 from dwsweep.records.transitions import Transition
@@ -41,6 +42,8 @@ from dwsweep.report import page as sweep_page
 from dwsweep.terminal import plain_text
 from dwsweep.text import format_count
 from tests.simulations.sweeps import SmoothTruth, draw
+
+pytestmark = pytest.mark.usefixtures("short_guideline")
 
 RESULTS = Path(__file__).parents[2] / "sweeps" / "results"
 PAIRS, BEST = "Transitions (where", "Best depth at each size"
@@ -68,13 +71,6 @@ def lengths() -> list[dict[str, Any]]:
     return [{**row, "tokens": count} for rows, count in ((table, 10**9), (later, 2 * 10**9)) for row in rows]
 
 
-def torn() -> list[dict[str, Any]]:
-    """A run whose loss is impossible, with which the verdict would be another."""
-    table = [{**row, "run_id": f"run-{k}"} for k, row in enumerate(clean())]
-    table[40]["loss"] += 3.0
-    return table
-
-
 def arms() -> list[list[dict[str, Any]]]:
     """Two arms of equal depths, the second with transitions at half the size."""
     law = (5.039 - math.log(2.0) / 2.0, 0.0555)
@@ -90,7 +86,6 @@ TABLES: dict[str, Any] = {
     "clean": clean,
     "smoke": smoke,
     "lengths": lengths,
-    "torn": torn,
 }
 
 
@@ -100,25 +95,6 @@ EACH = [pytest.param(name, marks=pytest.mark.slow if name == "laptop-tokens" els
 @cache
 def fitted(name: str) -> Any:
     return dwsweep.fit_table(TABLES[name]())
-
-
-@cache
-def beside() -> Any:
-    first, second = arms()
-    return dwsweep.fit_table(first, beside=[second])
-
-
-@cache
-def compared() -> Any:
-    first, second = arms()
-    return compare_arms(first, [second])
-
-
-@cache
-def alone() -> tuple[Any, Any]:
-    """The two tables of ``arms``, each fitted by itself."""
-    first, second = arms()
-    return dwsweep.fit_table(first), dwsweep.fit_table(second)
 
 
 def rows_of(result: Any) -> dict[Any, dict[str, str]]:
@@ -165,14 +141,14 @@ def test_where_no_effect_of_depth_is_shown_nothing_is_claimed_of_a_pair() -> Non
 
 
 def test_a_table_beside_another_has_the_verdicts_of_its_own_fit() -> None:
-    result, (here, there) = beside(), alone()
-    agree(verdicts(here), verdicts(result), "with another table")
+    first, second = arms()
+    result, there = dwsweep.fit_table(first, beside=[second]), dwsweep.fit_table(second)
     (other,) = result.others
     agree(verdicts(there), {row.pair: of_row(dict(row)) for row in other.transitions}, "the other table")
     shown = {row[0]: row[1:] for row in table_of(result.summary(), f"Beside {other.name}")}
     for pair, (own, theirs, *_) in shown.items():
         at = tuple(map(int, pair.split("→")))
-        for cell, claims in ((own, verdicts(here)), (theirs, verdicts(there))):
+        for cell, claims in ((own, verdicts(result)), (theirs, verdicts(there))):
             claim = claims[at]
             assert cell.startswith(claim.size or claim.status) and (not claim.ends or claim.ends in cell)
 
@@ -215,7 +191,8 @@ def test_the_default_text_answers_first_ends_with_the_next_command_and_is_half_a
 
 def test_the_default_text_names_what_losses_are_not_adjusted_for() -> None:
     """Brief, it left out that all tokens follow depth, beside a best depth that they may have made."""
-    rows = [{**row, "dropout": 0.1 if row["depth"] > 12 else 0.0} for row in clean()]
+    table = losses(SmoothTruth((6, 12, 18)), 0, 1e6, 2e8, 4, sigma=0.001)
+    rows = [{**row, "dropout": 0.1 if row["depth"] > 12 else 0.0} for row in table]
     result = dwsweep.fit_table(rows, draws=100)
     text = " ".join(plain_text(fit_report.brief(result, "out")).split())
     assert any("DROPOUT" in note for note in result.provenance.account.notes)
@@ -231,13 +208,13 @@ def test_a_table_that_is_too_early_to_ask_says_so_first() -> None:
 
 def test_the_guideline_has_the_answers_of_guide_close_to_the_best_depths_of_its_own_losses() -> None:
     """Public evidence joins own losses that bound a best depth on both sides: it hardly moves them."""
-    optima = [row for row in fitted("clean").surface.optima if row.depth and row.depth_interval.bounded]
-    again = dwsweep.fit_table(clean(), params=[row.n_params for row in optima])
-    guided = {row.n_params: row for row in again.guideline}
-    for row in optima:
-        found = guided[row.n_params]
+    fit = fitted("clean")
+    optima = [row for row in fit.surface.optima if row.depth and row.depth_interval.bounded][::3]
+    sizes = [row.n_params for row in optima]
+    guided = answered(fit, guideline_sizes(sizes)[-len(sizes) :])
+    budgets = dwsweep.guide(sizes, fit=fit).budgets
+    for row, found, budget in zip(optima, guided, budgets, strict=True):
         ends = found.depth, found.depth_low, found.depth_high
-        (budget,) = dwsweep.guide(row.n_params, fit=again).budgets
         said = budget.optimum
         assert ends == pytest.approx((said.depth, said.depth_low, said.depth_high))
         own = row.depth, row.depth_low, row.depth_high
@@ -251,8 +228,10 @@ def decimals_of(cell: str) -> set[int]:
 
 def test_a_best_depth_has_the_same_digits_in_every_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables had 30 (27 … 35) where the comparison below them, the guideline and guide had 29.6 (27.1 … 35.4)."""
-    asked = [row.n_params for row in fitted("clean").surface.optima if row.depth and row.depth_interval.bounded]
+    bounded = [row for row in fitted("clean").surface.optima if row.depth and row.depth_interval.bounded]
     monkeypatch.setattr(interval, "WITHOUT_DIGITS", 0.0)  # every Monte-Carlo error then takes digits
+    rough = [row for row in bounded if "." not in row.depth_interval.texts(interval.layers)[0]]
+    asked = sorted({row.n_params for row in (bounded[0], *rough[:2])})
     other = losses(SmoothTruth((6, 12, 18, 24)), 5, 1e6, 2e8, 7, sigma=0.002, shape_sd=0.002)
     result = dwsweep.fit_table(clean(), compare=[other], params=asked)
     text = plain_text(fit_report.render(result))
@@ -273,15 +252,16 @@ def test_a_best_depth_has_the_same_digits_in_every_output(tmp_path: Path, monkey
     for row in result.comparisons[0].of("transition"):
         assert row.base_interval.known == crossed[row.depth, row.deep].n_params_interval.known
     fit_record.write(result, tmp_path)
-    said = " ".join(plain_text(guide_report.render(answer(asked, fit=tmp_path))).split())
+    source = fitted_source(tmp_path)
+    said = " ".join(plain_text(guide_report.render(answer(asked, fit=tmp_path, source=source))).split())
     found = re.findall(r"Best depth (\S+) \(([^)]+)\)", said)
     assert [f"{best} {ends}" for best, ends in found] == [guided[size] for size in sizes]
     # the table of several shapes, and the sentence on each of them alone
     shapes = [f"12x{8 * round(math.sqrt(n / 144.0) / 8)}" for n in asked]
-    table = plain_text(guide_report.render(answer(shapes=shapes, fit=tmp_path)))
+    table = plain_text(guide_report.render(answer(shapes=shapes, fit=tmp_path, source=source)))
     for shape in shapes:
-        alone = " ".join(plain_text(guide_report.render(answer(shapes=[shape], fit=tmp_path))).split())
-        (best,) = re.findall(r"Best depth (\S+ \([^)]+\))", alone)
+        alone = plain_text(guide_report.render(answer(shapes=[shape], fit=tmp_path, source=source)))
+        (best,) = re.findall(r"Best depth (\S+ \([^)]+\))", " ".join(alone.split()))
         (row,) = [line for line in table.splitlines() if shape.replace("x", " × ") in line]
         assert best in row
 

@@ -1,7 +1,7 @@
 """One harness for all studies: sweeps whose truth is known, drawn in parallel, and a table of what intervals hold it.
 
 A study is a module beside this one: ``calibration``, ``budgets``, ``arms``, ``along``, ``heaps``, ``flat_heaps``,
-``far``, ``design_cost``. Each is run from the root of a checkout:
+``far``. Each is run from the root of a checkout:
 
     python -m tests.simulations.calibration --out DIR [--n 100] [--processes 2] [SCENARIO …]
 
@@ -19,7 +19,7 @@ import multiprocessing
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -53,8 +53,7 @@ class Study(Generic[Line]):
     """What a module simulates.
 
     simulate: it draws a scenario, fits what it drew, and keeps what the fit found, of type ``kind``. n: simulations per
-    scenario. head: the columns of the table. cells: the rows of one scenario in it. fast: ``simulate`` without what
-    takes most of the time; its docstring is the help of ``--fast``.
+    scenario. head: the columns of the table. cells: the rows of one scenario in it.
     """
 
     doc: str | None
@@ -64,7 +63,6 @@ class Study(Generic[Line]):
     n: int
     head: str
     cells: Callable[[str, Sequence[Line]], Iterable[Sequence[str]]]
-    fast: Callable[[Any, np.random.Generator, int], Line] | None = None
 
     def one(self, name: str, index: int) -> Line:
         """Simulation ``index`` of a scenario."""
@@ -116,18 +114,15 @@ class Study(Generic[Line]):
         parser.add_argument("--out", help="folder that keeps the simulations; by default none does")
         parser.add_argument("--n", type=int, help="simulations per scenario")
         parser.add_argument("--processes", type=int, default=2)
-        if self.fast:
-            parser.add_argument("--fast", action="store_true", help=self.fast.__doc__)
         args = parser.parse_args()
-        study: Study[Any] = replace(self, simulate=self.fast) if self.fast and args.fast else self
-        names = args.names or list(study.scenarios)
-        if unknown := [name for name in names if name not in study.scenarios]:
-            parser.error(f"scenario {unknown[0]!r}; allowed: {', '.join(map(repr, study.scenarios))}")
+        names = args.names or list(self.scenarios)
+        if unknown := [name for name in names if name not in self.scenarios]:
+            parser.error(f"scenario {unknown[0]!r}; allowed: {', '.join(map(repr, self.scenarios))}")
         if args.list:
             print("\n".join(names))
             return
         with tempfile.TemporaryDirectory() as folder:
-            print(study.table(study.run(args.out or folder, names, args.n or study.n, args.processes)))
+            print(self.table(self.run(args.out or folder, names, args.n or self.n, args.processes)))
 
 
 def covers(low: float | None, high: float | None, value: float) -> bool:

@@ -1,7 +1,6 @@
-"""Simulated sweeps whose truth is known.
+"""Simulated sweeps whose truth is known: best depth at every size, and transitions.
 
-``Truth`` has a loss curve for each depth of a grid, and known transitions. ``SmoothTruth`` has a best depth that is
-known at every size. Depth is continuous in it, so that its truth does not depend on the grid. With x = ln N,
+Depth is continuous in a ``SmoothTruth``, so that it does not depend on the grid. With x = ln N,
 
     dloss/dL = −κ(L)·S(x − x_T(L)),    κ(L) = 0.025·(L/6)^(−2.1)
 
@@ -13,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq
@@ -25,131 +24,14 @@ from dwsweep.fit.laws import FORMS
 # κ in nats per layer and unit of ln N; between two depths the loss difference grows by its integral: 0.073 for 6/12,
 # 0.011 for 18/24, 0.0065 for 24/30
 SPEED_AT_SIX, SPEED_POWER = 0.025, -2.1
-WIGGLES = 2.5  # radians per unit of ln N of a wiggly truth
 DEPTH_POINTS = 400
 DECAY_FROM = 3.0e7
-
-
-@dataclass(frozen=True)
-class Truth:
-    """Losses whose consecutive depths cross exactly on a width law.
-
-    The shallowest depth has loss 1.5 + 8·N^(−0.1). Each deeper one is below its predecessor by
-    s·w·tanh((x − x_k)/w), x = ln N, which vanishes at the transition x_k = ln(12·L_k·d(L_k)²) alone.
-    form, theta: the law (``laws.py``). width: w, how far in ln N the difference grows before it levels off. slopes: s
-    per pair in nats per unit ln N; None for those of public data. effect: factor on every difference (0: identical
-    curves). wiggle: the difference's share that oscillates with ln N.
-    """
-
-    depths: tuple[int, ...]
-    form: str = "exponential"
-    theta: tuple[float, float] = (published_law.A, published_law.B)
-    width: float = 2.0
-    slopes: tuple[float, ...] | None = None
-    effect: float = 1.0
-    wiggle: float = 0.0
-
-    def transition(self, depth: float) -> float:
-        """x_k = ln N at which ``depth`` loses to the next depth."""
-        return math.log(12.0 * depth) + 2.0 * float(FORMS[self.form].ln_width(np.asarray(self.theta), depth))
-
-    def slope(self, k: int) -> float:
-        if self.slopes is not None:
-            return self.slopes[k]
-        power = SPEED_POWER + 1.0
-        shallow, deep = ((depth / 6.0) ** power for depth in self.depths[k : k + 2])
-        return 6.0 * SPEED_AT_SIX * (deep - shallow) / power
-
-    def loss(self, depth: int, x: np.ndarray | float) -> np.ndarray:
-        """Nats per token of ``depth`` (one of ``depths``) at x = ln N."""
-        value = 1.5 + 8.0 * np.exp(-0.1 * np.asarray(x, dtype=float))
-        for k in range(self.depths.index(depth)):
-            beyond = np.asarray(x) - self.transition(self.depths[k])
-            lead = np.tanh(beyond / self.width) + self.wiggle * np.sin(WIGGLES * beyond)
-            value = value - self.effect * self.slope(k) * self.width * lead
-        return value
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """A sweep to draw: shapes, seeds and every source of noise, in nats.
-
-    budgets: target N. sigma: sd of one run. seed_sd: sd of the part that a seed adds to all shapes. tails: "normal" or
-    "t3" (scaled to the same sd). shape_sd: sd of the part that the seeds of a shape share. missing: share of runs that
-    are not there. rates: offsets of losses over learning rates tried.
-    """
-
-    truth: Truth
-    budgets: tuple[float, ...] = tuple(np.geomspace(1.0e6, 6.0e8, 9))
-    seeds: int = 3
-    sigma: float = 0.002
-    seed_sd: float = 0.003
-    tails: str = "normal"
-    shape_sd: float = 0.0
-    missing: float = 0.0
-    width_multiple: int = 4
-    rates: tuple[float, ...] = field(default=())
-    bad: float = 0.0
-    uneven: bool = False
-
-    def budgets_of(self, depth: int) -> list[float]:
-        skipped = self.truth.depths.index(depth) % 3 if self.uneven else None
-        return [n for k, n in enumerate(self.budgets) if skipped is None or k % 3 != skipped]
-
-
-def simulate(scenario: Scenario, rng: np.random.Generator) -> list[Row]:
-    """One simulated table of runs: depth, width, seed, loss (and learning_rate where rates are tried)."""
-    rows = []
-    seed_effect = rng.normal(0.0, scenario.seed_sd, scenario.seeds)
-    for depth in scenario.truth.depths:
-        for width in widths(depth, scenario.budgets_of(depth), scenario.width_multiple):
-            loss = float(scenario.truth.loss(depth, math.log(12.0 * depth * width**2)))
-            loss += rng.normal(0.0, scenario.shape_sd) if scenario.shape_sd else 0.0
-            for rate, offset in enumerate(scenario.rates or (0.0,)):
-                for seed in range(scenario.seeds):
-                    noise = rng.normal() if scenario.tails == "normal" else rng.standard_t(3) / math.sqrt(3.0)
-                    row = {
-                        "depth": depth,
-                        "width": width,
-                        "seed": seed,
-                        "loss": loss + offset + seed_effect[seed] + scenario.sigma * noise,
-                    }
-                    if scenario.rates:
-                        row["learning_rate"] = 1e-3 * 2.0**rate
-                    if rng.random() >= scenario.missing:
-                        rows.append(row)
-    if scenario.bad:
-        rows[int(rng.integers(len(rows)))]["loss"] += scenario.bad
-    return rows
 
 
 def widths(depth: int, budgets: Sequence[float], multiple: int) -> list[int]:
     """Distinct widths nearest to the budgets at ``depth``, multiples of ``multiple``."""
     ideal = (math.sqrt(n / (12.0 * depth)) for n in budgets)
     return sorted({max(multiple, multiple * round(d / multiple)) for d in ideal})
-
-
-def scenarios() -> dict[str, Scenario]:
-    """5 depths, 9 budgets, 3 seeds, σ = 0.002 nats; one change each."""
-    depths = (6, 12, 18, 24, 30)
-    base = Scenario(Truth(depths))
-    # a linear law through the published widths at depths 6 and 30
-    ends = np.exp(published_law.A + published_law.B * np.array([6.0, 30.0]))
-    slope = float((ends[1] - ends[0]) / 24.0)
-    linear = Truth(depths, form="linear", theta=(float(ends[0]) - 6.0 * slope, slope))
-    return {
-        "base": base,
-        "one_seed": replace(base, seeds=1),
-        "t3_tails": replace(base, tails="t3"),
-        "missing_20_percent": replace(base, missing=0.2),
-        "truncated_top": replace(base, budgets=tuple(np.geomspace(1.0e6, 1.2e8, 9))),
-        "learning_rates": replace(base, rates=(0.0, 0.0, 0.0, 0.002, 0.01)),
-        "no_effect": replace(base, truth=replace(base.truth, effect=0.0)),
-        "rival_law": replace(base, truth=linear),
-        "bad_run": replace(base, bad=5.0),
-        "uneven_grids": replace(base, budgets=tuple(np.geomspace(1.0e6, 6.0e8, 13)), uneven=True),
-        "wiggly": replace(base, truth=replace(base.truth, wiggle=0.25)),
-    }
 
 
 @dataclass(frozen=True)
@@ -214,16 +96,26 @@ def draw(
     sigma: float = 0.002,
     shape_sd: float = 0.0,
     seed_sd: float = 0.003,
+    tails: bool = False,
+    rates: Sequence[float] = (),
+    multiple: int = 4,
 ) -> list[Row]:
-    """One simulated table of runs: depth, width, seed, loss. shape_sd: sd of what the seeds of a shape share, nats.
-    budgets: target N, or a function that gives them for a depth."""
+    """One simulated table of runs: depth, width, seed, loss (and learning_rate where rates are tried).
+
+    budgets: target N, or a function that gives them for a depth. sigma: sd of one run; shape_sd: of what the seeds of a
+    shape share; seed_sd: of what a seed adds to all shapes; in nats. tails: noise of a run by Student's t of three
+    degrees of freedom, scaled to the same sd. rates: offsets of the losses over the learning rates tried, nats.
+    multiple: of widths.
+    """
     shared = rng.normal(0.0, seed_sd, seeds)
     rows = []
     for depth in truth.depths:
-        for width in widths(depth, budgets(depth) if callable(budgets) else budgets, 4):
+        for width in widths(depth, budgets(depth) if callable(budgets) else budgets, multiple):
             loss = float(truth.loss(depth, math.log(12.0 * depth * width**2))) + rng.normal(0.0, shape_sd)
-            rows += [
-                {"depth": depth, "width": width, "seed": s, "loss": loss + shared[s] + rng.normal(0.0, sigma)}
-                for s in range(seeds)
-            ]
+            for rate, offset in enumerate(rates or (0.0,)):
+                of_rate = {"learning_rate": 1e-3 * 2.0**rate} if rates else {}
+                for seed in range(seeds):
+                    noise = rng.standard_t(3) / math.sqrt(3.0) if tails else rng.standard_normal()
+                    row = {"depth": depth, "width": width, "seed": seed, **of_rate}
+                    rows.append({**row, "loss": loss + offset + shared[seed] + sigma * noise})
     return rows

@@ -21,7 +21,6 @@ Optimum = Callable[[float], float]  # L*(N)/L*(N₀), of ln N − ln N₀
 Gain = Callable[[np.ndarray], np.ndarray]  # nats, of ln d − ln d₀
 
 DEEPEST, DEPTHS = 400.0, 40_001
-LEAST_SHARE = 0.05  # of the best depth at N₀, so that a logarithmic law stays above zero
 
 
 @dataclass(frozen=True)
@@ -33,19 +32,6 @@ class Bent:
 
     def __call__(self, u: np.ndarray) -> np.ndarray:
         return np.where(u < 0.0, self.shallow, self.deep) * u**2
-
-
-@dataclass(frozen=True)
-class SoftlyBent:
-    """The same two curvatures, from one to the other over ``over`` of ln L on either side of the optimum."""
-
-    shallow: float = 0.25
-    deep: float = 0.12
-    over: float = 0.25
-
-    def __call__(self, u: np.ndarray) -> np.ndarray:
-        middle, half = (self.shallow + self.deep) / 2.0, (self.shallow - self.deep) / 2.0
-        return (middle - half * u / np.sqrt(u**2 + self.over**2)) * u**2
 
 
 @dataclass(frozen=True)
@@ -111,16 +97,6 @@ class Power:
 
     def __call__(self, x: float) -> float:
         return math.exp(self.exponent * x)
-
-
-@dataclass(frozen=True)
-class Logarithmic:
-    """L* is linear in ln N: it grows by ``share`` of its value at N₀ per unit of ln N."""
-
-    share: float = 0.26
-
-    def __call__(self, x: float) -> float:
-        return max(1.0 + self.share * x, LEAST_SHARE)
 
 
 @dataclass(frozen=True)
@@ -198,20 +174,9 @@ class Truth:
         above = self.above(depths, n_params)
         return float(depths[above.argmin()]) if np.ptp(above) > 0.0 else None
 
-    def excess(self, depth: float, n_params: float) -> float:
-        """Nats by which a depth is worse than the best one."""
-        best = self.best_depth(n_params)
-        if best is None:
-            return 0.0
-        at = self.above(np.array([depth, best]), n_params)
-        return max(float(at[0] - at[1]), 0.0)
-
 
 TRUTHS = {
     "bent": Truth(Bent()),
-    "bent, ln N": Truth(Bent(), Logarithmic()),
-    "softly bent": Truth(SoftlyBent()),
-    "very softly bent": Truth(SoftlyBent(over=0.6)),
     "asymmetric": Truth(),
     "kinked": Truth(gain=Kink()),
     "stepped": Truth(gain=Step()),
