@@ -224,6 +224,16 @@ def depth_styles(depths: Sequence[int]) -> dict[int, Look]:
     }
 
 
+def series(place: int) -> Look:
+    """Look of a line that is no depth: of an arm, a law, a count of tokens."""
+    colours = (OWN, *OTHERS, INK)
+    return {
+        "color": colours[place % len(colours)],
+        "marker": MARKERS[place % len(MARKERS)],
+        "linestyle": LINES[place % len(LINES)],
+    }
+
+
 def plain(value: float) -> str:
     """Format a width or a depth: 768, 12,288, 23.5."""
     if abs(value) >= 100 or float(value).is_integer():
