@@ -383,10 +383,10 @@ def _best_depth(best: BestDepth) -> str:
     return f"{text}, width {_estimate(best.width_interval, 0)}{together}"
 
 
-def _by_form(best: BestDepth) -> list[str]:
-    """Sentence on the best depth by each form; none where the forms agree."""
+def _by_form(best: BestDepth) -> str:
+    """Sentence on the best depth by each form; empty where the forms agree."""
     named = ", ".join(f"{form} {depth:.1f}" for form, depth in best.rivals.items())
-    return [f"Best depth by form: {named}."] if named else []
+    return f" Best depth by form: {named}." if named else ""
 
 
 def _layer_time(assumptions: Assumptions) -> str:
@@ -422,15 +422,11 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
         lines.append(_said(f"At {spoken(constraint, row.total)}{on} it wastes ", less, text))
     lines.append(_trust(best.trust))
     blocks = " at equal size of the blocks" if row.total else ""
-    lines += [_soft(f"{row.depth_ratio:.2f} times as deep as the best{blocks}. {_best_depth(best)}. {_reached(best)}")]
+    lines += [_soft(f"{row.depth_ratio:.2f} times as deep as the best{blocks}. {_best_depth(best)}.{_by_form(best)}")]
     if row.verdict == "undecided" and not row.total:
         beyond = "deep" if (row.depth_ratio or 1.0) > 1 else "shallow"
         lines.append(_soft(f"Too {beyond} by the likeliest best depth, but inside its interval."))
     return [*lines, _soft(f"{_begins(row.unit)} {row.loss_tag}.")]
-
-
-def _reached(best: BestDepth) -> str:
-    return " ".join([*_by_form(best), f"{best.reach[:1].upper()}{best.reach[1:]}."])
 
 
 def sizes_table(

@@ -30,8 +30,6 @@ def spec_with(tmp_path: Path, old: str, new: str) -> Path:
     [
         ("seeds:", "sedes:", ["grid.sedes", "seeds"]),
         ("depths: [1,", "depths: [-1,", ["grid.depths[0]", "-1", "greater than 0"]),
-        ("heads: {count: 2}", "heads: {count: 3}", ["grid.width_multiple", "2", "grid.heads.count 3"]),
-        (" steps: 300", " steps: many", ["train.steps", "many", "integer"]),
         ("source: stdlib-docs", "source: 'text:nowhere/*.txt'", ["data.source", "nowhere/*.txt"]),
     ],
 )
@@ -51,38 +49,30 @@ def test_a_bad_spec_is_one_line_and_exit_2(
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "named"),
     [
-        ["run", "missing.yaml"],
-        ["fit", "missing.csv"],
-        ["report", "missing"],
-        ["status", "missing"],
-        ["theory", "--width", "wide"],
-        ["run", SMOKE, "--shard", "3/2"],
-        ["run", SMOKE, "--set", "train.stepz=3"],
-        ["design", "--hours", "1", "--depths=²"],
-        ["design", "runs.csv", "--params", "300M", "--target", "1B"],  # options that the other question has
-        ["design", "runs.csv", "--params", "300M", "--set", "train.steps=5"],
-        ["design", SMOKE, "--runs", "3"],
-        ["design", SMOKE, "--device", "A100"],
-        ["design"],
+        (["run", "missing.yaml"], "missing.yaml"),
+        (["fit", "missing.csv"], "missing.csv"),
+        (["report", "missing"], "missing"),
+        (["status", "missing"], "missing"),
+        (["theory", "--width", "wide"], "'wide'; must be"),
+        (["run", SMOKE, "--shard", "3/2"], "3/2"),
+        (["run", SMOKE, "--set", "train.stepz=3"], "train.stepz"),
+        (["design", "--hours", "1", "--depths=²"], "--depths: '²'; must be"),
+        (["design", "runs.csv", "--params", "300M", "--target", "1B"], "--target: not allowed"),
+        (["design", "runs.csv", "--params", "300M", "--set", "train.steps=5"], "--set: not allowed"),
+        (["design", SMOKE, "--runs", "3"], "--runs: 3; allowed only"),
+        (["design", SMOKE, "--device", "A100"], "--device: A100; allowed only"),
+        (["design"], "SPEC: missing; give"),
     ],
     ids=str,
 )
-def test_wrong_arguments_exit_2_without_a_traceback(
-    dwsweep: Command, tmp_path: Path, arguments: list[str | Path]
+def test_wrong_arguments_exit_2_in_a_line_that_names_them(
+    dwsweep: Command, tmp_path: Path, arguments: list[str | Path], named: str
 ) -> None:
     result = dwsweep(*arguments, cwd=tmp_path)
-    assert result.returncode == 2
-    assert result.stderr.startswith("error: ")
-    assert "Traceback" not in result.stderr
-    if (
-        arguments[0] == "design"
-        and len(arguments) > 1
-        and str(arguments[-2]).startswith("--")
-        and "wide" not in arguments
-    ):
-        assert f"{arguments[-2]}" in result.stderr and "allowed" in result.stderr
+    assert result.returncode == 2 and result.stderr.startswith("error: ") and named in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_a_sweep_folder_stands_for_its_spec_and_is_its_own_directory(dwsweep: Command, tmp_path: Path) -> None:

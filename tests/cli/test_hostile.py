@@ -131,12 +131,6 @@ def test_plans_beyond_counting_are_one_line(tmp_path: Path, override: str, named
     refused(tmp_path, named, override=override, plan=True)
 
 
-def test_switches_stay_switches(tmp_path: Path) -> None:
-    overrides = ["model.tied_embeddings=yes", "execution.data_on_device=false", "grid.strict_budgets=true"]
-    spec = load_spec(spec_file(tmp_path), overrides)
-    assert spec.model.tied_embeddings is True and spec.execution.data_on_device is False
-
-
 @pytest.mark.parametrize("override", ["train.batch_size=100000", "train.seq_len=1000000"])
 def test_a_text_too_short_for_one_batch_is_refused_before_anything_trains(tmp_path: Path, override: str) -> None:
     spec = load_spec(spec_file(tmp_path), [override])

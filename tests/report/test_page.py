@@ -119,6 +119,13 @@ def test_page_is_whole_and_loads_nothing(law: Path) -> None:
     assert anchors == {f"#{attributes['id']}" for tag, attributes in page.tags if tag == "section"}
 
 
+def test_a_page_is_open_at_its_answers_and_folded_elsewhere(law: Path) -> None:
+    page = (law / "report.html").read_text("utf-8")
+    folded = set(re.findall(r'<section id="([^"]+)"><details>', page))
+    assert set(re.findall(r'<section id="([^"]+)"><h2>', page)) == {"answer", "warnings", "shapes", "depths"}
+    assert {"transitions", "law", "figures", "training", "runs", "reading", "provenance"} == folded
+
+
 def test_page_escapes_what_it_is_given(law: Path) -> None:
     page = read(law / "report.html")
     assert "a <b>bold</b> & 'name': how deep and how wide" in page.text

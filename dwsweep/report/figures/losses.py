@@ -153,7 +153,8 @@ def _draw(axes: Axes, panel: Panel, looks: dict[int, Look]) -> None:
         values += [*low, *high]
     else:
         axes.plot(*zip(*((depth, bar.value) for depth, bar in panel.points), strict=True), color=style.FAINT)
-    bottom, span = style.room(axes, values, 0.24, 0.08)
+    bottom, span = min(values), max(values) - min(values) or 1.0
+    axes.set_ylim(bottom - 0.24 * span, max(values) + 0.08 * span)
     space = 0.06 * (max(looks) - min(looks)) or 1.0
     axes.set_xlim(min(looks) - space, max(looks) + space)
     axes.set_xticks(style.thinned(sorted(looks), 6))

@@ -184,14 +184,6 @@ def panels(made: Figure, number: int, columns: int, sharex: bool = False, sharey
     return every[:number]
 
 
-def room(axes: Axes, values: Sequence[float], below: float, above: float) -> tuple[float, float]:
-    """Let the y axis reach beyond ``values`` by shares of their span; returns their lowest and the span."""
-    bottom, top = min(values), max(values)
-    span = (top - bottom) or 1.0
-    axes.set_ylim(bottom - below * span, top + above * span)
-    return bottom, span
-
-
 def files(out_dir: Path, name: str) -> list[Path]:
     """File names of a figure: ``name.png`` and ``name.svg``."""
     return [out_dir / f"{name}.png", out_dir / f"{name}.svg"]
