@@ -138,7 +138,9 @@ class Sizes:
         return cls(frame, float(np.median(np.exp(x) / (depth * width**2))), found)
 
     def ln_width(self, x: np.ndarray, y: np.ndarray | float) -> np.ndarray:
-        return (x - y - math.log(self.weights)) / 2.0
+        """ln d; NaN where size and depth are both beyond those tried."""
+        with np.errstate(invalid="ignore"):
+            return (x - y - math.log(self.weights)) / 2.0  # type: ignore[no-any-return]
 
     def ln_tokens(self, x: np.ndarray, y: np.ndarray, value: float) -> np.ndarray:
         """ln D at a budget; ±inf where x is."""
@@ -314,8 +316,8 @@ def _best(row: AtBudget, shapes: Shapes, asked: Question) -> tuple[AtBudget, Dra
     drawn = {name: values for name, values in drawn.items() if not np.isnan(values).any()}
     found = {name: asked.interval(values).map(math.exp) for name, values in drawn.items()}
     ends: dict[str, Any] = {}
-    for name in ("depth", "n_params", "width"):
-        ends |= found[name].columns(name)
+    for name in ("depth", "n_params", "width"):  # a draw without a best size and depth has no width
+        ends |= found.get(name, Interval()).columns(name)
     ends["tokens"] = found["tokens"].value if "tokens" in found else None
     return replace(row, **ends, loss=float(asked.nets.of_depths[2].mean(axis=0).min())), drawn
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 BUDGET_TOLERANCE = 0.05  # largest excess over the budget; a smaller size has a price instead
 LEAST_SHARE = 0.02  # least share of the blocks in a total budget
 FREE_GRID = 0.05  # step of depths: the ends of nearly free depths lie on a grid
-SMALL = 3e7  # 12·L·d_x² below which nets have two heads, as in the published sweep
+SMALL = 3e6  # 12·L·d_x² below which nets have two heads, as in the published sweep
 NARROW, MIDDLE, WIDE = 128, 512, 2048  # widths from which multiples of 8, 64 and 128 apply; of 4 below
 HEAD_SIZES = (128, 96, 64)  # usual head sizes, tried in this order; in reverse below MIDDLE
 WIDEST = 1 << 20  # largest width compared

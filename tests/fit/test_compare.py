@@ -192,7 +192,8 @@ def test_equal_truths_are_rarely_told_apart() -> None:
     found = summaries(TwoArms(budgets=SIX_SIZES), (TRANSITION,), studies, "same")[TRANSITION]
     assert found["coverage"] >= 0.88 and found["changed"] <= 0.12
     apart = summaries(TwoArms(budgets=SIX_SIZES, shared=0.0), (TRANSITION,), studies // 2, "apart")[TRANSITION]
-    assert apart["coverage"] >= 0.85 and apart["width"] == pytest.approx(1.0, abs=0.15)
+    # effects of depth shrink towards each other where no error is shared either
+    assert apart["coverage"] >= 0.85 and apart["width"] < 1.0
 
 
 @pytest.mark.slow

@@ -69,9 +69,10 @@ def test_transitions_and_their_law_are_covered():
             if row.estimator == "pchip":
                 low, high = (end and np.log(end) for end in (row.n_params_low, row.n_params_high))
                 held.append(row.status == "crossed" and covers(low, high, base.truth.transition(row.shallow)))
-        a, b = result.pairs_law.interval_a, result.pairs_law.interval_b
-        law.append(a[0] < base.truth.theta[0] < a[1] and b[0] < base.truth.theta[1] < b[1])
-    assert len(held) == 32 and np.mean(held) >= 0.8 and np.mean(law) >= 0.75
+        if result.pairs_law:  # beside a law of the best depth, which one sweep in four leaves without a bound
+            a, b = result.pairs_law.interval_a, result.pairs_law.interval_b
+            law.append(a[0] < base.truth.theta[0] < a[1] and b[0] < base.truth.theta[1] < b[1])
+    assert len(held) == 32 and np.mean(held) >= 0.8 and len(law) >= 5 and np.mean(law) >= 0.75
 
 
 @pytest.mark.slow  # in the quick tier ``test_analysis``: below six sizes nothing has crossed

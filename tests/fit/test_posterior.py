@@ -122,12 +122,12 @@ def test_ends_of_other_seeds_lie_within_their_monte_carlo_errors(names: tuple[st
         for x in (each[0].frame.low, each[0].frame.x0, each[0].frame.high):
             answers = [ask.answer(ask.best_depths(one, x), one.scramble, 0.95) for one in each]
             for number in ("low", "value", "high"):
-                found = [getattr(one.interval, number) for one in answers]
+                found = [getattr(one, number) for one in answers]
                 if None in found or np.std(found) < 1e-9:  # no end, or the end of the depths trained
                     continue
-                errors = np.array([getattr(one.errors, number) for one in answers])
+                errors = np.array([one.error for one in answers])  # the largest of the three
                 within += list(np.abs(found - np.mean(found)) * math.sqrt(12 / 11) <= 2.0 * errors)
-                widths = [one.interval.high - one.interval.low for one in answers if one.interval.bounded]
+                widths = [one.high - one.low for one in answers if one.bounded]
                 assert not widths or (errors < 0.1 * np.median(widths)).mean() > 0.8
     assert len(within) >= 60 and np.mean(within) >= 0.9
 
