@@ -269,17 +269,8 @@ def _risk(row: BudgetAnswer) -> list[Part]:
 
 
 def _sources(row: BudgetAnswer) -> list[Part]:
-    table = _table(
-        [
-            label("source"),
-            number("best depth"),
-            label("95 %"),
-            label("words"),
-            number("outside"),
-            label("kind"),
-            label("sure"),
-        ]
-    )
+    columns = [label("source"), number("best depth"), INTERVAL, label("words"), number("outside"), label("kind")]
+    table = _table([*columns, label("sure")])
     for one in row.by_source:
         depth = estimate(one.depth_interval, ".1f")
         outside = f"{format_factor(one.outside)}×" if one.outside > 1 else "inside"
@@ -291,13 +282,8 @@ def _sources(row: BudgetAnswer) -> list[Part]:
         "the original's figures."
     )
     # the forms of a law are its own, and not those of all sources
-    forms = {} if row.optimum.source.startswith(published_law.SHORT) else row.optimum.rivals
-    if forms:
-        legend += (
-            " All together, by form of the curve: "
-            + " | ".join(f"{name} {depth:.1f}" for name, depth in forms.items())
-            + "."
-        )
+    if not row.optimum.source.startswith(published_law.SHORT):
+        legend += _by_form(row.optimum)
     return [Heading("Where public data disagree"), table, _soft(legend)]
 
 

@@ -40,15 +40,12 @@ RELOAD_SECONDS = 10.0  # interval between reloads of a page that follows a sweep
 HOW_TO_READ = (
     "Size N counts non-embedding parameters: 12·L·d² for the standard block, with L the depth and d the width. Losses "
     "are held-out, in nats per token unless another unit stands beside them.",
-    "A transition is the size at which the deeper of two neighbouring depths starts to win. The verdict on a pair is "
-    "the crossing of the losses of all depths together, where there is one, else the verdict of its own two curves: "
-    "crossed, not reached (only the shallower net is ever significantly ahead), already crossed (only the deeper), "
-    "undecided (neither) or ambiguous. `fit --paper` also lists the pair's own two curves and levine (biased to larger "
-    "widths).",
-    "Intervals are sets of sizes at which the two nets cannot be told apart: they may be lopsided or open at an end.",
-    "The width law gives the width at which depth L is the best one: a statement about this model family, data and "
-    "recipe, inside the sizes that it spans. The law of the pairs is a check, half a step of depths shallower, since a "
-    "pair belongs to its shallower depth; the best depth itself comes from the loss of all depths together.",
+    "A transition is the size at which the deeper of two neighbouring depths starts to win, by the losses of all "
+    "depths together, else by its own two curves: crossed, not reached (only the shallower net is ever significantly "
+    "ahead), already crossed (only the deeper), undecided (neither) or ambiguous. Its interval holds the sizes at "
+    "which the two nets cannot be told apart, and may be open at an end.",
+    "The width law gives the width at which depth L is the best one, for this model family, data and recipe, inside "
+    "the sizes that it spans. The law of the pairs is a check, half a step of depths shallower.",
 )
 
 
