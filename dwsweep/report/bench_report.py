@@ -84,7 +84,7 @@ def _compiled(rows: Sequence[CompiledRow]) -> Table:
         label("fits"),
         *map(number, ("FLOPs/step", "XLA")),
     ]
-    table = Table("", columns, keys=2, ruled=False, gap=1, apart=False)
+    table = Table("", columns, keys=2, ruled=False, apart=False)
     for row in rows:
         table.add(
             str(row.depth),
