@@ -131,7 +131,7 @@ def pair_arms(a: Arm, b: Arm) -> Pairing:
     level = seed_level(losses, cell, seeds)
     variance, df = level or _as_one_run(a.curves.covariance, a.curves.noise)
     number = len(set(seeds))
-    by = f"{number} seed{'s' if number > 1 else ''} over {len(cells)} shapes"
+    by = f"{number} seed{'s' if number > 1 else ''} over {len(cells)} shape{'s' if len(cells) > 1 else ''}"
     if a.held_out and documents.any():
         by += f", {a.held_out.number} held-out documents"
     return Pairing(a.curves, b.curves, runs, documents, cells, variance, df, by, "", level is None)

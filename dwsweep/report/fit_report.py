@@ -99,8 +99,7 @@ def document(result: Fit, folder: Any = None) -> list[Part]:
     first = next((kind for kind in FIRST if kind in kinds), "")
     if folder is not None and (more := len(warnings) - BRIEF_WARNINGS) > 0:
         warnings[BRIEF_WARNINGS:] = [f"{more} more with --full"]
-    said = _too_early(result) or answer(result)
-    parts: list[Part] = [Lines(said), Lines([*account(result), _noise_line(result)], apart=True)]
+    parts: list[Part] = [Lines(answer(result)), Lines([*account(result), _noise_line(result)], apart=True)]
     for kind, (_, _, own) in zip(kinds, every, strict=True):
         parts += own if folder is None or kind == first else ()
     if warnings:
@@ -122,21 +121,22 @@ def account(result: Fit) -> list[str]:
 
 
 def answer(result: Fit) -> list[str]:
-    """The answer in at most five sentences."""
+    """The answer in at most five sentences; of a comparison, which was asked for, first."""
     if isinstance(result, AlongFit):
         return list(result.along.answer[:ANSWER_LINES])
-    lines: list[str] = []
+    compared = [one.answer[0] for one in result.comparisons]
     told = result.provenance.account
     if told is not None and told.one_variable:
-        return lines
+        return compared
+    if early := _too_early(result):
+        return [*compared, *early, *filter(None, [_crossings(result)])]
     if result.equal_budgets and not result.curves.depths:
         lines = [_best_at(row) for row in result.equal_budgets.best]
     else:
         said = headline(result.surface, result.curves.size_name) if result.surface else ""
         lines = [said or "Best depth: not known, these losses bound it at no size."]
         lines += [_crossings(result), _shape_matters(result), _foretold(result)]
-    lines += [line for found in result.comparisons for line in found.answer[:1]]
-    return [line for line in lines if line][:ANSWER_LINES]
+    return [*compared, *[line for line in lines if line][:ANSWER_LINES]]
 
 
 def _best_at(row: Any) -> str:
