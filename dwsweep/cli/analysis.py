@@ -291,6 +291,10 @@ def guide(
             rich_help_panel=TIME,
         ),
     ] = 20e-6,
+    latency: Annotated[
+        PathValue | None,
+        path_option("--latency", "TABLE", "Measured latency: depth, width and ms per decoded token.", TIME),
+    ] = None,
     tokens: Annotated[float | None, count_option("N", "Tokens of training, such as 60B; gives hours.", TIME)] = None,
     tokens_per_param: Annotated[float, number_option("R", "Tokens per parameter, without --tokens.", TIME)] = 20.0,
     export: Export = None,
@@ -301,6 +305,7 @@ def guide(
     """Recommend a shape for a budget, with costs of other shapes and trust; judge a shape."""
     from dwsweep.cost.duration import Calibration
     from dwsweep.guide import Options, answer, exported
+    from dwsweep.guide.latency import Latency
     from dwsweep.report import guide_report
 
     if bench is not None and not bench.exists():
@@ -331,6 +336,7 @@ def guide(
         tokens_per_param=tokens_per_param,
         device=device,
         layer_seconds=layer_time,
+        latency=Latency.of(latency) if latency else None,
         calibration=calibration,
     )
     found = answer(

@@ -21,6 +21,7 @@ from dwsweep.fit.data.numbers import as_number
 from dwsweep.fit.data.rows import ALIKE, Row
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.drawn_curves import fit_curves
+from dwsweep.fit.foretold import foretold
 from dwsweep.fit.guideline import (
     SAME_BLOCK,
     depth_scatter_warnings,
@@ -342,7 +343,8 @@ def _transitions_found(asked: Request) -> FitResult:
         ]
     if group.one_variable:
         asked = replace(asked, data=replace(asked.data, notes=(group.one_variable, *asked.data.notes)))
-    return _result(asked, group, [group], report, warnings, curves, drawn)
+    found = _result(asked, group, [group], report, warnings, curves, drawn)
+    return replace(found, foretold=foretold(drawn)) if drawn else found
 
 
 def _result(

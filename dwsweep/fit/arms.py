@@ -63,14 +63,11 @@ from dwsweep.records.comparison import (
     TRANSITION,
     UNCHANGED,
     VERDICTS,
-    ArmContrast,
-    ArmsAtDepth,
     ComparedRow,
     Comparison,
-    Divergence,
+    Lead,
 )
 from dwsweep.records.fit import DepthSpan, FitOptions, FitResult
-from dwsweep.records.transitions import numbers
 from dwsweep.text import BITS, NATS, OF_TEXT, format_count, join
 
 MOST_ARMS = 12  # limit, since one posterior holds them: its cost grows with the cube of their number
@@ -405,31 +402,35 @@ class Together:
         places = [self.surfaces[0], self.surfaces[self._place(other)]]
         transitions = list(self._transitions(other.label, places))
         depths = list(self._best_depths(other.label, places))
-        losses = self._losses(other.label, places, scale)
+        why_not = f"not comparable, {scale.why_not}" if scale.why_not else ""
+        if not why_not and not (base.curves.noise.known and other.curves.noise.known):
+            why_not = "the noise is not known, so no difference is claimed"
+        rows, leads = ([], []) if why_not else self._losses(other.label, places, scale)
         unequal = unequal_data(base, other, scale.unit)
-        said = losses.sentence
-        if unequal:
-            said = said.replace("losses: ", "losses (of different data, which no recipe explains): ", 1)
+        single = (
+            "one seed: the error that it adds to all losses alike is assumed to be as large as the noise of one run"
+        )
         torn = (arm for arm in (base, other) if arm.diverged)
         ended = [f"{arm.label}: {arm.diverged}; the comparison uses the other runs" for arm in torn]
-        return Comparison(
+        found = Comparison(
             **between,
             unit=scale.unit,
             paired=not pairing.why_not,
             pairing=pairing.by if not pairing.why_not else f"unpaired: {pairing.why_not}",
             matched_shapes=len(pairing.cells),
-            answer=(
-                *unequal,
-                *ended,
-                *(_one_shape(losses) or (_answer(depths, base.label), _moved(transitions), said)),
-            ),
-            rows=(*transitions, *depths, *losses.rows),
-            depths=losses.depths,
+            answer=(),
+            rows=(*transitions, *depths, *rows),
+            leads=tuple(leads),
             notes=(
-                *losses.notes,
+                *scale.notes,
+                *([single] if pairing.single_seed and not why_not else []),
                 *(line for line in other.warnings if line not in base.warnings and not _is_said(line, other)),
             ),
         )
+        said = "losses (of different data, which no recipe explains): " if unequal else "losses: "
+        said += why_not or _where_ahead(found)
+        answer = _one_shape(rows) or (_answer(depths, base.label), _moved(transitions), said)
+        return replace(found, answer=(*unequal, *ended, *answer))
 
     def _place(self, other: Arm) -> int:
         return [one.label for one in self.arms].index(other.label)
@@ -488,19 +489,15 @@ class Together:
             confidence = self.options.confidence
             yield _row(label, BEST_DEPTH, (a, b), change, confidence, (said[0], said[1]), n_params=math.exp(x))
 
-    def _losses(self, label: str, surfaces: Sequence[LossSurface], scale: Scale) -> LossContrasts:
-        """Compare losses at all depths of both arms; without an estimate of the noise there is no band."""
-        if scale.why_not:
-            return LossContrasts(f"losses: not comparable, {scale.why_not}")
+    def _losses(
+        self, label: str, surfaces: Sequence[LossSurface], scale: Scale
+    ) -> tuple[list[ComparedRow], list[Lead]]:
+        """Differences of the losses at the smallest, middle and largest size of each depth of both arms, and the sizes
+        at which one arm is ahead."""
         base, other = self.arms[0], next(one for one in self.arms if one.label == label)
-        notes, confidence = [*scale.notes], self.options.confidence
-        if not (base.curves.noise.known and other.curves.noise.known):
-            return LossContrasts("losses: the noise is not known, so no difference is claimed", notes)
-        if self.pairings[label].single_seed:
-            notes.append(
-                "one seed: the error that it adds to all losses alike is assumed to be as large as the noise of one run"
-            )
-        rows, depths = [], []
+        confidence = self.options.confidence
+        rows: list[ComparedRow] = []
+        leads: list[Lead] = []
         for depth in sorted(set(base.curves.depths) & set(other.curves.depths)):
             x = shared_sizes(*([one.low, one.high] for one in (_span(surface, depth) for surface in surfaces)))
             if x is None:
@@ -509,29 +506,20 @@ class Together:
                 scale.printed * at_depths(surface.posterior, x, np.array([depth]), surface.setting)[:, :, 0]
                 for surface in surfaces
             )
-            drawn, at = two - one, np.exp(x)
-            g, tail = drawn.mean(axis=0), (1.0 - confidence) / 2.0
-            band = SimultaneousBand(g, drawn - g, math.inf, confidence)
-            low, high = np.quantile(drawn, [tail, 1.0 - tail], axis=0)
-            curve = ArmContrast(
-                depth=depth,
-                x=numbers(at),
-                g=numbers(g),
-                low=numbers(low),
-                high=numbers(high),
+            drawn, at = two - one, np.exp(x).tolist()
+            g = drawn.mean(axis=0)
+            stretches = groupby(
+                range(len(x)), key=SimultaneousBand(g, drawn - g, math.inf, confidence).sign.__getitem__
             )
-            stretches = [(side, list(places)) for side, places in groupby(range(len(x)), key=band.sign.__getitem__)]
-            partings = [
-                Divergence(start=float(at[places[0]]), end=float(at[places[-1]]), ahead=BASE if side > 0 else OTHER)
-                for side, places in stretches
-                if side
-            ]
-            depths.append(ArmsAtDepth(curve=curve, partings=tuple(partings)))
+            for side, places in [(side, list(places)) for side, places in stretches if side]:
+                ahead = BASE if side > 0 else OTHER
+                leads.append(Lead(depth=depth, start=at[places[0]], end=at[places[-1]], ahead=ahead))
             for k in sorted({0, len(x) // 2, len(x) - 1}):
                 both = Interval(float(one[:, k].mean())), Interval(float(two[:, k].mean()))
-                change = Change(float(g[k]), float(low[k]), float(high[k]))
-                rows.append(_row(label, LOSS, both, change, confidence, depth=depth, n_params=float(at[k])))
-        return LossContrasts(_sentence(depths, base.label, label), notes, rows, tuple(depths))
+                low, _, high = np.quantile(drawn[:, k], [(1.0 - confidence) / 2.0, 0.5, (1.0 + confidence) / 2.0])
+                change = Change(float(g[k]), float(low), float(high))
+                rows.append(_row(label, LOSS, both, change, confidence, depth=depth, n_params=at[k]))
+        return rows, leads
 
 
 def pooled(arms: Sequence[Arm], pairings: Sequence[Pairing]) -> Cells:
@@ -617,11 +605,11 @@ def middle(rows: Sequence[ComparedRow]) -> ComparedRow | None:
     return min(bounded or known, key=lambda one: abs(one[0] - centre))[1]
 
 
-def _one_shape(losses: LossContrasts) -> tuple[str, ...]:
+def _one_shape(losses: Sequence[ComparedRow]) -> tuple[str, ...]:
     """Answer on a single shape of both arms; empty for more."""
-    if len(losses.rows) != 1:
+    if len(losses) != 1:
         return ()
-    (row,) = losses.rows
+    (row,) = losses
     difference = row.change_interval.format("+.4f")
     return (
         f"loss of {row.arm} − loss of the base at {row.depth} layers, N = {format_count(row.n_params or 0.0)}: "
@@ -665,17 +653,6 @@ def span(row: ComparedRow) -> str:
     """Text of a ratio's interval, with words for an open end."""
     ends = row.change_interval.ends("{:.2f}".format)
     return ends.replace("< ", "below ").replace("> ", "above ")
-
-
-@dataclass(frozen=True)
-class LossContrasts:
-    """sentence: the sizes at which the arms diverge, in words. rows: at the smallest, middle and largest size of each
-    depth."""
-
-    sentence: str
-    notes: Sequence[str] = ()
-    rows: Sequence[ComparedRow] = ()
-    depths: tuple[ArmsAtDepth, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -756,27 +733,12 @@ def _unequal_text(arms: tuple[Arm, Arm], scales: tuple[float, float]) -> list[st
     return lines
 
 
-def _sentence(depths: Sequence[ArmsAtDepth], base: str, arm: str) -> str:
+def _where_ahead(found: Comparison) -> str:
     """Ranges of sizes at which one arm is ahead, by depth."""
-    if not depths:
-        return "losses: no depth has a curve in both arms"
     by_claim: dict[str, list[str]] = {}
-    for found in depths:
-        ahead = [
-            f"{arm if one.ahead == 'other' else base} is ahead {_stretch(found.curve, one)}" for one in found.partings
-        ]
-        by_claim.setdefault(", ".join(ahead) or "no difference larger than the noise", []).append(
-            str(found.curve.depth)
-        )
-    return "losses: " + "; ".join(f"at depth {', '.join(at)} {claim}" for claim, at in by_claim.items())
-
-
-def _stretch(curve: ArmContrast, one: Divergence) -> str:
-    first, last = one.start == curve.x[0], one.end == curve.x[-1]
-    if first and last:
-        return "at every size"
-    if last:
-        return f"from {format_count(one.start)} on"
-    if first:
-        return f"up to {format_count(one.end)}"
-    return f"from {format_count(one.start)} to {format_count(one.end)}"
+    for depth in found.losses:
+        claim = ", ".join(found.ahead(depth, found.base, found.arm)) or "no difference larger than the noise"
+        by_claim.setdefault(claim, []).append(f"{depth}")
+    if not by_claim:
+        return "no depth has a curve in both arms"
+    return "; ".join(f"at depth {', '.join(at)} {claim}" for claim, at in by_claim.items())

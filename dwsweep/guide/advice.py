@@ -109,6 +109,7 @@ def _assumptions(options: Options, rows: Sequence[BudgetAnswer | ShapeAnswer]) -
         training_device=measured.device_kind if measured else options.device_name,
         tokens=options.tokens,
         own_block=options.own_block,
+        latency=options.latency.said if options.latency else "",
     )
 
 

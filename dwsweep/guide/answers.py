@@ -267,7 +267,7 @@ class Assumptions:
     devices: number that train together. vocabulary, context: of the nets. training_rate: ``measured`` or ``assumed``,
     on training_device. training_distance: largest factor in depth or width between the best shapes and the
     nearest benchmarked one. tokens: of training, if given. own_block: weights over d² of a layer of the fit's
-    nets, where the shapes have their blocks.
+    nets, where the shapes have their blocks. latency: as it was measured, in words.
     """
 
     decode_seconds_per_layer: float
@@ -280,6 +280,7 @@ class Assumptions:
     training_distance: float | None
     tokens: float | None
     own_block: float | None = None
+    latency: str = ""
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,8 @@ class Budget:
         seconds = np.array([training_seconds(shape, self.options) for shape in shapes])
         parts = np.array([_decoding(shape, self.options) for shape in shapes])
         best = matched(max(1, round(self.loss.best)), self.n_params, self.options)
-        grown = np.log(size / self.n_params) + _grown(parts, float(sum(_decoding(best, self.options))))
+        measured = self.options.latency is not None
+        grown = np.log(size / self.n_params) + _grown(parts, float(sum(_decoding(best, self.options))), measured)
         grows = [np.log(flops / size), np.log(seconds / size), -grown]
         beside = np.stack([lost, *(lost + self.loss.slope * more for more in grows)])
         beside[0] += np.array([self.share(shape) for shape in shapes])
@@ -242,21 +243,25 @@ def with_one(shapes: Iterable[Shape], more: Shape | None) -> list[Shape]:
 
 
 def _decoding(shape: Shape, options: Options) -> tuple[float, float, float]:
-    """Seconds per decoded token of one sequence: block weights, other reads, launches per layer."""
+    """Seconds per decoded token of one sequence: block weights, other reads, launches per layer; as measured, or by the
+    bytes that a token reads."""
+    if (measured := options.latency) is not None:
+        return measured.per_weight * shape.n_params, measured.any_net, measured.per_layer * shape.depth
     read = decode_bytes_per_token(shape, options.positions)
     rate = BANDWIDTH_SHARE * options.found_device.bandwidth
     weights = read * shape.n_params / (read / BYTES_PER_VALUE)  # bytes of the weights of the blocks
     return weights / rate, (read - weights) / rate, shape.depth * options.layer_seconds
 
 
-def _grown(parts: np.ndarray, seconds: float) -> np.ndarray:
+def _grown(parts: np.ndarray, seconds: float, measured: bool) -> np.ndarray:
     """Growth (K,): ln of the factor in size at which each shape, scaled at its own ratio of width to depth, decodes in
     ``seconds``.
 
-    Weights grow as N, depth as N^(1/3), the rest (cache and unembedding) as N^(2/3) and N^(1/3), taken as N^(1/2).
+    Weights grow as N, depth as N^(1/3), the rest (cache and unembedding) as N^(2/3) and N^(1/3), taken as N^(1/2); the
+    rest that was measured is one of any net.
     """
+    powers = np.array([1.0, 0.0 if measured else 0.5, 1.0 / 3.0])
     grown = np.zeros(len(parts))
-    powers = np.array([1.0, 0.5, 1.0 / 3.0])
     for _ in range(NEWTON_STEPS):  # the logarithm of the sum is convex, its slope from 1/3 to 1
         terms = parts * np.exp(np.outer(grown, powers))
         whole = terms.sum(axis=1)

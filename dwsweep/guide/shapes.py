@@ -28,6 +28,7 @@ from dwsweep.shapes import (
 )
 
 if TYPE_CHECKING:
+    from dwsweep.guide.latency import Latency
     from dwsweep.records.fit import TrainedNets
 
 BUDGET_TOLERANCE = 0.05  # largest excess over the budget; a smaller size has a price instead
@@ -157,6 +158,7 @@ class Options:
     at: the criterion by which a shape is recommended: ``balanced`` over size, flops and time, or equal size, flops,
     time or decode. tokens: of training; None: tokens_per_param for each parameter of the blocks. device: a name, or
     with a count of them, ``H100:8``. layer_seconds: launches and waits per layer and decoded token, at any width.
+    latency: measured, in place of it and of the device's rate of reading.
     vocab_size, context: None: from the nets of the fit that guides (``for_nets``), else ``VOCABULARY`` and
     ``CONTEXT``. own_block, idle: weights over d² of a layer of that fit's nets, where no block was asked for: those
     that a token uses, and those of other experts.
@@ -179,6 +181,7 @@ class Options:
     tokens_per_param: float = 20.0  # compute-optimal (Hoffmann et al. 2022)
     device: str = "H100"
     layer_seconds: float = LAYER_SECONDS
+    latency: Latency | None = None
     calibration: Calibration | None = None
     own_block: float | None = None
     idle: float = 0.0
@@ -216,6 +219,10 @@ class Options:
             wrong.append(
                 f"{argument('layer_seconds', '--layer-time')}: {self.layer_seconds:g}; must be from 0 to "
                 f"{MOST_LAYER_SECONDS:g} seconds per layer, such as 0.67ms"
+            )
+        if self.latency is not None and self.layer_seconds != LAYER_SECONDS:
+            wrong.append(
+                f"{argument('latency')}, {argument('layer_seconds', '--layer-time')}: both given; allowed: one of them"
             )
         if self.tokens is not None and not 1e3 <= self.tokens <= 1e18:
             wrong.append(f"{argument('tokens')}: {self.tokens:g}; must be from 1e3 to 1e18")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 from dwsweep.interval import Form, IntervalOf, layers
 from dwsweep.records.record import Count, Positive, Record, one_of
-from dwsweep.records.transitions import Sampled, Values
 from dwsweep.text import SHORT, format_count
 
 TRANSITION, BEST_DEPTH, LOSS = "transition", "best_depth", "loss"
+ROUNDED = 1e-9  # relative difference of two sizes that are one
 UNCHANGED, NOT_COMPARABLE = "no change shown", "not comparable"
 VERDICTS = {  # quantity → verdict if the interval lies below no change, and if it lies above
     TRANSITION: ("smaller", "larger"),
@@ -70,31 +70,13 @@ class ComparedRow(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Divergence(Record):
-    """Sizes (values of the axis) at which one arm is ahead by the simultaneous band of its depth."""
+class Lead(Record):
+    """Sizes (values of the axis) at which one arm is ahead at a depth, by a band that holds for all sizes together."""
 
+    depth: Positive
     start: float
     end: float
     ahead: Annotated[str, one_of("base", "other")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArmContrast(Sampled):
-    """Loss of the other arm − loss of the base at one depth against the axis; below zero the other arm is ahead."""
-
-    depth: Positive
-    x: Values
-    g: Values
-    low: Values  # pointwise
-    high: Values
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArmsAtDepth(Record):
-    """``ArmContrast`` of one depth, with its ranges of sizes at which one arm is ahead."""
-
-    curve: ArmContrast = field(repr=False)
-    partings: tuple[Divergence, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,8 +93,31 @@ class Comparison(Record):
     matched_shapes: Count = 0
     answer: tuple[str, ...]  # answer to "does it change the answer?": best depth, transitions, losses
     rows: tuple[ComparedRow, ...] = ()
-    depths: tuple[ArmsAtDepth, ...] = ()
+    leads: tuple[Lead, ...] = ()
     notes: tuple[str, ...] = ()
 
     def of(self, quantity: str) -> list[ComparedRow]:
         return [row for row in self.rows if row.quantity == quantity]
+
+    @property
+    def losses(self) -> dict[int, list[ComparedRow]]:
+        """Differences of losses by depth, the smallest size first."""
+        found: dict[int, list[ComparedRow]] = {}
+        for row in self.of(LOSS):
+            found.setdefault(row.depth or 0, []).append(row)
+        return found
+
+    def ahead(self, depth: int, base: str, other: str) -> list[str]:
+        """Sentence parts on the sizes at which the arm ``base`` or ``other``, as they are called, is ahead."""
+        of_depth = self.losses[depth]
+        first, last = of_depth[0].n_params or 0.0, of_depth[-1].n_params or 0.0
+        found = []
+        for lead in self.leads:
+            if lead.depth != depth:
+                continue
+            start, end = lead.start <= first * (1.0 + ROUNDED), lead.end >= last * (1.0 - ROUNDED)
+            at = [format_count(lead.start), format_count(lead.end)]
+            where = f"from {at[0]} on" if end else f"up to {at[1]}" if start else f"from {at[0]} to {at[1]}"
+            name = other if lead.ahead == "other" else base
+            found.append(f"{name} is ahead {'at every size' if start and end else where}")
+        return found

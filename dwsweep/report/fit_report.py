@@ -141,7 +141,7 @@ def answer(result: Fit) -> list[str]:
     else:
         said = headline(result.surface, result.curves.size_name) if result.surface else ""
         lines = [said or "Best depth: not known, these losses bound it at no size."]
-        lines += [_crossings(result), _shape_matters(result)]
+        lines += [_crossings(result), _shape_matters(result), _foretold(result)]
     lines += [line for found in result.comparisons for line in found.answer[:1]]
     return [line for line in lines if line][:ANSWER_LINES]
 
@@ -478,6 +478,19 @@ def _forms(surface: Surface) -> str:
     held = surface.held_out
     inside = f"; {held.inside} of {held.shapes} shapes lie in their 95 % intervals by all others" if held else ""
     return f"Weights of the forms of the effect of depth: {weights}{inside}."
+
+
+def _foretold(result: FitResult) -> str:
+    """Sentence on the best depth that smaller sizes alone foretold; empty where sizes do not allow it."""
+    if (found := result.foretold) is None:
+        return ""
+    depth, axis = found.depth_interval, result.curves.size_name
+    missed = "" if found.found in depth else ", outside that interval"
+    lost = "" if found.percent is None else f"; building it loses {found.percent:.2g} % of the loss"
+    return (
+        f"Sizes up to {axis} = {format_count(found.up_to)} alone foretold {depth.format('.1f')} layers at "
+        f"{format_count(found.n_params)}, where all losses say {found.found:.1f}{missed}{lost}."
+    )
 
 
 def _shape_matters(result: FitResult) -> str:

@@ -450,6 +450,8 @@ def _costs_explained(assumptions: Assumptions, total: bool) -> str:
 
 def _layer_time(assumptions: Assumptions) -> str:
     """Time of a layer in decoding, and its origin."""
+    if assumptions.latency:
+        return assumptions.latency
     seconds = assumptions.decode_seconds_per_layer
     text = f"{seconds * 1e6:.3g} µs" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
     if seconds != LAYER_SECONDS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from dwsweep.fit.along import value_text
@@ -11,11 +10,9 @@ from dwsweep.records import transitions
 from dwsweep.records.along import WORSE, Along, AlongRow
 from dwsweep.records.comparison import (
     BEST_DEPTH,
-    LOSS,
     NOT_COMPARABLE,
     TRANSITION,
     UNCHANGED,
-    ArmsAtDepth,
     ComparedRow,
     Comparison,
 )
@@ -31,7 +28,6 @@ from dwsweep.report.document import INTERVAL, MISSING, Column, Lines, Part, Tabl
 from dwsweep.text import NATS, SHORT, format_count, format_duration
 
 MILLI = 1e3  # nats → 10⁻³ nats
-SAME_RATIO = 0.02  # difference of ln of a ratio and of a quotient that reads as rounding
 SYMBOLS = {"n_params": "N", "tokens": "D", "depth": "L", "width": "d"}
 HEADS = {"flops": "FLOPs", "device_seconds": "time"}
 
@@ -230,23 +226,8 @@ def comparison_parts(found: Comparison, letter: str, axis: str) -> list[Part]:
     parts.append(_ratios(found.of(BEST_DEPTH), letter, best, axis))
     parts.append(_ratios(found.of(TRANSITION), letter, pairs, "pair"))
     parts.append(_losses(found, letter))
-    notes = [line for line in (*found.notes, of_both_arms(found, letter), each_by_itself(found)) if line]
+    notes = [line for line in (*found.notes, each_by_itself(found)) if line]
     return [*parts, *([Lines(notes, indent=2, apart=True)] if notes else [])]
-
-
-def of_both_arms(found: Comparison, letter: str) -> str:
-    """Sentence on ratios that are not the quotients of their two columns; empty where all look like them."""
-
-    def differs(row: ComparedRow) -> bool:
-        known = row.quantity != LOSS and row.change is not None and row.base and row.other
-        return bool(known) and abs(math.log(row.other / row.base / row.change)) > SAME_RATIO  # type: ignore[operator]
-
-    if not any(map(differs, found.rows)):
-        return ""
-    return (
-        f"{letter}/A is of both arms in one model, in which effects of depth shrink towards each other, and mostly "
-        f"lies nearer to 1 than the quotient of A and {letter}, which are fitted apart."
-    )
 
 
 def each_by_itself(found: Comparison) -> str:
@@ -289,21 +270,8 @@ def _estimate(found: Interval, status: str, text: Form) -> str:
 def _losses(found: Comparison, letter: str) -> Table:
     title = f"Loss of {letter} − A, 10⁻³ {found.unit}: below zero {letter} is ahead"
     table = Table(title, [*map(number, ("depth", "at the smallest N", "at the largest N")), label("ahead")])
-    for one in found.depths:
-        ends = (Interval(one.curve.g[k], one.curve.low[k], one.curve.high[k]) for k in (0, -1))
-        texts = [_estimate(end.map(lambda v: MILLI * v), "", "+.1f") for end in ends]
-        table.add(str(one.curve.depth), *texts, ahead(one, letter))
+    for depth, rows in found.losses.items():
+        texts = [_estimate(row.change_interval.map(lambda v: MILLI * v), "", "+.1f") for row in (rows[0], rows[-1])]
+        ahead = [part.replace(" is ahead", "") for part in found.ahead(depth, "A", letter)]
+        table.add(str(depth), *texts, ", ".join(ahead) or "neither")
     return table
-
-
-def ahead(one: ArmsAtDepth, letter: str) -> str:
-    """Text of the sizes at which each arm is ahead, by the simultaneous band."""
-    x = one.curve.x
-    said = []
-    for part in one.partings:
-        who = letter if part.ahead == "other" else "A"
-        first, last = part.start == x[0], part.end == x[-1]
-        where = "everywhere" if first and last else f"from {format_count(part.start)}" if last else ""
-        where = where or (f"to {format_count(part.end)}" if first else "")
-        said.append(f"{who} {where or f'{format_count(part.start)} … {format_count(part.end)}'}")
-    return ", ".join(said) or "neither"

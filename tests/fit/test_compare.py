@@ -214,8 +214,9 @@ def test_what_a_comparison_says(compared: fit_record.FitResult) -> None:
     assert second.startswith("transitions: 6 → 12 at 1.") and third.startswith("losses: at depth 6 ")
     (row, _) = found.of(TRANSITION)
     assert row.change_low < 1.5 < row.change_high and row.verdict == "larger" and row.correlation > 0.2
-    assert [curve.curve.depth for curve in found.depths] == [6, 12, 18]
-    assert found.depths[0].partings[0].ahead == "other"  # the losses of the other arm are 0.03 nats lower
+    assert list(found.losses) == [6, 12, 18]
+    lead = found.leads[0]  # the losses of the other arm are 0.03 nats lower
+    assert (lead.depth, lead.ahead) == (6, "other") and found.ahead(6, "A", "B")[0].startswith("B is ahead ")
 
 
 def test_a_fit_beside_another_arm_has_the_cells_of_its_own_and_its_answers_hardly_move(
@@ -284,7 +285,7 @@ def test_an_arm_in_another_unit_compares_as_it_does_in_its_own() -> None:
             wanted = getattr(one, name)
             wanted = wanted if wanted is None else pytest.approx(factor * wanted, rel=0.01, abs=1e-6)
             assert getattr(same, name) == wanted, name
-    assert in_bits.depths and in_bits.depths[0].partings == in_nats.depths[0].partings
+    assert in_bits.leads and in_bits.leads == in_nats.leads
     text = "\n".join(in_bits.notes)
     assert says(text, "fit: bytes per token") and "and 5.77" in text and "289 and 577 bytes in a window" in text
 
@@ -319,7 +320,7 @@ def test_an_arm_that_diverged_is_said_and_the_others_are_compared() -> None:
     labelled = [{**row, "arm": "whole"} for row in base]
     first, second = compare_arms([*labelled, *gone, *torn], draws=DRAWS).comparisons
     assert first.answer == (f"gone has no usable loss: {len(gone)} of {len(gone)} runs diverged; nothing is compared",)
-    assert not first.rows and not first.depths
+    assert not first.rows and not first.leads
     assert first.pairing.startswith("unpaired: ") and says(first.pairing, "fit: one has no usable loss")
     assert second.answer[0].startswith(f"torn: 1 of {len(torn)} runs diverged: ") and second.rows
     assert "censored" in second.answer[0]
@@ -402,4 +403,4 @@ def test_without_noise_nothing_is_compared() -> None:
     (found,) = compare_arms(base, [other], draws=DRAWS).comparisons
     assert not any(row.shown for row in found.rows) and says(found.answer[-1], "fit: noise of arms not known")
     a, b = (fitted(drawn, "A") for drawn in draw_arms(scenario, np.random.default_rng(0)))
-    assert Together.of(a, [b], ARM_OPTIONS).compare(b).depths == ()
+    assert Together.of(a, [b], ARM_OPTIONS).compare(b).leads == ()

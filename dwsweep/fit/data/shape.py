@@ -90,7 +90,9 @@ def weights(row: Row, gated: bool | None = None, every: bool = False) -> float:
     size = size or width / heads
     hidden = inner_width(row)
     attention = attention_weights(width, heads, size, min(groups, heads) if groups else heads)
-    used = (float(row["experts"]) if every else top_k(row)) if top_k(row) else 1.0  # experts
+    used = top_k(row) or 1.0  # experts
+    if every and top_k(row):
+        used = float(row["experts"])
     if hidden is None:  # a gated MLP without an inner width holds as much: 8·d²
         return depth * (attention + used * mlp_weights(width, 4.0 * width, False))
     return depth * (attention + used * mlp_weights(width, hidden, is_gated(row) if gated is None else gated))
