@@ -105,7 +105,7 @@ def test_wrong_paths_are_one_line_for_every_command(
     for path, words in (
         ("", "must be a path"),
         ("gs://b/x", "pip install -c constraints.txt '.[gcs]'"),
-        ("hdfs://b/x", "must be local or begin with gs://"),
+        ("hdfs://b/x", "must be gs://… or local"),
     ):
         result = dwsweep(*(path if item == "PATH" else item for item in arguments))
         assert (result.returncode, result.stdout) == (2, "") and words in result.stderr
