@@ -109,7 +109,7 @@ test-hf: $(HF)/installed
 $(ENGINES)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(ENGINES)
 	@echo "installing dwsweep and the clients of buckets and clusters into $(ENGINES)"
-	$(ENGINES)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gcs,s3,ray,engines]'
+	$(ENGINES)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gcs,ray,engines]'
 	@touch $@
 
 test-engines: $(ENGINES)/installed

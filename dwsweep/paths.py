@@ -1,13 +1,6 @@
-"""File operations, local or in a bucket: reading, atomic writes, folders.
+"""File operations, local or in a bucket (``gs://…``, through ``etils.epath``): reading, atomic writes, folders.
 
-A local file is written beside its place and renamed over it, so that a reader sees either the old or the new content.
-In a bucket (``gs://…``, through ``etils.epath``) an object appears whole or not at all, and there is no rename.
-
-One opener for all that is read whole (``read_bytes``): regular files only, of bounded size, so that a FIFO, a device or
-a loop of links in a file's place is an error and no endless wait. What must survive a power cut is written ``durable``:
-the file and the folder that names it are on the disk when the call returns.
-
-A process that owns a sweep directory puts up a ``fence``: every write into that directory asks it first.
+A local file is written beside its place and renamed over it; an object in a bucket appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -29,26 +22,25 @@ from dwsweep.errors import InputError, install
 
 READ_BYTES = 1 << 26  # bytes of one read of a large file
 MOST_BYTES = 1 << 33  # limit for a file that is read whole: parameters of two billion weights
-BUCKETS = {"gs": install("gcs"), "s3": install("s3")}  # command that makes each reachable
 
 
 def as_path(path: str | os.PathLike[str]) -> Any:
-    """A ``pathlib.Path``, or for ``scheme://…`` an ``epath.Path`` (the same methods).
+    """A ``pathlib.Path``, or for ``gs://…`` an ``epath.Path`` (the same methods).
 
     Raises:
         InputError: a scheme that is not known.
     """
     text = os.fspath(path)
     # pathlib folds the two slashes of a URL; gs:/bucket is never a local path that anyone meant
-    for scheme in BUCKETS:
-        if text.startswith(f"{scheme}:/"):
-            from etils import epath
+    if text.startswith("gs:/"):
+        from etils import epath
 
-            _read_listings_anew()
-            return epath.Path(f"{scheme}://" + text.removeprefix(f"{scheme}:").lstrip("/"))
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
-        known = ", ".join(f"{scheme}://" for scheme in BUCKETS)
-        raise InputError(f"{text}: unknown kind of path; must be local or begin with {known}")
+        _read_listings_anew()
+        return epath.Path("gs://" + text.removeprefix("gs:").lstrip("/"))
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", text):
+        raise InputError(
+            f"{text}: unknown kind of path; must be gs://… or local, such as the folder of a mounted bucket"
+        )
     return Path(text)
 
 
@@ -64,20 +56,18 @@ def reachable(path: str | os.PathLike[str]) -> Any:
 
         import fsspec
 
-        scheme = os.fspath(found).partition(":")[0]
         try:
-            fsspec.get_filesystem_class(scheme)
+            fsspec.get_filesystem_class("gs")
         except ImportError:
             if importlib.util.find_spec("tensorflow") is None:  # epath uses its file system where it is installed
-                needed = BUCKETS[scheme]
-                raise InputError(f"{found}: paths in such a bucket need a package: {needed}") from None
+                raise InputError(f"{found}: paths in such a bucket need a package: {install('gcs')}") from None
     return found
 
 
 _PASSING = frozenset(
     {errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOTCONN, errno.EREMOTEIO, errno.EHOSTDOWN}
 )  # faults of the machine, or of its way to a file system: the same command may do without them
-_CLIENTS = ("aiohttp", "aiobotocore", "botocore", "fsspec", "gcsfs", "google", "requests", "s3fs", "urllib3")
+_CLIENTS = ("aiohttp", "fsspec", "gcsfs", "google", "requests", "urllib3")
 _NO_ANSWER = re.compile(r"connect|timeout|closed|reset|unavailable|payload|slow ?down|internal", re.IGNORECASE)
 _TENSORSTORE = re.compile(r"\b(UNAVAILABLE|DEADLINE_EXCEEDED)\b.*(gs://|http)", re.DOTALL)
 
@@ -90,9 +80,7 @@ def out_of_reach(error: BaseException) -> str | None:
     while link is not None and id(link) not in seen:
         seen.add(id(link))
         if is_of_a_client(link):
-            answer = getattr(link, "response", None)
-            answer = answer.get("ResponseMetadata", {}) if isinstance(answer, dict) else {}
-            code = str(answer.get("HTTPStatusCode") or getattr(link, "code", None) or getattr(link, "status", None))
+            code = str(getattr(link, "code", None) or getattr(link, "status", None))
             told = code.isdecimal() and (int(code) >= 500 or int(code) in (408, 429))
             if told or (not code.isdecimal() and _NO_ANSWER.search(f"{type(link).__name__} {link}")):
                 return _no_answer(link)
@@ -123,7 +111,7 @@ def _read_listings_anew() -> None:
     with contextlib.suppress(ImportError):  # TensorFlow's file system is used then, which keeps no listings
         import fsspec
 
-        for protocol in ("gcs", "gs", "s3"):
+        for protocol in ("gcs", "gs"):
             fsspec.config.conf.setdefault(protocol, {}).setdefault("use_listings_cache", False)
 
 
@@ -272,9 +260,7 @@ def check_fence(path: Any) -> None:
                 check()
 
 
-def write_atomic(
-    path: Any, content: str | bytes | list[bytes | memoryview], *, durable: bool = False, folder: bool = True
-) -> None:
+def write_atomic(path: Any, content: str | bytes, *, durable: bool = False, folder: bool = True) -> None:
     """Replace ``path`` by ``content`` in one step. ``durable`` waits until the disk has it; without ``folder`` its
     name may still be lost in a power cut, until the folder is synced with a later write.
 
@@ -283,16 +269,14 @@ def write_atomic(
         FencedOff: somebody else owns the directory; the old content is still there.
     """
     data = content.encode() if isinstance(content, str) else content
-    parts = data if isinstance(data, list) else [data]
     if is_remote(path):
         check_fence(path)
-        path.write_bytes(b"".join(parts))
+        path.write_bytes(data)
         return
     temporary = temporary_of(path)
     try:
         with open(temporary, "wb") as file:
-            for part in parts:
-                file.write(part)
+            file.write(data)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
@@ -311,8 +295,7 @@ def write_atomic(
 def create(path: Any, content: str) -> bool:
     """Write a new file; whether this call did. Of several processes at once one does.
 
-    A bucket decides by a condition of the request (Google's ``ifGenerationMatch=0``, S3's ``If-None-Match``), which
-    fsspec calls mode ``create``.
+    A bucket decides by a condition of the request (``ifGenerationMatch=0``), which fsspec calls mode ``create``.
 
     Raises:
         InputError: the client of the bucket knows no such condition.
@@ -415,37 +398,19 @@ def write_array(path: Any, array: Any, *, folder: bool = True) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def write_safetensors(path: Any, arrays: Mapping[str, Any], **metadata: str) -> tuple[str, int]:
-    """Write arrays by name as safetensors, the same bytes for the same arrays; returns the file's SHA-256 (hex) and its
-    bytes."""
+def write_safetensors(path: Any, arrays: Mapping[str, Any], framework: str = "np") -> tuple[str, int]:
+    """Write arrays by name as safetensors; returns the file's SHA-256 (hex) and its bytes.
+
+    The library keeps meta data in a hash table: with one key of them the same arrays are the same bytes.
+    """
     from safetensors.numpy import save
 
     if not is_remote(path):  # a killed process leaves a half-written file as large as the whole one
         for stale in path.parent.glob(f".{path.name}.*.tmp"):
             remove(stale)
-    data = save(dict(arrays), metadata={"format": "np", **metadata})
-    header, start = _ordered_header(data)
-    parts: list[bytes | memoryview] = [header, memoryview(data)[start:]]
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    write_atomic(path, parts, durable=True)
-    return digest.hexdigest(), sum(map(len, parts))
-
-
-def _ordered_header(data: bytes) -> tuple[bytes, int]:
-    """The length and the header of a safetensors file with its keys in a fixed order, and where the arrays begin.
-
-    The library keeps the meta data in a hash table, and so writes it in a different order each time
-    (https://github.com/huggingface/safetensors, ``Metadata``); readers take any order.
-    """
-    start = 8 + int.from_bytes(data[:8], "little")
-    found = json.loads(data[8:start])
-    about = dict(sorted(found.pop("__metadata__", {}).items()))
-    tensors = dict(sorted(found.items(), key=lambda item: (item[1]["data_offsets"], item[0])))
-    text = json.dumps({"__metadata__": about, **tensors}, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)  # arrays begin at a multiple of 8 bytes
-    return len(text).to_bytes(8, "little") + text, start
+    data = save(dict(arrays), metadata={"format": framework})
+    write_atomic(path, data, durable=True)
+    return hashlib.sha256(data).hexdigest(), len(data)
 
 
 def names_in(path: Any) -> list[str]:

@@ -25,6 +25,7 @@ from dwsweep.records.fit import AlongFit, FitKeywords, FitResult
 from dwsweep.records.record import to_dict
 from dwsweep.records.transitions import GuidelineRow
 from dwsweep.report import fit_report, guide_report
+from dwsweep.report.console import render
 from dwsweep.report.document import Heading, Lines, plain
 from dwsweep.report.figures import laws, registry, style
 from dwsweep.report.markup import html_of
@@ -56,9 +57,9 @@ class Shown(ABC):
     def tables(self) -> dict[str, Rows]:
         """Rows of each table by the table's name."""
 
-    @abstractmethod
     def summary(self) -> str:
-        """Text that the command prints with ``--full``, at most 100 columns wide."""
+        """Text that the command prints, ``fit`` with ``--full``, at most 100 columns wide."""
+        return plain_text(render(self._document()))
 
     @property
     def figures(self) -> list[str]:
@@ -142,9 +143,6 @@ class _OfTable(Shown):
     def _said(self) -> str:
         return next(iter(fit_report.answer(self)), "no question has an answer")  # type: ignore[arg-type]
 
-    def summary(self) -> str:
-        return plain_text(fit_report.render(self))  # type: ignore[arg-type]
-
     def tables(self) -> dict[str, Rows]:
         """Rows of each table: answers, cells, transitions, guideline, and the values along a column."""
         names = ("answers", "cells", "transitions", "guideline")
@@ -201,9 +199,6 @@ class Guidance(Answer, Shown):
         said = [f"{part.text}{part.more}" if isinstance(part, Heading) else plain(part.lines[0]) for part in parts]
         more = len(self.budgets) + len(self.verdicts) - 1
         return ": ".join(one.strip() for one in said[:2]) + (f" And {more} more." if more > 0 else "")
-
-    def summary(self) -> str:
-        return plain_text(guide_report.render(self))
 
     def tables(self) -> dict[str, Rows]:
         """Rows of budgets, candidate shapes, models built near them, public sources, verdicts and overview, if any.

@@ -193,13 +193,6 @@ class HeadRule:
             return width // self.size, self.size
         raise ValueError("heads: neither count nor size is given")
 
-    def gives(self, shape: Shape) -> bool:
-        """Test that a shape has the heads of this rule at its width."""
-        try:
-            return self.resolve(shape.width) == (shape.heads, shape.head_size)
-        except ValueError:
-            return False
-
     def __str__(self) -> str:
         """Text of the rule in a spec: ``{count: 2, size: 64}``."""
         given = (("count", self.count), ("size", self.size))

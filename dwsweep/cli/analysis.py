@@ -23,7 +23,6 @@ from dwsweep.cli.options import (
     Axis,
     Constraint,
     Export,
-    Full,
     Mlp,
     Noise,
     Overrides,
@@ -33,6 +32,7 @@ from dwsweep.cli.options import (
     Unit,
     count_option,
     folder_option,
+    given,
     hours_option,
     layer_time_value,
     number_option,
@@ -62,6 +62,7 @@ _command = functools.partial(commands.command, cls=Command)
     "dwsweep fit mlfoundations --where 'warmup == 400 and heads == 4 and global_batch == 64'"
 )
 def fit(
+    ctx: typer.Context,
     tables: Annotated[
         list[PathValue],
         typer.Argument(
@@ -170,27 +171,7 @@ def fit(
 
         method = functools.partial(fit_beside_along, column=along, others=others)
     with terminal.waiting("fitting"):
-        result = method(
-            table,
-            axis=axis.value,
-            noise=noise,
-            shape_noise=shape_noise,
-            columns=column or (),
-            where=where or (),
-            drop=drop or (),
-            arm=arm,
-            adjust=adjust or (),
-            no_adjust=no_adjust or (),
-            at=at or (),
-            draws=draws,
-            confidence=confidence,
-            params=params or (),
-            beside=beside or (),
-            at_tokens=at_tokens,
-            tokens_per_param=tokens_per_param,
-            unit=unit.value if unit else None,
-            paper=paper,
-        )
+        result = method(table, columns=column or (), **given(ctx, fit_record.FitKeywords.__annotations__))
         check_fitted(result)
         if isinstance(result, fit_record.FitResult):
             from dwsweep.guide.guideline import completed
@@ -240,6 +221,7 @@ def _own_folder(directory: PathValue, name: str) -> PathValue:
     "dwsweep guide --hours 24 --device H100:8 · dwsweep guide --fit runs/smoke --params 300K",
 )
 def guide(
+    ctx: typer.Context,
     sizes: Annotated[
         list[float] | None,
         typer.Argument(metavar="[N]...", parser=size_value, help="Non-embedding parameters, such as 3B, as --params."),
@@ -258,7 +240,7 @@ def guide(
     ] = Constraint.balanced,
     fit: Annotated[PathValue | None, path_option("--fit", "PATH", "Your own fit (default: public evidence).")] = None,
     law: Annotated[str | None, typer.Option(metavar="levine2020", help="Use the published law instead.")] = None,
-    sources: Annotated[bool, typer.Option("--sources", help="List the answer of each public source.")] = False,
+    sources: Annotated[bool, typer.Option("--sources", help="List public sources, and built models.")] = False,
     total: Annotated[bool, typer.Option("--total", help="Count the embeddings in the budget.")] = False,
     width_multiple: Annotated[int | None, whole_option("M", "Widths must be multiples of M.", BLOCK)] = None,
     heads: Annotated[int | None, whole_option("H", "Number of heads, apart from d_x / head size.", BLOCK)] = None,
@@ -299,7 +281,6 @@ def guide(
     tokens_per_param: Annotated[float, number_option("R", "Tokens per parameter, without --tokens.", TIME)] = 20.0,
     export: Export = None,
     out: Annotated[PathValue | None, folder_option("--out", "Write the figures here.", OUTPUT)] = None,
-    full: Full = False,
     json: AsJson = False,
 ) -> None:
     """Recommend a shape for a budget, with costs of other shapes and trust; judge a shape."""
@@ -318,27 +299,9 @@ def guide(
         raise InputError(f"--bench: {bench}; holds no measured rate; give a file of `dwsweep bench`")
     if export is not None and json:
         raise InputError("--json: prints the whole answer, --export a configuration; allowed: one of them")
-    options = Options(
-        width_multiple=width_multiple,
-        heads=heads,
-        head_size=head_size,
-        kv_heads=kv_heads,
-        mlp=mlp.value,
-        mlp_ratio=mlp_ratio,
-        mlp_multiple=mlp_multiple,
-        vocab_size=vocab_size,
-        tied_embeddings=tied_embeddings,
-        context=context,
-        tensor_parallel=tensor_parallel,
-        total=total,
-        at=at.value,
-        tokens=tokens,
-        tokens_per_param=tokens_per_param,
-        device=device,
-        layer_seconds=layer_time,
-        latency=Latency.of(latency) if latency else None,
-        calibration=calibration,
-    )
+    keywords = given(ctx, Options.__dataclass_fields__)
+    keywords["latency"] = Latency.of(latency) if latency else None
+    options = Options(layer_seconds=layer_time, calibration=calibration, **keywords)
     found = answer(
         [*(sizes or ()), *(params or ())],
         shape or (),
@@ -353,7 +316,7 @@ def guide(
     if configuration is not None:
         print(configuration)
     else:
-        terminal.show(lambda: guide_report.render(found, full), found.to_dict, json)
+        terminal.show(lambda: guide_report.render(found), found.to_dict, json)
     if out is not None:
         from dwsweep.report.figures import laws
 
@@ -399,8 +362,8 @@ def design(
     if params is not None:
         others = {"--fit": fit, "--target": target, "--out": out, "--set": set_, "--hours": hours, "--depths": depths}
         others |= {"--device": None if device == DEVICE else device}
-        if given := [name for name, value in others.items() if value]:
-            raise InputError(f"{', '.join(given)}: not allowed with --params, which proposes runs for a table")
+        if told := [name for name, value in others.items() if value]:
+            raise InputError(f"{', '.join(told)}: not allowed with --params, which proposes runs for a table")
         _propose(spec, params, runs, noise, json)
         return
     if runs != NEXT_RUNS:

@@ -1,4 +1,4 @@
-"""Hints for what a person typed and no command has: the nearest option, choice or command, by its name elsewhere."""
+"""Hints for what a person typed and no command has: the nearest option, choice or command."""
 
 from __future__ import annotations
 
@@ -11,56 +11,26 @@ import typer
 from dwsweep.cli import retired
 from dwsweep.errors import InputError
 
-# word by which other tools call a choice
-OTHER_CHOICES = {
-    **dict.fromkeys(("swiglu", "geglu", "glu", "reglu", "llama"), "gated"),
-    **dict.fromkeys(("gelu", "relu", "standard", "vanilla", "dense", "mlp"), "plain"),
-    **dict.fromkeys(("huggingface", "transformers"), "hf"),
-    **dict.fromkeys(("params", "parameters", "n_params"), "size"),
-    **dict.fromkeys(("compute", "isoflop"), "flops"),
-    **dict.fromkeys(("latency", "inference"), "decode"),
-    **dict.fromkeys(("hours", "seconds", "wall"), "time"),
-    "bits_per_byte": "bpb",
-}
 # command for an option that the given command lacks
 OTHER_COMMANDS = {
     ("run", "--dry-run"): "`dwsweep plan SPEC` shows the runs and trains nothing",
     ("run", "--resume"): "`dwsweep run SPEC` resumes what was interrupted by itself",
     ("run", "--force"): "`dwsweep run SPEC --retry failed` trains failed runs again",
 }
-# our command by its name in other tools
-COMMANDS = {
-    **dict.fromkeys(("train", "sweep", "start", "resume", "launch"), "run"),
-    **dict.fromkeys(("analyse", "analyze", "analysis"), "fit"),
-    **dict.fromkeys(("recommend", "shape", "ask", "suggest"), "guide"),
-    **dict.fromkeys(("tokenize", "tokenise", "data"), "prepare"),
-    **dict.fromkeys(("validate", "check", "list", "ls", "dry-run"), "plan"),
-    **dict.fromkeys(("plot", "figures", "page", "html"), "report"),
-    **dict.fromkeys(("new", "create"), "init"),
-    **dict.fromkeys(("benchmark", "profile"), "bench"),
-    **dict.fromkeys(("watch", "progress", "monitor"), "status"),
-    **dict.fromkeys(("generate", "chat", "evaluate"), "export"),
-}
 # our options by their names in other tools; each counts for the commands that have it
 OTHER_NAMES = {
     "--batch": "--set",
     "--batch-size": "--set",
-    "--context-length": "--context",
     "--max-position-embeddings": "--context",
     "--model-size": "--params",
     "--n-ctx": "--context",
-    "--n-kv-heads": "--kv-heads",
-    "--n-params": "--params",
     "--num-key-value-heads": "--kv-heads",
-    "--output": "--out",
-    "--parameters": "--params",
     "--rename": "--column",
     "--seq-len": "--context",
     "--sequence-length": "--context",
     "--sigma": "--noise",
     "--size": "--params",
     "--tp": "--tensor-parallel",
-    "--vocab": "--vocab-size",
     "--filter": "--where",
 }
 NEAR = 0.6  # similarity of two names above which one is suggested
@@ -88,8 +58,7 @@ def _choice_hint(error: Any) -> str:
     value, choices = given[1], re.findall(r"'([^']*)'", given[2])
     if left := retired.line(error.ctx.info_name if error.ctx else "", f"{names[0]} {value.lower()}"):
         return left
-    meant = OTHER_CHOICES.get(value.lower())
-    near = [meant] if meant in choices else difflib.get_close_matches(value.lower(), choices, n=1, cutoff=NEAR)
+    near = difflib.get_close_matches(value.lower(), choices, n=1, cutoff=NEAR)
     return f"{names[0]}: {value!r}; {f'did you mean {near[0]}? ' if near else ''}allowed: {', '.join(choices)}"
 
 
@@ -149,8 +118,7 @@ class Group(typer.core.TyperGroup):
         if name not in known and not name.startswith("-"):
             if left := retired.line(name):
                 raise InputError(left)
-            meant = COMMANDS.get(name.lower())
-            near = [meant] if meant else difflib.get_close_matches(name, known, n=1, cutoff=NEAR)
+            near = difflib.get_close_matches(name, known, n=1, cutoff=NEAR)
             hint = f"did you mean {near[0]}? " if near else ""
             raise InputError(f"{name}: no such command; {hint}allowed: {', '.join(known)}")
         return super().resolve_command(ctx, args)

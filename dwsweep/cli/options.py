@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -92,22 +93,31 @@ def number_value(text: str | float) -> float:
         raise typer.BadParameter(f"{str(text)[:40]!r}; must be a number") from None
 
 
+_SECONDS = {  # names of a unit → seconds
+    "us|µs|μs": 1e-6,
+    "ms": 1e-3,
+    "s|secs?|seconds?": 1.0,
+    "m|mins?|minutes?": 60.0,
+    "h|hrs?|hours?": 3600.0,
+    "d|days?": 86400.0,
+}
+
+
 def layer_time_value(text: str | float) -> float:
     """Parse seconds per layer: ``0.00067``, ``0.67ms``, ``20us``."""
-    found = re.fullmatch(r"(?P<number>.*[0-9.])\s*(?P<unit>s|ms|us|µs|μs)", str(text).strip(), re.I)
-    if found is None:
-        return number_value(text)
-    return number_value(found["number"]) * {"s": 1.0, "m": 1e-3}.get(found["unit"][0].lower(), 1e-6)
-
-
-_HOURS = {"s": 1 / 3600, "m": 1 / 60, "h": 1.0, "d": 24.0}  # hours per unit, by the unit's first letter
-_UNIT = re.compile(r"(?P<number>.*[0-9.])\s*(?P<unit>s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)", re.I)
+    return _time(text, 1.0)
 
 
 def hours_value(text: str | float) -> float:
     """Parse a time in hours: ``24``, ``24h``, ``90min``, ``2d``."""
-    if time := _UNIT.fullmatch(str(text).strip()):
-        return number_value(time["number"]) * _HOURS[time["unit"][0].lower()]
+    return _time(text, 3600.0)
+
+
+def _time(text: str | float, unit: float) -> float:
+    """Parse a time with a unit of its own, or in units of so many seconds; in those units."""
+    for names, seconds in _SECONDS.items():
+        if found := re.fullmatch(rf"(.*[0-9.])\s*(?:{names})", str(text).strip(), re.I):
+            return number_value(found[1]) * (seconds / unit)
     return number_value(text)
 
 
@@ -119,6 +129,17 @@ def _parsed(parse: Callable[[str], Any], text: str) -> Any:
         raise typer.BadParameter(str(error)) from None
 
 
+def _option(parser: Any, metavar: str, help: str, panel: str | None = None) -> Any:
+    return typer.Option(metavar=metavar, parser=parser, help=help, rich_help_panel=panel)
+
+
+count_option = functools.partial(_option, count_value)  # such as 3B
+whole_option = functools.partial(_option, whole_value)
+number_option = functools.partial(_option, number_value)
+hours_option = functools.partial(_option, hours_value, "H")  # such as 24h; a number is of hours
+text_option = functools.partial(_option, None)
+
+
 def path_option(name: str, metavar: str, help: str, panel: str | None = None) -> Any:
     return typer.Option(name, metavar=metavar, parser=path_value, help=help, rich_help_panel=panel)
 
@@ -127,26 +148,12 @@ def folder_option(name: str, help: str, panel: str | None = None) -> Any:
     return typer.Option(name, metavar="DIR", parser=folder_value, help=help, rich_help_panel=panel)
 
 
-def count_option(metavar: str, help: str, panel: str | None = None) -> Any:
-    """Option for a count such as 3B."""
-    return typer.Option(metavar=metavar, parser=count_value, help=help, rich_help_panel=panel)
-
-
-def whole_option(metavar: str, help: str, panel: str | None = None) -> Any:
-    return typer.Option(metavar=metavar, parser=whole_value, help=help, rich_help_panel=panel)
-
-
-def hours_option(help: str, panel: str | None = None) -> Any:
-    """Option for a time such as 24h; a number is of hours."""
-    return typer.Option(metavar="H", parser=hours_value, help=help, rich_help_panel=panel)
-
-
-def text_option(metavar: str, help: str, panel: str | None = None) -> Any:
-    return typer.Option(metavar=metavar, help=help, rich_help_panel=panel)
-
-
-def number_option(metavar: str, help: str, panel: str | None = None) -> Any:
-    return typer.Option(metavar=metavar, parser=number_value, help=help, rich_help_panel=panel)
+def given(ctx: typer.Context, names: Iterable[str]) -> dict[str, Any]:
+    """Values of the options of these names, for the function that has keywords of the same names; without those that
+    were neither given nor have a default."""
+    values = {name: ctx.params.get(name) for name in names}
+    known = {name: value for name, value in values.items() if value not in (None, [], ())}
+    return {name: str(value) if isinstance(value, StrEnum) else value for name, value in known.items()}
 
 
 SpecFile = Annotated[
@@ -208,8 +215,5 @@ Targets = Annotated[
         metavar="NAME",
         help="With --compile-only: an absent device: H200, H200:4, TPU-v5e:2x4 …; may be repeated.",
     ),
-]
-Full = Annotated[
-    bool, typer.Option("--full", help="Also explain each column; name built models, depths by form and sources.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]

@@ -50,7 +50,6 @@ def _default_directory(spec: PathValue, sweep: Spec) -> Any:
 @_command(epilog="Example: dwsweep plan sweeps/levine2020.yaml --set grid.seeds=1")
 def plan(
     spec: SpecFile,
-    full: Annotated[bool, typer.Option("--full", help="Print a row per shape, and a legend.")] = False,
     json: AsJson = False,
     out: OutDirectory = None,
     set_: Overrides = None,
@@ -63,7 +62,7 @@ def plan(
 
     sweep = load_spec(spec, set_ or ())
     planned = plan_of_rest(sweep, find(sweep.data), out or _default_directory(spec, sweep))
-    terminal.show(lambda: plan_report.render(planned, full), lambda: plan_report.to_json(planned), json)
+    terminal.show(lambda: plan_report.render(planned), lambda: plan_report.to_json(planned), json)
     if out is not None:
         print(f"wrote {write_plan(planned, out)}", file=sys.stderr)
 
@@ -163,7 +162,7 @@ def bench(
     target: Targets = None,
     json: AsJson = False,
 ) -> None:
-    """Measure compile and step time, rate, MFU, memory and packing of each shape."""
+    """Measure compile and step time, rate, MFU and memory of each shape."""
     from rich.progress import track
 
     from dwsweep.data import prepare

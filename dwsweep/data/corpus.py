@@ -21,7 +21,7 @@ import numpy as np
 from dwsweep.data import digests, passes, processes
 from dwsweep.data.progress import ByteProgress
 from dwsweep.data.records import SMALL_BYTES, Skipped, Source, counted
-from dwsweep.data.split import fraction_that_splits
+from dwsweep.data.split import FEWEST_HELDOUT, fraction_for
 from dwsweep.data.token_store import DOCUMENT, StreamWriter, checksums, content_hash
 from dwsweep.data.tokenizer import GivenTokenizer, Tokenizer, given_files, train
 from dwsweep.errors import InputError
@@ -106,10 +106,11 @@ def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) ->
         versions=versions({name: name for name in ("dwsweep", "numpy", own.package if own else "sentencepiece")}),
         tokenizer_file_hash=own.file_hash if own else None,
         data_hash=content_hash(partial, " ".join([tokenizer_hash, *([own.file_hash] if own else [])]), dtype, splits),
+        files={},
+        key=partial.name.removesuffix(".partial").rpartition("-")[2],
     )
     of_tokenizer = [str(path.relative_to(partial)) for path in tokenizer.files_in(partial)]
-    key = partial.name.removesuffix(".partial").rpartition("-")[2]
-    manifest = replace(manifest, files=checksums(partial, [*manifest.data_files, *of_tokenizer]), key=key)
+    manifest = replace(manifest, files=checksums(partial, [*manifest.data_files, *of_tokenizer]))
     reader.write(partial / "manifest.json", manifest, durable=True)
     left_out, skipped = counted(corpus.skipped.left_out), corpus.skipped if corpus.skipped.bad else None
     return (
@@ -183,7 +184,7 @@ def _check(data: DataSpec, corpus: _Corpus) -> None:
         )
     digest = np.concatenate(corpus.digests)[mark != digests.DROPPED]
     side = "validation" if (mark == digests.TRAIN).any() else "training"
-    fraction, held_out = fraction_that_splits(digest)
+    fraction, held_out = fraction_for(digest, max(1, min(FEWEST_HELDOUT, n // 4)))
     raise InputError(
         f"data.validation_fraction: {data.validation_fraction}; leaves one side empty with these {n:,} documents: "
         f"none for {side}, since each is drawn by its own hash; {fraction} holds out {held_out}"

@@ -1,10 +1,8 @@
 """Hub source ``hf:NAME[/CONFIG][@SPLIT]``: a data set of the Hugging Face Hub, or a local folder of such files,
 streamed by ``datasets`` (the extra ``hf``).
 
-NAME is OWNER/NAME on the Hub, or a local folder, which needs no network; a folder with a CONFIG begins with ``/``,
-``.`` or ``~``. The split is ``train`` unless another is named. A data set on the Hub is read at the commit of its main
-branch, or of ``?revision=REV`` at the end. A store belongs to that commit, and one given in full is found without a
-network. ``datasets`` takes a second to import, so that is done when the text is read.
+NAME is OWNER/NAME on the Hub, or a local folder; a folder with a CONFIG begins with ``/``, ``.`` or ``~``. A data set
+on the Hub is read at the commit of its main branch, or of ``?revision=REV`` at the end: a store belongs to that commit.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def _of_these_settings(store: Store, data: DataSpec) -> Store:
     for name, value in _settings(data).items():
         if name in made.settings and made.settings[name] != value:
             raise DamagedStore(store.path, f"it was made with {name} {made.settings[name]!r}, not {value!r}")
-    if made.key is not None and made.key != key:
+    if made.key != key:
         raise DamagedStore(store.path, f"it is the store …-{made.key} under another name")
     return store
 

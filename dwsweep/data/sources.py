@@ -37,14 +37,7 @@ from dwsweep.spec import SOURCE_FORMS
 from dwsweep.text import one_line
 
 FOLDERS_LEFT_OUT = {
-    "site-packages",
-    "dist-packages",
-    "test",
-    "tests",
-    "idle_test",
-    "__pycache__",
-    "lib2to3",
-    "pydoc_data",
+    *("site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "lib2to3", "pydoc_data")
 }
 
 

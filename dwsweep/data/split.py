@@ -29,7 +29,7 @@ def heldout_caution(store: Store) -> str | None:
     digest = np.concatenate([store.documents(split)["digest"] for split in SPLITS])
     remedy = f"more documents, since {len(digest):,} are too few to hold out {FEWEST_HELDOUT} of them"
     if len(digest) >= 2 * FEWEST_HELDOUT:
-        fraction, n = _fraction_for(digest, FEWEST_HELDOUT)
+        fraction, n = fraction_for(digest, FEWEST_HELDOUT)
         remedy = f"{fraction:g} holds out {n:,} of the {len(digest):,}"
     return _too_few(
         store.manifest.settings.get("validation_fraction", "not recorded"), f"{held_out:,}", held_out == 1, remedy
@@ -59,28 +59,19 @@ def _too_few(fraction: object, held_out: str, one: bool, remedy: str) -> str:
     )
 
 
-def _fraction_for(digest: NDArray[np.uint64], wanted: int) -> tuple[float, int]:
-    """Least two-digit fraction that holds out ``wanted`` of these documents, and the number that it holds out."""
+def fraction_for(digest: NDArray[np.uint64], wanted: int) -> tuple[float, int]:
+    """Fraction of fewest digits, two or more, that holds out ``wanted`` of these documents and not all of them, and the
+    number that it holds out."""
     drawn = np.sort(digests.mix64(digest).astype(np.float64)) / 2.0**64  # draws below a fraction are held out
-    fraction = _rounded_up(float(drawn[wanted - 1]))
-    return fraction, int((digests.validation_mark(digest, fraction) == digests.VALIDATION).sum())
-
-
-def _rounded_up(fraction: float) -> float:
-    """Next two-digit number above a fraction."""
-    step = 10.0 ** (math.floor(math.log10(fraction)) - 1)
-    return float(f"{(math.floor(fraction / step) + 1) * step:.2g}")
-
-
-def fraction_that_splits(digest: NDArray[np.uint64]) -> tuple[float, int]:
-    """Round fraction that leaves documents on both sides, from 1 % up if possible, and the number that it holds out."""
-    low = float(digests.mix64(digest).min()) / 2.0**64  # draws below a fraction are held out
-    coarse = [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
-    fine = [(int(low * 10**digits) + 1) / 10**digits for digits in range(2, 18)]
-    # one document is a poor estimate of a loss
-    for least in (max(1, min(5, len(digest) // 4)), 1):
-        for fraction in (*coarse, *fine):
-            held_out = int((digests.validation_mark(digest, fraction) == digests.VALIDATION).sum())
-            if least <= held_out < len(digest):
-                return fraction, held_out
+    for figures in range(2, 18):
+        fraction = _rounded_up(float(drawn[wanted - 1]), figures)
+        held_out = int((digests.validation_mark(digest, fraction) == digests.VALIDATION).sum())
+        if fraction < 1 and wanted <= held_out < len(digest):
+            return fraction, held_out
     raise AssertionError("two documents of one hash are one document")
+
+
+def _rounded_up(fraction: float, figures: int = 2) -> float:
+    """Next number of so many digits above a fraction."""
+    step = 10.0 ** (math.floor(math.log10(fraction)) - figures + 1)
+    return float(f"{(math.floor(fraction / step) + 1) * step:.{figures}g}")

@@ -1,12 +1,9 @@
 """TFDS source, ``tfds:NAME[/CONFIG][:VERSION]`` or ``tfds:FOLDER``: prepared data sets, read without TensorFlow.
 
-A prepared data set is a folder with dataset_info.json, features.json and shards of serialised ``tf.train.Example``
-protocol buffers, in ArrayRecord or TFRecord files. TFDS reads the metadata, the ArrayRecord files and the examples; the
-frame of a TFRecord file (two lengths and two checksums around each example) is read here, since TFDS leaves that to
-TensorFlow. Only a data set that is not prepared yet needs TensorFlow (the extra ``tfds``), in a process of its own.
-FOLDER may be remote: ``tfds:gs://tfds-data/datasets/wiki40b/en`` reads the copy that Google keeps prepared.
-
-Importing TFDS takes two seconds and waits until text is read; finding a finished store does not need TFDS.
+TFDS reads the metadata, the ArrayRecord files and the examples of a prepared data set; TFRecord files are read here,
+since TFDS leaves them to TensorFlow. Only a data set that is not prepared yet needs TensorFlow (the extra ``tfds``), in
+a process of its own. FOLDER may be remote, such as ``tfds:gs://tfds-data/datasets/wiki40b/en``. Importing TFDS takes
+two seconds and waits until text is read.
 """
 
 from __future__ import annotations
@@ -157,18 +154,14 @@ def _folder(name: str) -> str | None:
 
 
 def _exists(folder: str, name: str) -> bool:
-    if not is_remote(folder):
-        return os.path.isfile(os.path.join(os.path.expanduser(folder), name))
     with remote_access(folder):
-        return bool((paths.as_path(folder) / name).exists())
+        return bool((paths.as_path(os.path.expanduser(folder)) / name).exists())
 
 
 def _subfolders(folder: str) -> list[str]:
-    if is_remote(folder):
-        with remote_access(folder):
-            path = paths.as_path(folder)
-            return [p.name for p in path.iterdir() if p.is_dir()] if path.exists() else []
-    return [e.name for e in os.scandir(folder) if e.is_dir()] if os.path.isdir(folder) else []
+    with remote_access(folder):
+        path = paths.as_path(folder)
+        return [p.name for p in path.iterdir() if p.is_dir()] if path.is_dir() else []
 
 
 def _download(name: str) -> None:

@@ -1,19 +1,10 @@
 """Tokenizers: SentencePiece BPE with byte fallback, plain bytes, or a user's own tokenizer from its file.
 
-No text is lost: nothing is normalised, characters outside the vocabulary fall back to their UTF-8 bytes, and decoding
-joins the bytes of the ids. Pieces never cross a space (they may begin with one), so a text is the concatenation of its
-words and each word needs to be encoded once: a word cache makes encoding several times as fast as SentencePiece on
-whole documents, with the same tokens.
+Ours lose no text: nothing is normalised, and characters outside the vocabulary fall back to their UTF-8 bytes. Pieces
+never cross a space, so each word is encoded once, several times as fast as SentencePiece on whole documents.
 
-Ids: with plain bytes (vocab_size 256) id = byte, and byte 0, which text does not contain (NUL characters are removed
-where documents are read), is the end token. With BPE id 0 is SentencePiece's unknown (never produced), id 1 the end
-token, ids 2–257 the bytes, then characters and merges.
-
-A user's own file (``data.tokenizer``) is encoded by its own library, SentencePiece or ``tokenizers``, by three rules. A
-document is text: a name of a special token in a document is encoded as ordinary characters. Only the end token follows
-each document: SentencePiece's end of sentence, or the ``eos_token`` of a tokenizer_config.json beside the
-tokenizer.json, else its one special token with a usual name. The library's own normalisation applies, so decoding need
-not return the text; byte counts refer to the text as read.
+Ids: with plain bytes (vocab_size 256) id = byte, and byte 0 (removed where documents are read) is the end token. With
+BPE id 0 is unknown (never produced), id 1 the end token, ids 2–257 the bytes, then characters and merges.
 """
 
 from __future__ import annotations
@@ -201,7 +192,8 @@ _SAMPLE = 100  # documents that decoding must return
 
 
 class GivenTokenizer(Tokenizer):
-    """Tokenizer of a user, run by its own library.
+    """Tokenizer of a user, run by its own library with its own normalisation. A name of a special token in a document
+    is text, and only the end token follows each document.
 
     kind: "sentencepiece" or "tokenizer.json". files: contents by name, the tokenizer first.
     """

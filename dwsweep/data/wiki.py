@@ -121,20 +121,7 @@ _DROPPED_TAGS = {
 }  # fmt: skip
 _LINE_TAGS = {"br", "hr", "p", "div", "li", "dd", "dt", "blockquote", "poem", "center", "ul", "ol", "dl"}
 _HIDDEN_PREFIXES = {
-    "file",
-    "image",
-    "category",
-    "media",
-    "wikt",
-    "wiktionary",
-    "commons",
-    "s",
-    "q",
-    "b",
-    "n",
-    "v",
-    "m",
-    "meta",
+    *("file", "image", "category", "media", "wikt", "wiktionary", "commons", "s", "q", "b", "n", "v", "m", "meta")
 }
 _LANGUAGE_PREFIX = re.compile(r"[a-z]{2,3}(-[a-z]+)*|simple")
 

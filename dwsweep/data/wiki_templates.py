@@ -31,25 +31,8 @@ _UNITS = {
 _POWERS = {"3": "thousand ", "6": "million ", "9": "billion ", "12": "trillion "}
 _CURRENCIES = {"us$": "US$", "usd": "US$", "gbp": "£", "£": "£", "eur": "€", "€": "€", "inr": "₹", "jpy": "¥", "¥": "¥"}
 _SHIPS = {
-    *(
-        "hms",
-        "uss",
-        "hmas",
-        "hmcs",
-        "hmnzs",
-        "rms",
-        "ss",
-        "sms",
-        "mv",
-        "ms",
-        "usns",
-        "uscgc",
-        "usat",
-        "css",
-        "ins",
-        "rfa",
-    ),
-    *("hdms", "hnoms", "hswms", "orp"),
+    *("hms", "uss", "hmas", "hmcs", "hmnzs", "rms", "ss", "sms", "mv", "ms", "usns", "uscgc", "usat", "css", "ins"),
+    *("rfa", "hdms", "hnoms", "hswms", "orp"),
 }
 _NUMBER = re.compile(r"[-+−]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)")
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 
-from dwsweep import published_law, theory
+from dwsweep import theory
 from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.data.split import FEWEST_HELDOUT
 from dwsweep.plan.ids import unused
@@ -19,8 +18,6 @@ from dwsweep.shapes import Shape
 from dwsweep.spec import Spec
 from dwsweep.text import format_count
 
-NEAR = 4.0  # a size counts as near a transition within this factor
-NEEDED = 2  # matched sizes wanted on each side of a transition
 SAME_TOKENS = 0.01  # relative difference of tokens without a warning
 SAME_BUDGET = 0.02  # relative miss of a budget by whole steps without a warning
 
@@ -38,7 +35,6 @@ def cautions(lengths: RunLengths, runs: Sequence[Run], data: DataFacts | None) -
         *_learning_rate(spec, shapes),
         *rounding(lengths, shapes),
         *token_cautions(lengths, kept),
-        *dict.fromkeys(line for rule in spec.grid.head_rules() for line in _transitions(filter(rule.gives, shapes))),
         *_grid(spec, shapes),
         *_bottlenecks(shapes),
         *epochs(kept, data),
@@ -69,40 +65,6 @@ def _learning_rate(spec: Spec, shapes: Sequence[Shape]) -> list[str]:
         f"model.parametrization {rule} does not carry the learning rate over depth, and the grid has {one}: deep nets "
         "may look worse because they are worse tuned; use completep, or at least 3 grid.learning_rates"
     ]
-
-
-def _transitions(shapes: Iterable[Shape]) -> Iterator[str]:
-    """Warn of pairs of depths whose published transition these shapes will not show, under one rule of the heads."""
-    sizes: dict[int, list[int]] = defaultdict(list)
-    for shape in shapes:
-        sizes[shape.depth].append(shape.n_params)
-    depths = sorted(sizes)
-    outside, thin = [], []
-    for shallow, deep in pairwise(depths):
-        if not published_law.TRAINED_DEPTHS[0] <= shallow <= published_law.TRAINED_DEPTHS[1]:
-            continue
-        target = published_law.transition_n_params(shallow)
-        low, high = (max(min(sizes[shallow]), min(sizes[deep])), min(max(sizes[shallow]), max(sizes[deep])))
-        if not low <= target <= high:
-            outside.append(f"{shallow}/{deep} at N = {format_count(target)}")
-            continue
-        # the sparser of the two curves limits what the pair can show
-        left, right = (
-            min(sum(start <= n <= stop for n in sizes[depth]) for depth in (shallow, deep))
-            for start, stop in ((target / NEAR, target), (target, target * NEAR))
-        )
-        if min(left, right) < NEEDED:
-            thin.append(f"{shallow}/{deep} at N = {format_count(target)} ({left} below, {right} above)")
-    if outside:
-        yield (
-            f"the published transition lies outside the sizes that both depths share: {', '.join(outside)}; such "
-            "a pair will probably be reported as not reached or already crossed"
-        )
-    if thin:
-        yield (
-            f"few widths around the published transition: {', '.join(thin)}; at least {NEEDED} on each side within a "
-            f"factor {NEAR:g} locate a crossing"
-        )
 
 
 def _grid(spec: Spec, shapes: Sequence[Shape]) -> Iterator[str]:

@@ -7,7 +7,6 @@ Each run has the id that it has in a sweep of its arm alone: an arm is a recipe,
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -81,14 +80,12 @@ def _check(lengths: RunLengths, shapes: Sequence[Shape] | None) -> None:
 
 @dataclass(frozen=True)
 class _Planned:
-    """A shape of the grid. drop: reason to drop it, or empty. note: a remark, or empty. mark: distinguishes its
-    ids from those of other rules of ``grid.heads`` while there is no hash; empty if there is one rule."""
+    """A shape of the grid. drop: reason to drop it, or empty. note: a remark, or empty."""
 
     shape: Shape
     budget: float | None
     drop: str = ""
     note: str = ""
-    mark: str = ""
 
 
 def _shapes(spec: Spec) -> list[_Planned]:
@@ -110,7 +107,7 @@ def _shapes(spec: Spec) -> list[_Planned]:
                         f"grid.heads[{number}]: {rule}; gives {shape.label} with head size {shape.head_size} as "
                         f"grid.heads[{first}] {rules[first][1]} does; every rule must give shapes of its own"
                     )
-                found.append(replace(planned, mark=f"-heads{number}" if len(rules) > 1 else ""))
+                found.append(planned)
     return found
 
 
@@ -140,18 +137,17 @@ def _of_depth(spec: Spec, block: Block, depth: int) -> list[_Planned]:
 
 def _packs(spec: Spec, planned: _Planned, lengths: tuple[int, ...], data_hash: str | None) -> list[Pack]:
     """Packs of a shape, even a dropped one, whose budget keeps its ids apart from the equal shape's."""
-    shape, mark = planned.shape, planned.mark if data_hash is None else ""
+    shape = planned.shape
     dropped = f"-dropped{planned.budget:.3g}" if planned.drop else ""
-    parts = pack_members(spec)
     facts = result_facts(spec, shape, data_hash)
     packs = []
-    for number, part in enumerate(parts):
+    for part in pack_members(spec):
         members = tuple(
             Replica(
                 seed,
                 rate,
                 tuple(
-                    run_id(spec, shape, facts, seed, rate, steps, data_hash, steps != lengths[-1]) + dropped + mark
+                    run_id(spec, shape, facts, seed, rate, steps, data_hash, steps != lengths[-1]) + dropped
                     for steps in lengths
                 ),
             )
@@ -162,12 +158,9 @@ def _packs(spec: Spec, planned: _Planned, lengths: tuple[int, ...], data_hash: s
             "branch_steps": lengths,
             **facts,
         }
-        suffix = content_hash(content, data_hash) + mark
-        if data_hash is None and len(parts) > 1:
-            suffix += f"-{number}"  # without a hash only this number tells packs of one shape apart
         packs.append(
             Pack(
-                pack_id=f"{shape.label}-{suffix}",
+                pack_id=f"{shape.label}-{content_hash(content, data_hash)}",
                 shape=shape,
                 replicas=members,
                 branch_steps=lengths,
@@ -230,7 +223,7 @@ def build(
             plan = _planned_arm(arm, data, finished.get, calibration)
         except InputError as error:
             raise InputError(*(f"grid.arms[{number}].{line}" for line in error.lines)) from None
-        plans.append(_named(plan, name, number))
+        plans.append(replace(plan, runs=tuple(replace(run, arm=name) for run in plan.runs)))
     names = [name for name, _ in arms]
     _check_apart(plans, names)
     return Plan(
@@ -245,33 +238,12 @@ def build(
     )
 
 
-def _named(plan: Plan, name: str, number: int) -> Plan:
-    """The plan of an arm; without a hash its number tells its ids from those of the other arms."""
-    mark = f"-arm{number}" if plan.data is None else ""
-    found = plan.estimates
-    return replace(
-        plan,
-        runs=tuple(
-            replace(run, arm=name, run_id=f"{run.run_id}{mark}", pack_id=f"{run.pack_id}{mark}" if run.pack_id else "")
-            for run in plan.runs
-        ),
-        packs=tuple(replace(pack, pack_id=f"{pack.pack_id}{mark}") for pack in plan.packs),
-        estimates=replace(
-            found,
-            runs={f"{key}{mark}": value for key, value in found.runs.items()},
-            packs={f"{key}{mark}": value for key, value in found.packs.items()},
-        ),
-    )
-
-
 def _check_apart(plans: Sequence[Plan], names: Sequence[str]) -> None:
     """Refuse arms that differ only in settings without an effect on results: their runs would coincide."""
     owner: dict[str, int] = {}
     for number, plan in enumerate(plans):
         for run in plan.runs:
-            facts = result_facts(plan.spec, run.shape, None)
-            key = json.dumps([facts, run.seed, run.learning_rate, run.steps, run.budget], sort_keys=True)
-            first = owner.setdefault(key, number)
+            first = owner.setdefault(run.run_id, number)
             if first != number:
                 raise InputError(
                     f"grid.arms[{number}]: {names[number]} trains the same runs as {names[first]}; must differ in "

@@ -15,9 +15,10 @@ from pydantic import BaseModel
 
 from dwsweep.shapes import Shape
 from dwsweep.spec import LENGTHS, OPTIMIZERS, Spec
+from dwsweep.spec.sections import SOURCES_WITH_FIELDS
 
 UNHASHED = "unhashed"
-"""Placeholder for the hash in every id while the data is not prepared."""
+"""End of every id while the data is not prepared: the hash before it has all but the data."""
 
 HASH_VERSION = 2  # raise it if the same settings come to mean another result
 
@@ -51,8 +52,7 @@ ELSEWHERE = {
 
 def unused(spec: Spec) -> Iterator[tuple[str, str, str]]:
     """Section and name of each key that another key leaves without effect, and what it belongs to."""
-    model, data, train = spec.model, spec.data, spec.train
-    with_fields = ("jsonl", "parquet", "tfds", "hf")
+    model, data, train, of_fields = spec.model, spec.data, spec.train, ", ".join(SOURCES_WITH_FIELDS)
     uses = [
         *(("grid", key, spec.grid.widths is None, "grid.budgets") for key in _OF_BUDGETS),
         *(
@@ -64,7 +64,7 @@ def unused(spec: Spec) -> Iterator[tuple[str, str, str]]:
         ("model", "rope_theta", model.positions == "rotary", "model.positions: rotary"),
         ("model", "base_width", model.parametrization != "standard", "model.parametrization: mup or completep"),
         ("model", "base_depth", model.parametrization == "completep", "model.parametrization: completep"),
-        ("data", "text_field", data.source.partition(":")[0] in with_fields, f"data.source: {', '.join(with_fields)}"),
+        ("data", "text_field", data.source.partition(":")[0] in SOURCES_WITH_FIELDS, f"data.source: {of_fields}"),
         *(("data", key, data.tokenizer is None, "data.tokenizer: null, a trained one") for key in _OF_TRAINED),
     ]
     return ((section, key, needed) for section, key, is_used, needed in uses if not is_used)
@@ -103,11 +103,10 @@ def result_facts(spec: Spec, shape: Shape, data_hash: str | None) -> dict[str, A
 
 
 def content_hash(content: Any, data_hash: str | None) -> str:
-    """Eight hex digits of the hash of JSON values; ``UNHASHED`` without a ``data_hash``."""
-    if data_hash is None:
-        return UNHASHED
+    """Eight hex digits of the hash of JSON values, and ``UNHASHED`` without a ``data_hash``."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    digits = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return digits if data_hash is not None else f"{digits}-{UNHASHED}"
 
 
 def run_id(

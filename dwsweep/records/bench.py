@@ -20,14 +20,6 @@ FILE_NAME = "bench.json"
 Rate = Annotated[float, Field(ge=0, lt=1e150)]  # products of two are finite
 
 
-@dataclass(frozen=True)
-class PackingPoint:
-    """Rate of a pack, all replicas together."""
-
-    replicas: int
-    tokens_per_second: float
-
-
 @dataclass(frozen=True, kw_only=True)
 class BenchRow:
     """Measurement of one shape; steps and rates are of all replicas of its pack together.
@@ -53,7 +45,6 @@ class BenchRow:
     peak_basis: str | None = None  # ``measured …`` or the name of a datasheet
     mfu: float | None = None  # against ``peak_flops``
     datasheet: str | None = None  # the device's name in the table of devices
-    packing: tuple[PackingPoint, ...] = ()  # 1, 2, 4 … replicas
     recipe: str | None = None  # block and optimizer in words; None: not recorded
 
 

@@ -1,15 +1,11 @@
 """Reading and writing of records: one validating reader and one writer for all files of a sweep directory.
 
 A record is a frozen dataclass. Its file is a JSON object with the fields' names as keys, or a row of a CSV with the
-fields as columns, in their order. Reading is strict: an integer must be no text, a number finite where the field
-requires it, and a status known. Keys that the record does not have are passed over, since a later version may
-add some; fields that default to None are left out of the file while they are None.
+fields as columns, in their order. Unknown keys are passed over, since a later version may add some; fields that default
+to None are left out of the file while they are None.
 
 The last key of a JSON object is ``content_sha256``, the hash of the text without that key, compared on reading: a file
 that changed after it was written is damaged. Files of earlier versions have no such key and are still read.
-
-In a CSV an apostrophe stands before a text that a spreadsheet would take for a formula (``= + - @``), and before no
-number.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
@@ -79,11 +79,9 @@ class StoreManifest:
     seconds: dict[str, float]  # seconds by pass
     versions: dict[str, str]  # versions of Python and the packages
     data_hash: str  # SHA-256 (hex) of both token streams, their split and the tokenizer with its file
-    # SHA-256 (hex) of each file but the manifest; earlier versions kept none, or none of the tokenizer's
-    files: Annotated[dict[str, str], AfterValidator(lambda files: _inside(files))] = field(default_factory=dict)
-    key: str | None = (
-        None  # end of the folder's name, of the settings it was made by; None in files of earlier versions
-    )
+    # SHA-256 (hex) of each file but the manifest
+    files: Annotated[dict[str, str], AfterValidator(lambda files: _inside(files))]
+    key: str  # end of the folder's name, of the settings it was made by
 
     def shard_names(self, split: str) -> list[str]:
         return [f"{split}-{i:05d}.bin" for i in range(self.splits[split].n_shards)]

@@ -100,10 +100,7 @@ def parse_plan_csv(text: str) -> Iterator[PlanRow]:
         yield parse(PlanRow, {name: unquoted_text(value) for name, value in row.items() if name is not None and value})
 
 
-_MEASURED = (
-    *("loss", "loss_stderr", "bits_per_byte", "wall_seconds", "tokens_per_second", "flops", "attention_kernel"),
-    *("device_kind", "pack_size", "device_seconds"),
-)
+_MEASURED = [name for name in columns_of(RunResult) if name in RESULTS and name not in columns_of(RunConfig)]
 """Columns of results.csv that a run's result.json gives; the plan gives all others but the status."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from dwsweep.fit.data.covariates import LARGE, value_text
@@ -19,11 +19,9 @@ from dwsweep.records.answers import (
     AnswerRow,
 )
 from dwsweep.records.transitions import layers
-from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, estimate, label, number, shown
+from dwsweep.report.document import INTERVAL, MISSING, Column, Lines, Part, Table, estimate, label, number, shown
 from dwsweep.text import SHORT, format_count, format_duration, join
 
-WORDS = ("column", "value", "of", "equal")  # headings of texts
-Cells = Mapping[str, Callable[[AnswerRow], str]]
 EQUAL = {  # equal quantity → its name
     N_PARAMS: "N",
     TOTAL: "total N",
@@ -49,17 +47,8 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
         table.add(one.name, held(one), _tried(one), *matters, shown(one.r, "+.2f"))
     left = f"size and these columns leave {100 * record.depth_left:.0f} % of the variance of ln depth"
     parts: list[Part] = [table, Lines([left], indent=2)]
-    if record.readings:
-        title = "Best depth where a column follows depth as in this table, and at its held value"
-        where = {"column": lambda row: row.column, "value": lambda row: str(row.value), "N": _size}
-        parts.append(answers_table(title, record.readings, where))
-    if len(record.along_tokens) > 1:
-        title = f"Best depth against tokens at N = {_size(record.along_tokens[0])}"
-        where = {"of": lambda row: row.arm, "tokens": _tokens}
-        ratio = {"ratio": lambda row: row.estimate_interval.format(".2f", MISSING)}
-        parts.append(answers_table(title, record.along_tokens, where, ratio))
-    if record.equal:
-        parts += equal_parts(record)
+    if record.equal or record.readings or len(record.along_tokens) > 1:
+        parts += _answers(record)
     if record.rates:
         title = f"Best learning rate of each depth at N = {format_count(record.rates[0].n_params)}, and the cost of "
         title += f"one rate {record.shared_rate:.2g} for all, {short}"
@@ -73,27 +62,25 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
     return parts
 
 
-def answers_table(title: str, rows: Sequence[AnswerRow], where: Cells, more: Cells | None = None) -> Table:
-    """Table of best depths. where, more: heading → text of a row, left and right of the depth and its interval. A
-    heading leaves that has no text in any row."""
-    told, also = ({head: text for head, text in (of or {}).items() if any(map(text, rows))} for of in (where, more))
-    heads = [label(head) if head in WORDS else number(head) for head in told]
-    table = Table(title, [*heads, number("depth"), INTERVAL, *map(number, also)], keys=len(told))
+def _answers(record: Adjustment) -> list[Part]:
+    """Table of the best depths at each kind of equality, under both readings of a column that follows depth, and after
+    other tokens; and the columns or formulas behind the budgets."""
+    later = record.along_tokens if len(record.along_tokens) > 1 else ()
+    rows = (*record.equal, *record.readings, *later)
+    columns: dict[Column, Callable[[AnswerRow], str]] = {
+        label("equal"): lambda row: EQUAL[row.equal],
+        number("budget"): budget,
+        label("of"): lambda row: row.arm or (f"{row.column}: {row.value}" if row.column else ""),
+    }
+    title = "Best depth at equal size, tokens per parameter, FLOPs or wall time"
+    table = Table(title, [*columns, number("depth"), INTERVAL, number("N"), number("tokens")], keys=2)
     for row in rows:
         depth, text = row.depth_interval, layers(row.decimals)
         best = [shown(depth.value, text), "unbounded" if depth.unbounded else depth.ends(text)]
-        table.add(*(of(row) for of in told.values()), *best, *(of(row) for of in also.values()))
-    return table
-
-
-def equal_parts(record: Adjustment) -> list[Part]:
-    """Table of the best depths at each kind of equality, and the columns or formulas behind the budgets."""
-    title = "Best depth at equal size, tokens per parameter, FLOPs or wall time"
-    where = {"equal": lambda row: EQUAL[row.equal], "budget": budget}
-    table = answers_table(title, record.equal, where, {"N": _size, "tokens": _tokens})
-    known = {EQUAL[row.equal].removeprefix("N and "): row.known_from for row in record.equal if row.known_from}
+        table.add(*(cell(row) for cell in columns.values()), *best, _size(row), shown(row.tokens, format_count))
+    known = {EQUAL[row.equal].removeprefix("N and "): row.known_from for row in rows if row.known_from}
     lines = [f"{name}: {said}" for name, said in known.items()]
-    equal = {row.equal for row in record.equal}
+    equal = {row.equal for row in rows}
     if N_PARAMS in equal and equal & {SIZE_AND_FLOPS, SIZE_AND_TIME}:
         lines.append("N and FLOPs, N and wall time: the budget is the cost of the best net at equal N")
     return [table, Lines(lines, indent=2)] if lines else [table]
@@ -110,10 +97,6 @@ def _size(row: AnswerRow) -> str:
     if row.n_params is None:
         return MISSING if row.n_params_interval.unbounded else row.n_params_interval.ends(format_count)
     return format_count(row.n_params)
-
-
-def _tokens(row: AnswerRow) -> str:
-    return MISSING if row.tokens is None else format_count(row.tokens)
 
 
 def next_runs_parts(found: NextRuns) -> list[Part]:

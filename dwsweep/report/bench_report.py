@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from rich.console import Group
 
-from dwsweep.records.bench import BenchRow, CompiledRow, PackingPoint
+from dwsweep.records.bench import BenchRow, CompiledRow
 from dwsweep.report.console import render
 from dwsweep.report.document import MISSING, Line, Lines, Part, Table, label, number
 from dwsweep.text import format_bytes, format_count
@@ -26,8 +26,7 @@ def render_bench(rows: Sequence[BenchRow]) -> Group:
     peak = f"{format_count(first.peak_flops or 0.0)} FLOP/s, {first.peak_basis}"
     legend = (
         f"{devices}; attention kernel {first.attention_kernel}. Steps and rates are of all replicas "
-        f"(seeds and learning rates) of a pack together, best of three. MFU: achieved FLOP/s over {peak} in this call. "
-        "packing: rate of 1, 2, 4 … replicas over the rate of one."
+        f"(seeds and learning rates) of a pack together, best of three. MFU: achieved FLOP/s over {peak} in this call."
     )
     return render([*parts, Lines([legend], soft=True, apart=True)])
 
@@ -41,10 +40,7 @@ def _by_recipe(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def _measured(rows: Sequence[BenchRow], apart: bool) -> Table:
-    columns = [
-        *map(number, ("L", "d_x", "heads", "replicas", "compile", "step", "tokens/s", "MFU", "memory")),
-        label("packing"),
-    ]
+    columns = [*map(number, ("L", "d_x", "heads", "replicas", "compile", "step", "tokens/s", "MFU", "memory"))]
     table = Table("", columns, keys=2, ruled=False, apart=apart)
     for row in rows:
         table.add(
@@ -54,7 +50,6 @@ def _measured(rows: Sequence[BenchRow], apart: bool) -> Table:
             f"{row.tokens_per_second:,.0f}",
             f"{100 * row.mfu:.1f} %" if row.mfu is not None else UNKNOWN,
             f"{row.memory_bytes / 1e6:,.0f} MB" if row.memory_bytes else UNKNOWN,
-            _packing(row.packing),
         )
     return table
 
@@ -89,7 +84,7 @@ def _compiled(rows: Sequence[CompiledRow]) -> Table:
         label("fits"),
         *map(number, ("FLOPs/step", "XLA")),
     ]
-    table = Table("", columns, keys=2, ruled=False, gap=1, apart=False)
+    table = Table("", columns, keys=2, ruled=False, apart=False)
     for row in rows:
         table.add(
             str(row.depth),
@@ -117,8 +112,3 @@ def _refusals(rows: Sequence[CompiledRow]) -> list[Line]:
 
 def _mesh(row: CompiledRow) -> str:
     return " ".join(f"{axis} {size}" for axis, size in row.mesh.items() if size > 1) or MISSING
-
-
-def _packing(points: Sequence[PackingPoint]) -> str:
-    alone = points[0].tokens_per_second
-    return " ".join(f"{point.replicas}:{point.tokens_per_second / alone:.2f}" for point in points)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich import table as rich_table
@@ -32,6 +32,7 @@ from dwsweep.terminal import JOINT
 
 TIED = re.compile(r"(?<=\d) × (?=\d)|(?<=[<>]) (?=\d)")  # a shape, a bound
 WORDS = 20  # least width of a column of wrapped words
+GAP = 2  # blanks between two columns
 
 
 class Paragraph:
@@ -68,9 +69,9 @@ def render(parts: Iterable[Part]) -> Group:
             case Heading():
                 made = [Paragraph([(part.text, part.style), part.more])]
             case Lines(listed=True) if part.lines:
-                dotted = Table("", [label("dot"), prose("line")], headed=False, ruled=False, gap=1)
+                dotted = Table("", [label("dot"), prose("line")], headed=False, ruled=False)
                 for line in part.lines:
-                    dotted.add("  ·", line)
+                    dotted.add(" ·", line)
                 made = [Folded(dotted)]
             case Lines():
                 said = [Paragraph(line, "dim" if part.soft else "") for line in part.lines]
@@ -88,8 +89,7 @@ class Folded:
     """Folded table: columns in as many blocks as the terminal needs; no number is cut.
 
     Every column keeps its full width, but words may wrap down to ``WORDS`` characters. If the columns do not fit,
-    columns with one value in all rows become a line. Next, optional columns are left to the file, in their order, if
-    the others then fit in one block. Finally, further blocks repeat the keys beside the remaining columns.
+    further blocks repeat the keys beside the remaining columns.
     """
 
     def __init__(self, table: Table) -> None:
@@ -97,58 +97,34 @@ class Folded:
         self.widths = [self._width(index) for index in range(len(self.columns))]
 
     def _width(self, index: int) -> int:
-        """Least width of a column, without padding."""
-        cells = [_tied(plain(cell)) for cell in (self.columns[index].head, *(row[index] for row in self.table.rows))]
+        """Least width of a column, without padding; none without a text."""
+        cells = [_tied(plain(row[index])) for row in self.table.rows]
+        if not any(map(str.strip, cells)):
+            return 0
+        cells.append(self.columns[index].head)
         most = max(map(cell_len, cells))
         if not self.columns[index].wraps:
             return most
         return min(most, max([WORDS, *(cell_len(word) for cell in cells for word in cell.split())]))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        def fits(indices: list[int]) -> bool:
-            between = 2 if self.table.ruled else self.table.gap
-            return sum(self.widths[index] + between for index in indices) - between <= options.max_width
-
-        shown = list(range(len(self.columns)))
-        constant = {} if fits(shown) else self._constant()
-        shown = [index for index in shown if index not in constant]
-        left_out: list[int] = []
-        for heading in self.table.optional:
-            if not fits([index for index in shown if index not in left_out]):
-                found = {index for index in shown if self.columns[index].head == heading}
-                of_found = {index + 1 for index in found if list(self.columns[index + 1 : index + 2]) == [INTERVAL]}
-                left_out += sorted(found | of_found)
-        remaining = [index for index in shown if index not in left_out]
-        if fits(remaining):
-            shown = remaining
-        else:
-            left_out = []
         if self.table.title:  # printed separately, since rich would wrap it to the table's width
             yield Text(self.table.title, style="italic")
-        for number, block in enumerate(self._blocks(shown, fits)):
+        for number, block in enumerate(self._blocks(options.max_width)):
             if number:
                 yield ""
             yield self._part(block)
-        if constant:
-            yield Text("In every row: " + ", ".join(f"{self.columns[k].head} {cell}" for k, cell in constant.items()))
-        if left_out:
-            names = [self.columns[index].head for index in left_out if self.columns[index] != INTERVAL]
-            yield Text(f"In {self.table.file}: {', '.join(names)}")
 
-    def _constant(self) -> dict[int, str]:
-        """Constant columns with their value. A value with an interval is not constant; blank rows are ignored."""
-        found = {}
-        for index in range(self.table.keys, len(self.columns)):
-            cells = {text for row in self.table.rows if (text := plain(row[index])).strip()}
-            if len(cells) == 1 and len(self.table.rows) > 1 and INTERVAL not in self.columns[index : index + 2]:
-                found[index] = cells.pop()
-        return found
+    def _blocks(self, width: int) -> list[list[int]]:
+        """Blocks of columns that fit into a width, each beginning with the keys; an interval stays with its value."""
 
-    def _blocks(self, shown: list[int], fits: Callable[[list[int]], bool]) -> list[list[int]]:
-        """Blocks of the columns ``shown`` that fit, each beginning with the keys."""
-        keys = list(range(self.table.keys))
+        def fits(indices: list[int]) -> bool:
+            return sum(self.widths[index] + GAP for index in indices) - GAP <= width
+
+        shown = [index for index, wide in enumerate(self.widths) if wide]
+        keys = [index for index in shown if index < self.table.keys]
         units: list[list[int]] = []
-        for index in shown[self.table.keys :]:
+        for index in shown[len(keys) :]:
             pair = [*units[-1], index] if units and self.columns[index] == INTERVAL else []
             if pair and fits([*keys, *pair]):
                 units[-1] = pair
@@ -169,7 +145,7 @@ class Folded:
             pad_edge=False,
             show_edge=False,
             show_header=table.headed,
-            padding=(0, 1 if table.ruled else table.gap, 0, 0),
+            padding=(0, 1 if table.ruled else GAP, 0, 0),
             header_style="bold",
         )
         for index in indices:

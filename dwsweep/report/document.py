@@ -75,22 +75,18 @@ INTERVAL = label("interval")
 
 @dataclass
 class Table:
-    """Table of texts.
+    """Table of texts. A column without a text in any row is left out.
 
-    keys: number of the first columns that identify a row. optional: headings that may be left out where room is scarce,
-    in this order; file: the file that has them. headed: False leaves the headings out. ruled: a line under the headings
-    and under each row of ``ends``. gap: blanks between the columns of a table without rules. strong: rows in bold;
-    soft: rows in lighter type. whole: a page shows every column, even an empty one.
+    keys: number of the first columns that identify a row. headed: False leaves the headings out. ruled: a line under
+    the headings and under each row of ``ends``. strong: rows in bold; soft: rows in lighter type. whole: a page shows
+    every column, even an empty one.
     """
 
     title: str
     columns: Sequence[Column]
     keys: int = 1
-    optional: Sequence[str] = ()
-    file: str = ""
     headed: bool = True
     ruled: bool = True
-    gap: int = 2
     apart: bool = True
     whole: bool = False
     rows: list[list[Line]] = field(default_factory=list)

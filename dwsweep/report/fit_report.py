@@ -11,7 +11,8 @@ from rich.console import Group
 
 from dwsweep import paths, published_law
 from dwsweep.fit.along import loses
-from dwsweep.fit.guideline import headline, layer_weights
+from dwsweep.fit.answers import answers
+from dwsweep.fit.guideline import headline
 from dwsweep.fit.laws import FORMS
 from dwsweep.fit.transitions import size_ratio
 from dwsweep.interval import Form, Interval
@@ -19,16 +20,13 @@ from dwsweep.interval import layers as in_layers
 from dwsweep.records.fit import ONE_VARIABLE, AlongFit, Fit, FitResult, OtherFit, Surface, WidthLaw
 from dwsweep.records.transitions import (
     CHECKS,
-    GuidelineRow,
     SizedOptimum,
     Transition,
-    layers,
 )
 from dwsweep.report import console
 from dwsweep.report.adjusted_report import adjusted_parts
 from dwsweep.report.document import (
     INTERVAL,
-    MISSING,
     Fold,
     Heading,
     Lines,
@@ -41,9 +39,10 @@ from dwsweep.report.document import (
     number,
     shown,
 )
+from dwsweep.report.guide_report import net, sizes_table
 from dwsweep.report.studies_report import along_parts, budget_parts, budget_text, comparison_parts
-from dwsweep.shapes import STANDARD, are_other_blocks, width_at
-from dwsweep.text import SHORT, arm_letter, format_count, format_factor, format_rate
+from dwsweep.shapes import STANDARD, are_other_blocks
+from dwsweep.text import SHORT, arm_letter, format_count
 
 NAMED_PAIRS = 6
 ANSWER_LINES = 5
@@ -51,31 +50,19 @@ OWN, PUBLIC = "own", "public evidence"  # prefixes of a guideline row's law
 BUILD = "build: as `dwsweep guide --fit` builds, with the least worst waste over equal size, FLOPs and time on an H100"
 
 
+FIRST = ("along", "comparison", "budgets", "depths", "transitions")  # sections, of which a brief text has the first
+BRIEF_WARNINGS = 3
+
+
 def render(result: Fit) -> Group:
     """Output of ``dwsweep fit --full`` for a terminal."""
     return console.render(document(result))
 
 
-FIRST = ("along", "comparison", "budgets", "depths", "transitions")  # sections, of which a brief text has the first
-BRIEF_WARNINGS = 3
-
-
 def brief(result: Fit, folder: Any) -> Group:
     """Output of ``dwsweep fit``: the answer, the table behind it, warnings, and the next command; ``folder`` and
     ``--full`` have the rest."""
-    every = [(anchor.partition("-")[0], title, parts) for anchor, title, parts in sections(result)]
-    first = next((kind for kind in FIRST if any(kind == one for one, _, _ in every)), "")
-    rest = [title for kind, title, _ in every if kind != first]
-    said = _too_early(result) or answer(result)
-    parts: list[Part] = [Lines(said), Lines([*account(result), _noise_line(result)], apart=True)]
-    parts += [part for kind, _, own in every if kind == first for part in own]
-    warnings = result.warnings[:BRIEF_WARNINGS]
-    if more := len(result.warnings) - len(warnings):
-        warnings = [*warnings, f"{more} more with --full"]
-    if warnings:
-        parts += [Lines(["Warnings"], apart=True), Lines(warnings, listed=True)]
-    also = f" --full also prints: {', '.join(rest).lower()}." if rest else ""
-    return console.render([*parts, Lines([f"Next: {next_step(result, folder)}.{also}"], apart=True)])
+    return console.render(document(result, folder))
 
 
 def _too_early(result: Fit) -> list[str]:
@@ -105,17 +92,23 @@ def next_step(result: Fit, folder: Any) -> str:
     return f"`dwsweep guide {size} --fit {shlex.quote(str(folder))}` prices the shapes to build"
 
 
-def document(result: Fit) -> list[Part]:
-    """Document of a fit: tables and sentences."""
-    parts: list[Part] = [
-        Lines(account(result)),
-        Lines(answer(result), apart=True),
-        Lines([_cells_line(result), _noise_line(result)], apart=True),
-    ]
-    for _, _, own in sections(result):
-        parts += own
-    if result.warnings:
-        parts += [Lines(["Warnings"], apart=True), Lines(result.warnings, listed=True)]
+def document(result: Fit, folder: Any = None) -> list[Part]:
+    """Document of a fit: the answer, tables and warnings. folder: of a brief one, which ends in the next command."""
+    every, warnings = sections(result), list(result.warnings)
+    kinds = [anchor.partition("-")[0] for anchor, _, _ in every]
+    first = next((kind for kind in FIRST if kind in kinds), "")
+    if folder is not None and (more := len(warnings) - BRIEF_WARNINGS) > 0:
+        warnings[BRIEF_WARNINGS:] = [f"{more} more with --full"]
+    said = _too_early(result) or answer(result)
+    parts: list[Part] = [Lines(said), Lines([*account(result), _noise_line(result)], apart=True)]
+    for kind, (_, _, own) in zip(kinds, every, strict=True):
+        parts += own if folder is None or kind == first else ()
+    if warnings:
+        parts += [Lines(["Warnings"], apart=True), Lines(warnings, listed=True)]
+    if folder is not None:
+        rest = [title.lower() for kind, (_, title, _) in zip(kinds, every, strict=True) if kind != first]
+        also = f" --full also prints: {', '.join(rest)}." if rest else ""
+        parts.append(Lines([f"Next: {next_step(result, folder)}.{also}"], apart=True))
     return parts
 
 
@@ -200,37 +193,6 @@ def sections(result: Fit) -> list[tuple[str, str, list[Part]]]:
     return found
 
 
-def _cells_line(result: Fit) -> str:
-    if isinstance(result, AlongFit):
-        arms = f" of {len(result.along.arms)} arms" if len(result.along.arms) > 1 else ""
-        return f"{result.provenance.rows_used} runs{arms}, compared along {result.along.column} at equal n_params"
-    used = [row for row in result.cells if not row.excluded]
-    depths = sorted({row.depth for row in used})
-    excluded = len(result.cells) - len(used)
-    axis, left = result.curves.axis, result.provenance.left_out
-    return (
-        f"{result.provenance.rows_used} runs, {len(used)} shapes, depths {', '.join(map(str, depths)) or 'none'}"
-        + (f", {excluded} shape{'' if excluded == 1 else 's'} excluded (see cells.csv)" if excluded else "")
-        + (f"; compared at equal {axis}" if axis != "n_params" else "")
-        + _best_rates(result)
-        + (f"; left out: {', '.join(f'{n:,} {why}' for why, n in left.items())}" if left else "")
-        + (f"; columns taken: {', '.join(taken)}" if (taken := result.provenance.columns_taken) else "")
-    )
-
-
-def _best_rates(result: FitResult) -> str:
-    """Range of the learning rates whose losses count, where shapes were trained at several."""
-    if result.adjusted:  # its own table has them
-        return ""
-    tried = {(row.depth, row.width) for row in result.rates}
-    best = {row.learning_rate for row in result.cells if not row.excluded and (row.depth, row.width) in tried}
-    known = sorted(rate for rate in best if rate is not None)
-    if not known:
-        return ""
-    ends = " … ".join(dict.fromkeys(format_rate(rate) for rate in (known[0], known[-1])))
-    return f"; each shape at its best learning rate, {ends}"
-
-
 def _noise_line(result: Fit) -> str:
     noise, nats = result.noise, SHORT[result.unit]
     if isinstance(result, FitResult) and (adjusted := result.adjusted):
@@ -261,8 +223,6 @@ def _transitions(result: FitResult) -> list[Part]:
     table = Table(
         title,
         [number("pair"), label("status"), number("N"), INTERVAL, number("width"), INTERVAL, label("by")],
-        optional=("by",),
-        file="transitions.csv",
     )
     for row in result.verdicts:
         size, width = row.n_params_interval.known, row.width_interval.known
@@ -278,9 +238,7 @@ def _transitions(result: FitResult) -> list[Part]:
     if not result.provenance.options.paper:
         return [table]
     estimators = [name for name in CHECKS if any(row.estimator == name for row in result.transitions)]
-    checks = Table(
-        "", [number("pair"), *(one for name in estimators for one in (label(name), INTERVAL))], file="transitions.csv"
-    )
+    checks = Table("", [number("pair"), *(one for name in estimators for one in (label(name), INTERVAL))])
     for (shallow, deep), rows in groupby(result.transitions, key=lambda row: (row.shallow, row.deep)):
         by = {
             row.estimator: [
@@ -369,55 +327,10 @@ def _ends_of_constants(law: WidthLaw) -> str:
 
 
 def guideline(result: FitResult) -> Table:
-    """Guideline table: best depth and width at each size, and the shape to build by a law. The trained shape's cost
-    appears if known at half the sizes; guideline.csv always has it."""
-    rows = result.guideline
-    laws = list(dict.fromkeys(re.split(": (?:refused|no optimum|no best)", row.law)[0] for row in rows))
-    costed = 2 * sum(row.loss_penalty is not None for row in rows) >= len(rows) > 0
-    table = Table(
-        f"Guideline, {'; '.join(laws)}",
-        [
-            *(*map(number, ("model", "N", "trained", "depth")), INTERVAL, number("width"), INTERVAL),
-            *(label("forms"), number("outside"), number("build")),
-            *([number("trained costs"), INTERVAL] if costed else []),
-        ],
-        optional=("build", "trained costs"),
-        file="guideline.csv",
-    )
-    for row in rows:
-        forms = Interval(None, row.rival_depth_min, row.rival_depth_max)
-        cost = Interval(row.loss_penalty, row.penalty_low, row.penalty_high)
-        table.add(
-            row.name,
-            format_count(row.n_params),
-            _shape(row.trained_depth, row.trained_width),
-            *_best(row),
-            *estimate(row.width_interval, ".0f"),
-            MISSING if forms.unbounded else forms.ends(".0f"),
-            _outside(row),
-            _shape(row.depth_int, row.width_int),
-            *(estimate(cost, ".4f") if costed else ()),
-        )
-    return table
-
-
-def _best(row: GuidelineRow) -> list[str]:
-    """Cells of the best depth and its interval; only a range without a known best depth."""
-    found = row.depth_interval
-    if found.value is None and found.bounded:
-        return [MISSING, found.ends(".0f")]
-    return estimate(found, layers(row.depth_decimals), "refused" if "refused" in row.law else MISSING)
-
-
-def _outside(row: GuidelineRow) -> str:
-    """Factor by which a size lies outside the data of its row."""
-    if row.extrapolation_factor <= 1:
-        return "public" if row.law.startswith("public") else "inside"
-    return f"{format_factor(row.extrapolation_factor)}×"
-
-
-def _shape(depth: int | None, width: int | None) -> str:
-    return MISSING if depth is None or width is None else f"{depth}×{width}"
+    """Guideline table: best depth and width at each size, and the shape to build by a law."""
+    laws = dict.fromkeys(re.split(": (?:refused|no optimum|no best)", row.law)[0] for row in result.guideline)
+    build = {"build": lambda row: net(row.depth_int, row.width_int)}
+    return sizes_table(f"Guideline, {'; '.join(laws)}", result.guideline, build)
 
 
 def write_guideline(result: Fit, folder: Any) -> list[str]:
@@ -434,8 +347,7 @@ def _guideline_notes(result: FitResult) -> list[str]:
     """Notes under the table of guideline.md."""
     notes = [
         f"Law: {result.law_statement}.",
-        "N counts non-embedding parameters, 12·L·d². Intervals are at the fixed budget: the narrow end of d goes with "
-        "the deep end of L.",
+        "N counts non-embedding parameters, 12·L·d².",
         f"{BUILD[:1].upper()}{BUILD[1:]}.",
     ]
     if any(row.law.startswith((OWN, PUBLIC)) for row in result.guideline):
@@ -457,17 +369,15 @@ def _best_depths(result: FitResult) -> list[Part]:
     if not known:
         return [Lines([title], apart=True), Lines(["not known: the data bound it at none of their sizes"], indent=2)]
     table = Table(title, [number(axis), number("depth"), INTERVAL, *([number("width")] if axis == "N" else [])])
-    for row in result.surface.optima:
+    for row, found in zip(result.surface.optima, answers(result), strict=False):
         bounded, depth = row in known, row.depth_interval
-        weights = layer_weights(result, row.depth) if bounded and row.depth else None
-        width = width_at(row.n_params, row.depth, weights) if weights else None
         # an upper end of one layer only means that one layer is best
         empty = row.is_one_layer and (depth.texts(in_layers)[2] in (None, "1", "1.0"))
         table.add(
             format_count(row.n_params),
             depth.texts(in_layers)[0] or result.surface.beyond(row) if bounded else "not known",
             "" if empty else depth.ends(in_layers),
-            *([shown(width, ".0f")] if axis == "N" else []),
+            *([shown(found.width, ".0f")] if axis == "N" else []),
         )
     return [table]
 

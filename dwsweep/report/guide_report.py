@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
+from typing import Any
 
 from rich.console import Group
 
@@ -17,7 +18,6 @@ from dwsweep.guide.answers import (
     BestDepth,
     BudgetAnswer,
     Candidate,
-    Cost,
     ShapeAnswer,
     Trust,
     spoken,
@@ -26,8 +26,10 @@ from dwsweep.guide.costs import is_near
 from dwsweep.guide.shapes import BUDGET_TOLERANCE, FREE_GRID, LAYER_SECONDS
 from dwsweep.guide.sources import BUILD_APART, PUBLIC, SPEAKS_FOR
 from dwsweep.interval import Interval
+from dwsweep.records.transitions import GuidelineRow, layers
 from dwsweep.report.console import render as rendered
 from dwsweep.report.document import (
+    INTERVAL,
     MISSING,
     Column,
     Heading,
@@ -50,29 +52,28 @@ MEASURED_LAYER = (
 NEAR_BUDGET = f"{100 * BUDGET_TOLERANCE:.0f} %"
 
 
-def render(answer: Answer, full: bool = False) -> Group:
-    """Output of ``dwsweep guide`` for a terminal. full: with built models, details of the depths and all sources."""
-    return rendered(document(answer, full))
+def render(answer: Answer) -> Group:
+    """Output of ``dwsweep guide`` for a terminal."""
+    return rendered(document(answer))
 
 
-def document(answer: Answer, full: bool = True) -> list[Part]:
-    """Document of :func:`dwsweep.guide.answer`: sentences and tables."""
+def document(answer: Answer) -> list[Part]:
+    """Document of :func:`dwsweep.guide.answer`: sentences and tables; with all notes if public sources are listed."""
     parts: list[Part] = [Lines([[(f"{answer.instead}.", "bold")]])] if answer.instead else []
     parts += [Lines([f"{answer.afforded}."])] if answer.afforded else []
     for row in answer.budgets:
-        parts += _budget(row, answer.assumptions, full)
-    if len(answer.verdicts) > 1:
-        parts += [_shapes(answer.verdicts), _soft(_costs_explained(answer.assumptions, answer.verdicts[0].total))]
-    else:
-        for verdict in answer.verdicts:
-            parts += _verdict(verdict, answer.assumptions)
+        parts += _budget(row, answer.assumptions)
+    for verdict in answer.verdicts:
+        parts += _verdict(verdict, answer.assumptions)
     if answer.overview:
-        parts += [_overview(answer.overview), _soft(OVERVIEW_LEGEND)]
+        trust = {"trust": lambda row: row.trust.level}
+        parts += [sizes_table("", answer.overview, trust), _soft(OVERVIEW_LEGEND)]
     if answer.notes:
         parts.append(Lines([f"{note}." for note in answer.notes], indent=2, apart=True))
+    listed = any(row.by_source for row in answer.budgets)
     for source in answer.sources:
         own = tuple(takewhile(lambda note: note != SPEAKS_FOR, source.notes))  # notes on a fit or a law
-        if notes := source.notes if full else own:
+        if notes := source.notes if listed else own:
             parts += [Heading(source.name, apart=True), _soft(*notes)]
     return parts
 
@@ -99,21 +100,9 @@ def _table(columns: Sequence[Column], title: str = "") -> Table:
     return Table(title, columns, ruled=False)
 
 
-def _percent(cost: Cost | None) -> str:
-    return MISSING if cost is None else f"{cost.less_compute:.1f}"
-
-
-def _nats(cost: Cost | None) -> str:
-    return MISSING if cost is None else f"{cost.nats:.4f}"
-
-
 def _begins(unit: str) -> str:
     """Short form of a unit of losses, at the beginning of a sentence."""
     return SHORT[unit][:1].upper() + SHORT[unit][1:]
-
-
-def _outside(factor: float) -> str:
-    return "inside" if factor <= 1 else f"{format_factor(factor)}×"
 
 
 def _trust(trust: Trust) -> Lines:
@@ -130,7 +119,7 @@ def _on_device(assumptions: Assumptions) -> str:
     return text
 
 
-def _budget(row: BudgetAnswer, assumptions: Assumptions, full: bool) -> list[Part]:
+def _budget(row: BudgetAnswer, assumptions: Assumptions) -> list[Part]:
     best = row.optimum
     counted = "all parameters" if row.total else "non-embedding parameters"
     title = f" {counted}" + (f" = {format_count(best.n_params)} in the blocks" if row.total else "")
@@ -140,40 +129,25 @@ def _budget(row: BudgetAnswer, assumptions: Assumptions, full: bool) -> list[Par
     if row.no_best is not None:
         parts.append(_no_best(row))
     parts += [_build(row), *_free(row), *_risk(row), _trust(best.trust), *_meant(row)]
-    if full:
-        parts += [*_others(row, assumptions), *_built(row)]
-    parts.append(_candidates(row, assumptions, full))
+    if row.by_source:
+        parts += _built(row)
+    parts.append(_candidates(row, assumptions))
     if row.by_source:
         parts += _sources(row)
-    legend = _full_legend(row, assumptions) if full else [_legend(row, assumptions)]
-    return [*parts, _soft(*legend, apart=True)]
-
-
-def _full_legend(row: BudgetAnswer, assumptions: Assumptions) -> list[str]:
-    said = [
-        *_by_form(row.optimum),
-        _tolerated(row),
-        _costs_explained(assumptions, row.total),
-        _decoding(assumptions, row.usual is not None, row.unit),
-        f"{_begins(row.unit)} {row.loss_tag}.",
-    ]
-    if not all(map(is_near, row.candidates)):
-        said.append(
-            f"Few shapes come within {NEAR_BUDGET} of the budget, since widths must be a multiple of the "
-            "width multiple and of head size × key/value heads × tensor parallelism: a smaller head size or width "
-            "multiple gives more."
-        )
-    return said
+    return [*parts, _soft(_legend(row, assumptions), apart=True)]
 
 
 def _legend(row: BudgetAnswer, assumptions: Assumptions) -> str:
-    """One line on the table, for an answer that is not full."""
+    """Legend of the table of shapes."""
     usual = ", · usual" if row.usual is not None else ""
-    text = f"{MARK} recommended{usual}. off: from the budget. Times are of {_on_device(assumptions)}; "
-    text += f"latency has {_layer_time(assumptions)}."
+    text = f"{MARK} recommended{usual}. off: from the budget; within {NEAR_BUDGET} a shape pays for a quarter of it. "
+    text += f"Times are of {_on_device(assumptions)}; latency has {_layer_time(assumptions)}."
+    if assumptions.tokens:
+        devices = "one device" if assumptions.devices == 1 else f"{assumptions.devices} devices"
+        text += f" hours: of training on {format_count(assumptions.tokens)} tokens, on {devices}."
     if row.loss_tag and row.loss_tag.startswith("ASSUMED"):
         text += f" {_begins(row.unit)} {row.loss_tag}."
-    return f"{text} --full explains each column, and names built models and sources."
+    return text + ("" if row.by_source else " --sources names the public sources, and built models.")
 
 
 def _build(row: BudgetAnswer) -> Lines:
@@ -211,14 +185,6 @@ def _why(row: BudgetAnswer, shape: Candidate) -> str:
         f"{text}; at {at_size} alone {alone.label}{_off(alone)} is best ({alone.size.less_compute:.1f} against "
         f"{shape.size.less_compute:.1f} %)."
     )
-
-
-def _others(row: BudgetAnswer, assumptions: Assumptions) -> list[Part]:
-    """Line on the best shape under each single constraint."""
-    found = [f"at {spoken(c, row.total)} {best.label}{_off(best)}" for c in CONSTRAINTS if (best := row.best[c])]
-    if not found:
-        return []
-    return [_said(("Best", "bold"), f" {'; '.join(found)} (time on {_on_device(assumptions)}).")]
 
 
 def _no_best(row: BudgetAnswer) -> Lines:
@@ -303,20 +269,12 @@ def _risk(row: BudgetAnswer) -> list[Part]:
 
 
 def _sources(row: BudgetAnswer) -> list[Part]:
-    table = _table(
-        [
-            label("source"),
-            number("best depth"),
-            label("95 %"),
-            label("words"),
-            number("outside"),
-            label("kind"),
-            label("sure"),
-        ]
-    )
+    columns = [label("source"), number("best depth"), INTERVAL, label("words"), number("outside"), label("kind")]
+    table = _table([*columns, label("sure")])
     for one in row.by_source:
         depth = estimate(one.depth_interval, ".1f")
-        table.add(f"  {one.name}", *depth, one.words, _outside(one.outside), one.kind, one.sure)
+        outside = f"{format_factor(one.outside)}×" if one.outside > 1 else "inside"
+        table.add(f"  {one.name}", *depth, one.words, outside, one.kind, one.sure)
     legend = (
         f"Best depth of each source's own recipe at {format_count(row.optimum.n_params)}; for built models, their "
         "median depth. words: own figures, or extrapolated: up to 3 times outside the source's sizes by these, farther "
@@ -324,13 +282,8 @@ def _sources(row: BudgetAnswer) -> list[Part]:
         "the original's figures."
     )
     # the forms of a law are its own, and not those of all sources
-    forms = {} if row.optimum.source.startswith(published_law.SHORT) else row.optimum.rivals
-    if forms:
-        legend += (
-            " All together, by form of the curve: "
-            + " | ".join(f"{name} {depth:.1f}" for name, depth in forms.items())
-            + "."
-        )
+    if not row.optimum.source.startswith(published_law.SHORT):
+        legend += _by_form(row.optimum)
     return [Heading("Where public data disagree"), table, _soft(legend)]
 
 
@@ -380,27 +333,22 @@ def _built(row: BudgetAnswer) -> list[Part]:
     ]
 
 
-MORE_COLUMNS = ("N total", "decode")  # columns of a full table
-
-
-def _candidates(row: BudgetAnswer, assumptions: Assumptions, full: bool) -> Table:
+def _candidates(row: BudgetAnswer, assumptions: Assumptions) -> Table:
     numbers = ("size", "FLOPs", "time", "latency", f"+{SHORT[row.unit]}", "heads", "N", "off")
-    more = (*(MORE_COLUMNS if full else ()), *(["hours"] if assumptions.tokens else []))
-    table = _table([label("  L × d_x"), *map(number, (*numbers, *more))], WASTED)
+    table = _table([label("  L × d_x"), *map(number, (*numbers, *(["hours"] if assumptions.tokens else [])))], WASTED)
     chosen = row.recommended
     for shape in row.candidates:
         marked = chosen is not None and (shape.depth, shape.width) == (chosen.depth, chosen.width)
         usual = row.usual is not None and (shape.depth, shape.width) == (row.usual.depth, row.usual.width)
         heads = f"{shape.heads}×{shape.head_size}" + (f"/{shape.kv_heads}" if shape.kv_heads != shape.heads else "")
+        costs = (shape.cost(constraint) for constraint in CONSTRAINTS)
         table.add(
             f"{MARK if marked else '·' if usual else ' '} {shape.label}",
-            *(_percent(shape.cost(constraint)) for constraint in CONSTRAINTS),
-            _nats(shape.size),
+            *(MISSING if cost is None else f"{cost.less_compute:.1f}" for cost in costs),
+            MISSING if shape.size is None else f"{shape.size.nats:.4f}",
             heads,
             format_count(shape.n_params),
             f"{shape.mismatch:+.1%}",
-            *([format_count(shape.n_params_total)] if full else []),
-            *([f"{shape.decode_seconds_per_token * 1e3:.3g} ms"] if full else []),
             *([_hours(shape, assumptions)] if assumptions.tokens else []),
             strong=marked,
         )
@@ -421,31 +369,10 @@ def _best_depth(best: BestDepth) -> str:
     return f"{text}, width {_estimate(best.width_interval, 0)}{together}"
 
 
-def _by_form(best: BestDepth) -> list[str]:
-    """Sentence on the best depth by each form; none where the forms agree."""
+def _by_form(best: BestDepth) -> str:
+    """Sentence on the best depth by each form; empty where the forms agree."""
     named = ", ".join(f"{form} {depth:.1f}" for form, depth in best.rivals.items())
-    return [f"Best depth by form: {named}."] if named else []
-
-
-def _tolerated(row: BudgetAnswer) -> str:
-    parts = []
-    for near in row.near_best[1:]:
-        ends = ["beyond the data" if end is None else f"{end:.1f}" for end in (near.depth_low, near.depth_high)]
-        depths = "all depths of the data" if near.depth_low is near.depth_high is None else " to ".join(ends)
-        parts.append(f"at most {near.less_compute:g} % ({near.nats:.4f} {SHORT[row.unit]}): {depths}")
-    return f"Depths that waste {'; '.join(parts)}."
-
-
-def _costs_explained(assumptions: Assumptions, total: bool) -> str:
-    size = "equal non-embedding size against the best depth, at "
-    if total:
-        size = "an equal count of all parameters, of which a deeper net has more in its blocks, "
-    return (
-        "size, FLOPs, time, latency: wasted compute, the percent that the best shape would save at equal loss; at "
-        f"{size}equal training FLOPs, training time or decode latency on the same tokens against the best of these "
-        f"({_on_device(assumptions)}). A shape off the budget pays for the difference; within "
-        f"{NEAR_BUDGET} a quarter of it."
-    )
+    return f" Best depth by form: {named}." if named else ""
 
 
 def _layer_time(assumptions: Assumptions) -> str:
@@ -457,20 +384,6 @@ def _layer_time(assumptions: Assumptions) -> str:
     if seconds != LAYER_SECONDS:
         return f"{text} per layer (--layer-time)"
     return f"{text} per layer (ASSUMED; {MEASURED_LAYER} at batch 1: --layer-time)"
-
-
-def _decoding(assumptions: Assumptions, usual: bool, unit: str) -> str:
-    text = (
-        f"+{SHORT[unit]}: loss at equal size; off: from the budget, of nets with a vocabulary of "
-        f"{assumptions.vocabulary:,}; "
-        "decode: a token of one sequence at "
-        f"{assumptions.context:,} positions on one {assumptions.device}, weights and cache read once and "
-        f"{_layer_time(assumptions)}."
-    )
-    if assumptions.tokens:
-        count = "one device" if assumptions.devices == 1 else f"{assumptions.devices} devices, each at the rate of one"
-        text += f" hours: of training on {format_count(assumptions.tokens)} tokens, on {count}."
-    return f"{MARK} recommended{', · usual' if usual else ''}. {text}"
 
 
 def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
@@ -495,65 +408,58 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
         lines.append(_said(f"At {spoken(constraint, row.total)}{on} it wastes ", less, text))
     lines.append(_trust(best.trust))
     blocks = " at equal size of the blocks" if row.total else ""
-    lines += [_soft(f"{row.depth_ratio:.2f} times as deep as the best{blocks}. {_best_depth(best)}. {_reached(best)}")]
+    lines += [_soft(f"{row.depth_ratio:.2f} times as deep as the best{blocks}. {_best_depth(best)}.{_by_form(best)}")]
     if row.verdict == "undecided" and not row.total:
         beyond = "deep" if (row.depth_ratio or 1.0) > 1 else "shallow"
         lines.append(_soft(f"Too {beyond} by the likeliest best depth, but inside its interval."))
     return [*lines, _soft(f"{_begins(row.unit)} {row.loss_tag}.")]
 
 
-def _reached(best: BestDepth) -> str:
-    return " ".join([*_by_form(best), f"{best.reach[:1].upper()}{best.reach[1:]}."])
-
-
-def _shapes(rows: Sequence[ShapeAnswer]) -> Table:
-    units = {row.unit for row in rows}
-    loss = f"+{SHORT[units.pop()]}" if len(units) == 1 else "+loss"
-    table = _table(
-        [
-            label("L × d_x"),
-            *map(number, ("N", "verdict", "size", "FLOPs", "time", "latency", loss, "best depth", "trust")),
-        ],
-        WASTED,
-    )
-    for row in rows:
-        best = row.optimum
-        table.add(
-            f"{row.depth} × {row.width}",
-            format_count(best.n_params),
-            row.verdict,
-            *(_percent(row.costs.get(constraint)) for constraint in CONSTRAINTS),
-            _nats(row.costs.get("size")),
-            _estimate(best.depth_interval, best.depth_decimals),
-            best.trust.level,
-        )
-    return table
-
-
-def _named(best: BestDepth) -> str:
-    """Best depth with its interval; only the interval without a known best depth."""
-    if best.refused:
-        return "refused"
-    found = best.depth_interval
-    return f"no best ({found.ends('.0f')})" if best.basis == "range" else _estimate(found)
-
-
-def _overview(rows: Sequence[BestDepth]) -> Table:
-    several = len({row.source for row in rows}) > 1
-    table = _table([label("size"), *map(number, ("N", "trained", "best L", "best d_x", "forms", "outside", "trust"))])
-    for row in rows:
+def sizes_table(
+    title: str, rows: Sequence[BestDepth | GuidelineRow], more: Mapping[str, Callable[[Any], str]]
+) -> Table:
+    """Table of best depths and widths at sizes, of an overview or a guideline. more: further heading → cell."""
+    heads = [label("model"), *map(number, ("N", "trained", "depth")), INTERVAL, number("width"), label("forms")]
+    table = Table(title, [*heads, *map(number, ("outside", *more))])
+    of_public = [_source(row).startswith(PUBLIC) for row in rows]
+    for row, public in zip(rows, of_public, strict=True):
         forms = Interval(None, row.rival_depth_min, row.rival_depth_max)
+        known = "inside"
+        if public and (isinstance(row, GuidelineRow) or not all(of_public)):  # inside other sizes than the reader's own
+            known = "public"
         table.add(
-            f"{row.name} (own)" if several and not row.source.startswith(PUBLIC) else row.name,
+            row.name,
             format_count(row.n_params),
-            f"{row.trained_depth} × {row.trained_width}" if row.trained_depth else MISSING,
-            _named(row),
-            "" if row.refused or row.basis == "range" else shown(row.width, ",.0f", ""),
-            forms.ends(".0f") if forms.bounded else MISSING,
-            _outside(row.extrapolation_factor),
-            row.trust.level,
+            net(row.trained_depth, row.trained_width),
+            *_best(row),
+            shown(None if _is_range(row) else row.width, ",.0f"),
+            MISSING if forms.unbounded else forms.ends(".0f"),
+            known if row.extrapolation_factor <= 1 else f"{format_factor(row.extrapolation_factor)}×",
+            *(cell(row) for cell in more.values()),
         )
     return table
+
+
+def net(depth: int | None, width: int | None) -> str:
+    """Cell of a shape."""
+    return MISSING if depth is None or width is None else f"{depth}×{width}"
+
+
+def _source(row: BestDepth | GuidelineRow) -> str:
+    return row.source if isinstance(row, BestDepth) else row.law
+
+
+def _is_range(row: BestDepth | GuidelineRow) -> bool:
+    """True if a size has a range of depths and no known best depth."""
+    return row.basis == "range" if isinstance(row, BestDepth) else row.depth is None and row.depth_interval.bounded
+
+
+def _best(row: BestDepth | GuidelineRow) -> list[str]:
+    """Cells of the best depth and its interval; only a range without a known best depth."""
+    if _is_range(row):
+        return [MISSING, row.depth_interval.ends(".0f")]
+    refused = row.refused if isinstance(row, BestDepth) else "refused" in row.law
+    return estimate(row.depth_interval, layers(row.depth_decimals), "refused" if refused else MISSING)
 
 
 OVERVIEW_LEGEND = (

@@ -18,17 +18,17 @@ POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-s
 
 @dataclass(frozen=True)
 class Section:
-    """Section of a page: a title and its markup; ``folded``: a reader opens it."""
+    """Section of a page: a title and its markup. open: an answer; a reader unfolds any other."""
 
     anchor: str
     title: str
     body: str
-    folded: bool = False
+    open: bool = False
 
     @property
     def markup(self) -> str:
         head = f"<h2>{escaped(self.title)}</h2>"
-        body = f"<details><summary>{head}</summary>{self.body}</details>" if self.folded else head + self.body
+        body = head + self.body if self.open else f"<details><summary>{head}</summary>{self.body}</details>"
         return f'<section id="{escaped(self.anchor)}">{body}</section>'
 
 

@@ -81,8 +81,6 @@ def training_figure(curves: Sequence[TrainingCurve], runs: Sequence[Row]) -> lis
         return []
     drawn = style.svg(lambda: run_figures.training_curves(curves))
     caption = "One thin line per run, averaged over bins of ln step; lighter is larger. Dashed with a cross: diverged."
-    if len(runs) > runs_table.MANY:
-        shapes = len(runs_table.shapes_of(runs))
-        spread = f"evenly spread ones of {shapes:,} shapes" if shapes > runs_table.MOST_CURVES else "each shape"
-        caption += f" {len(curves):,} of {len(runs):,} runs: for {spread}, the runs of lowest held-out loss."
+    if len(curves) < len(runs):
+        caption += f" {len(curves):,} of {len(runs):,} runs: of each shape drawn, the run of lowest held-out loss."
     return [Figure(drawn, "Training loss against step, one panel per depth", caption)]

@@ -1,9 +1,8 @@
-"""Markup of a report for a page: its parts as HTML, its figures in a light and a dark theme."""
+"""Markup of a report for a page: its parts as HTML."""
 
 from __future__ import annotations
 
 import base64
-import colorsys
 import html
 import re
 from collections.abc import Iterable, Sequence
@@ -29,9 +28,6 @@ BOUND = re.compile(
 )  # kept on one line of a page
 OPTION = re.compile(r"(?<!\S)--[a-z-]+")  # words never broken behind their two dashes
 CODE = re.compile(r"`([^`]+)`")  # words to type: code on a page, backticks on a terminal
-COLOUR = re.compile(rb"(fill|stroke): (#[0-9a-f]{6})")  # form of a colour in Matplotlib's styles
-# lightness on the dark ground; DARK_MOST bounds all colours but greys
-DARK_FROM, DARK_SPAN, DARK_MOST = 0.92, 0.825, 0.75
 
 
 def html_of(parts: Iterable[Part]) -> str:
@@ -56,7 +52,7 @@ def html_of(parts: Iterable[Part]) -> str:
                 out.append(_html_table(part))
             case Figure():
                 # an image rather than inline SVG: two inline drawings would share one space of element ids
-                content = base64.b64encode(_in_both_themes(_rounded(part.svg))).decode("ascii")
+                content = base64.b64encode(_rounded(part.svg)).decode("ascii")
                 out.append(
                     f'<figure><img alt="{escaped(part.title)}" src="data:image/svg+xml;base64,{content}">'
                     f"<figcaption>{_marked(part.caption)}</figcaption></figure>"
@@ -71,28 +67,6 @@ def html_of(parts: Iterable[Part]) -> str:
 def _rounded(svg: bytes) -> bytes:
     """Drawing with line coordinates rounded to hundredths of a point, which saves a fifth of its bytes."""
     return re.sub(rb' d="[^"]*"', lambda path: re.sub(rb"(\.\d\d)\d+", rb"\1", path[0]), svg)
-
-
-def _in_both_themes(svg: bytes) -> bytes:
-    """Drawing with a style sheet that replaces each colour by ``on_dark`` if the reader's theme is dark; paper keeps
-    the colours."""
-    rules = {
-        f'[style*="{kind}: {colour}"]{{{kind}:{on_dark(colour)}!important}}'
-        for kind, colour in ((one.decode() for one in found) for found in COLOUR.findall(svg))
-    }
-    ink = f"svg{{fill:{on_dark('#000000')}}}"
-    sheet = f"<style>@media screen and (prefers-color-scheme: dark){{{ink}{''.join(sorted(rules))}}}</style>"
-    start = svg.index(b">", svg.index(b"<svg")) + 1
-    return svg[:start] + sheet.encode() + svg[start:]
-
-
-def on_dark(colour: str) -> str:
-    """Colour for a dark ground: lightness reversed, hue and saturation kept, so that light and dark exchange their
-    order. Only greys become so light that they lose their hue."""
-    hue, light, saturation = colorsys.rgb_to_hls(*(int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)))
-    light = DARK_FROM - DARK_SPAN * light
-    red_green_blue = colorsys.hls_to_rgb(hue, min(light, DARK_MOST) if saturation > 0.2 else light, saturation)
-    return "#" + "".join(f"{round(255 * value):02x}" for value in red_green_blue)
 
 
 def escaped(value: object) -> str:

@@ -11,6 +11,7 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -23,13 +24,13 @@ from dwsweep.records.record import to_dict
 from dwsweep.records.run import FINAL, PENDING
 from dwsweep.report import fit_report, runs_table
 from dwsweep.report.document import Figure, Fold, Heading, Lines, Part, bullets
-from dwsweep.report.figures import registry
+from dwsweep.report.figures import registry, style
 from dwsweep.report.html_page import Section, box, page
 from dwsweep.report.logs import conditioning, logged, training_figure
 from dwsweep.report.markup import html_of
 from dwsweep.report.provenance import provenance_parts
 from dwsweep.report.runs_table import Row, all_runs, of_the_fit, ordered, rows_of
-from dwsweep.report.shapes_to_build import Built, built
+from dwsweep.report.shapes_to_build import built
 from dwsweep.report.status_report import parts_of
 from dwsweep.sweep.results_table import settle_results
 from dwsweep.sweep.snapshot import Snapshot, snapshot
@@ -39,15 +40,12 @@ RELOAD_SECONDS = 10.0  # interval between reloads of a page that follows a sweep
 HOW_TO_READ = (
     "Size N counts non-embedding parameters: 12·L·d² for the standard block, with L the depth and d the width. Losses "
     "are held-out, in nats per token unless another unit stands beside them.",
-    "A transition is the size at which the deeper of two neighbouring depths starts to win. The verdict on a pair is "
-    "the crossing of the losses of all depths together, where there is one, else the verdict of its own two curves: "
-    "crossed, not reached (only the shallower net is ever significantly ahead), already crossed (only the deeper), "
-    "undecided (neither) or ambiguous. `fit --paper` also lists the pair's own two curves and levine (biased to larger "
-    "widths).",
-    "Intervals are sets of sizes at which the two nets cannot be told apart: they may be lopsided or open at an end.",
-    "The width law gives the width at which depth L is the best one: a statement about this model family, data and "
-    "recipe, inside the sizes that it spans. The law of the pairs is a check, half a step of depths shallower, since a "
-    "pair belongs to its shallower depth; the best depth itself comes from the loss of all depths together.",
+    "A transition is the size at which the deeper of two neighbouring depths starts to win, by the losses of all "
+    "depths together, else by its own two curves: crossed, not reached (only the shallower net is ever significantly "
+    "ahead), already crossed (only the deeper), undecided (neither) or ambiguous. Its interval holds the sizes at "
+    "which the two nets cannot be told apart, and may be open at an end.",
+    "The width law gives the width at which depth L is the best one, for this model family, data and recipe, inside "
+    "the sizes that it spans. The law of the pairs is a check, half a step of depths shallower.",
 )
 
 
@@ -137,31 +135,35 @@ def _content(fit: Fit | None, every: Sequence[Row], root: Any, folder: Any, live
     sized = fit if isinstance(fit, FitResult) else None
     shown = ordered(of_the_fit(every, sized) if sized else every)
     curves, conditions, left_out = logged(every, shown, root)
-    figures = _figures(fit, folder) if fit else []
+    drawings = registry.drawings(fit) if fit else []
+    figures = [Figure(style.svg(partial(one.draw, fit)), one.title, one.caption) for one in drawings]
     warned = [] if live else _warnings(fit, every, root, left_out)
-    build = built(sized, source_of(sized, folder / "fit.json"), folder / "fit.json", root) if sized else None
+    file: Any = folder and folder / "fit.json"
+    build, shapes = (sized and built(sized, source_of(sized, file), file, root)) or ([], [])
+    found = fit_report.sections(fit) if fit else []
+    findings = [
+        Section(anchor, title, html_of(parts), open=k == 0)
+        for k, (anchor, title, parts) in enumerate(found)
+        if anchor != "guideline"  # the shapes to build repeat it
+    ]
     return [
-        Section("progress", "Progress", box("answer", parts_of(live)) if live else ""),
-        Section("answer", "The answer", "" if live else _first_screen(fit, build, every, root, figures[:1])),
-        Section("warnings", "Warnings", box("warnings", bullets(warned))),
-        Section("shapes", "Shapes to build", html_of(build.parts) if build else ""),
-        *_findings(fit),
-        Section("figures", "Figures", html_of(figures[1:])),
+        Section("progress", "Progress", box("answer", parts_of(live)) if live else "", open=True),
+        Section("answer", "The answer", "" if live else _first_screen(fit, build, every, root, figures[:1]), open=True),
+        Section("warnings", "Warnings", box("warnings", bullets(warned)), open=True),
+        Section("shapes", "Shapes to build", html_of(shapes), open=True),
+        *findings,
+        Section("figures", "Figures", box("figures", figures[1:])),
         Section("training", "Training curves", html_of(training_figure(curves, shown))),
-        Section("conditioning", "Conditioning of attention", html_of(conditioning(conditions)), folded=True),
-        Section("runs", "Runs" if every else "Shapes trained", html_of(_tables(fit, every, shown)), folded=True),
-        Section("reading", "How to read it", html_of(bullets(HOW_TO_READ)) if fit else "", folded=True),
-        Section("provenance", "Provenance", html_of(provenance_parts(fit, shown, root)), folded=True),
+        Section("conditioning", "Conditioning of attention", html_of(conditioning(conditions))),
+        Section("runs", "Runs" if every else "Shapes trained", html_of(_tables(fit, every, shown))),
+        Section("reading", "How to read it", html_of(bullets(HOW_TO_READ)) if fit else ""),
+        Section("provenance", "Provenance", html_of(provenance_parts(fit, shown, root))),
     ]
 
 
-def _findings(fit: Fit | None) -> list[Section]:
-    """Findings of a fit, the first of them open. The guideline is left out, since the shapes to build repeat it."""
-    found = [one for one in (fit_report.sections(fit) if fit else ()) if one[0] != "guideline"]
-    return [Section(anchor, title, html_of(parts), folded=k > 0) for k, (anchor, title, parts) in enumerate(found)]
-
-
-def _first_screen(fit: Fit | None, build: Built | None, every: Sequence[Row], root: Any, figure: Sequence[Part]) -> str:
+def _first_screen(
+    fit: Fit | None, build: Sequence[Part], every: Sequence[Row], root: Any, figure: Sequence[Part]
+) -> str:
     """First screen: the shape to build, the answer, the next steps and one figure, side by side if they fit."""
     read, said = [], [f"{len(every):,} runs have a loss; they are not fitted yet."]
     if fit is not None:
@@ -169,7 +171,7 @@ def _first_screen(fit: Fit | None, build: Built | None, every: Sequence[Row], ro
         if not said or (len(read[:1]) and ";" in read[0]):  # a doubt about the table precedes the answer
             read, said = read[1:], [*read[:1], *said]
     steps = [Heading("What to do next"), *bullets(next_steps(fit, every, root)), Lines(read, soft=True)]
-    words = box("answer", [*(build.first if build else ()), Lines(said)]) + html_of(steps)
+    words = box("answer", [*build, Lines(said)]) + html_of(steps)
     return f'<div class="first"><div>{words}</div>{html_of(figure)}</div>'
 
 
@@ -230,21 +232,3 @@ def _warnings(fit: Fit | None, every: Sequence[Row], root: Any, left_out: Sequen
         if hashlib.sha256(paths.read_bytes(root / "results.csv")).hexdigest() != fit.provenance.input_sha256:
             warned.append("stale: results.csv is not the one that was fitted; run `dwsweep fit` again")
     return [*warned, *(line for line in left_out if line not in fit.warnings), *fit.warnings]
-
-
-def _figures(fit: Fit, folder: Any) -> list[Part]:
-    """Figures of a fit, drawn again if fit.json is newer."""
-    drawings = registry.drawings(fit)
-    pictures = [folder / f"{drawing.name}.svg" for drawing in drawings]
-    if not all(_newer(path, folder / "fit.json") for path in pictures):
-        registry.draw(fit, folder)
-    pairs = zip(pictures, drawings, strict=True)
-    return [Figure(path.read_bytes(), drawing.title, drawing.caption) for path, drawing in pairs]
-
-
-def _newer(path: Any, than: Any) -> bool:
-    """Test that a file is at least as new as another; False if the file system has no times."""
-    try:
-        return bool(path.stat().st_mtime >= than.stat().st_mtime)
-    except (OSError, AttributeError):
-        return False

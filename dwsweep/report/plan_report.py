@@ -17,7 +17,11 @@ from dwsweep.report.document import Heading, Line, Lines, Part, Table, label, nu
 from dwsweep.text import format_bytes, format_count, format_duration, format_hours, format_rate
 
 UNKNOWN = "?"
-MORE = "off: the largest distance of a shape from its budget. --full has a row per shape, learning rates and a legend."
+LEGEND = (
+    "off: the largest distance of a shape from its budget, 12·L·d_x² in a standard block. memory: at most, on one "
+    "device. ? unknown. [1] points to a reason. plan.csv (--out DIR) and --json have a row per run: parameters, "
+    "learning rates, residual multipliers."
+)
 
 
 def to_json(plan: Plan) -> dict[str, Any]:
@@ -51,27 +55,28 @@ def to_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def render(plan: Plan, full: bool = True) -> Group:
-    """Report for a terminal: header, table, reasons, warnings and totals. full: a row per shape, not one per budget,
-    and a legend."""
+def render(plan: Plan) -> Group:
+    """Report for a terminal: header, a row per budget, reasons, warnings and totals."""
     notes: dict[str, int] = {}  # reason → its number in the table
     parts: list[Part] = [_header(plan)]
     for name, arm in plan.parts.items():
-        parts += [*([Heading(name)] if name else []), (_table if full else _brief)(arm, notes, apart=not name)]
+        parts += [*([Heading(name)] if name else []), _table(arm, notes, apart=not name)]
     parts.append(_pairs(((f"[{number}]", note) for note, number in notes.items()), apart=True))
     if plan.warnings:
         parts += [Heading("Warnings", style="bold yellow"), _pairs(("!", text) for text in plan.warnings)]
-    more = _legend(plan) if full else Lines([_misfit(plan) + MORE], soft=True, apart=True)
-    return rendered([*parts, Heading("Total, still to be trained"), _totals(plan), more])
+    misfit = "! does not fit. " * any(pack.fits is False for pack in plan.estimates.packs.values())
+    legend = Lines([misfit + LEGEND], soft=True, apart=True)
+    return rendered([*parts, Heading("Total, still to be trained"), _totals(plan), legend])
 
 
 def _header(plan: Plan) -> Lines:
     spec, train = plan.spec, plan.spec.train
     part = next(iter(plan.parts.values()))
     arms = f"{len(plan.arms)} arms of " if plan.arms else ""
+    n_shapes = len({(run.shape, run.budget) for run in part.runs})
     rates = ", ".join(format_rate(rate) for rate in spec.grid.learning_rates)
     shapes = (
-        f": {arms}{len(_groups(part))} shapes, {len(spec.grid.seed_values())} seeds, base learning "
+        f": {arms}{n_shapes} shapes, {len(spec.grid.seed_values())} seeds, base learning "
         f"rate{'s' if len(spec.grid.learning_rates) > 1 else ''} {rates}, {spec.model.parametrization}"
         f"{f', {spec.model.preset} block' if spec.model.preset else ''}"
     )
@@ -105,36 +110,7 @@ def _length(plan: Plan) -> str:
     return f"length: {ends}, from {plan.lengths.value:.6g} FLOPs per run (train.flops)".replace("e+", "e")
 
 
-def _groups(plan: Plan) -> dict[tuple[Any, float | None], list[Run]]:
-    """Runs of each shape and budget; seeds, learning rates and token branches together."""
-    groups: dict[tuple[Any, float | None], list[Run]] = {}
-    for run in plan.runs:
-        groups.setdefault((run.shape, run.budget), []).append(run)
-    return groups
-
-
 def _table(plan: Plan, notes: dict[str, int], apart: bool) -> Table:
-    several_rates = len(plan.spec.grid.learning_rates) > 1
-    numbers = ["L", "d_x", "heads", "N", "off", "N total"]
-    numbers += ["steps"] * plan.lengths.is_budget
-    numbers += ["tokens", "FLOPs", "6ND", "memory", "time", "lr ×" if several_rates else "hid lr", "resid"]
-    table = Table("", [*map(number, numbers), label("runs")], keys=2, ruled=False, gap=1, apart=apart)
-    groups = _groups(plan)
-    by_budget = plan.spec.grid.widths is None
-    # rising budgets, then depths, then rules of the heads; a group holds the compared shapes
-    ordered = sorted(groups, key=lambda key: (key[1] or 0.0, key[0].depth, key[0].heads, key[0].width))
-    last: object = None
-    for shape, budget in ordered:
-        group_key = budget if by_budget else shape.depth
-        if last not in (None, group_key):
-            table.add()
-        last = group_key
-        runs = groups[shape, budget]
-        table.add(*_cells(plan, runs, several_rates, notes), soft=all(run.action != RUN for run in runs))
-    return table
-
-
-def _brief(plan: Plan, notes: dict[str, int], apart: bool) -> Table:
     """Table with a row per budget, or per depth where widths are given."""
     by_budget = plan.spec.grid.widths is None
     heads = [number("budget" if by_budget else "L"), prose("L×d_x"), *map(number, ("off", "tokens", "FLOPs"))]
@@ -181,28 +157,6 @@ def _states(runs: Sequence[Run], notes: dict[str, int]) -> str:
     return " ".join([*(f"{actions[action]} {action}" for action in (RUN, SKIP, DROP) if actions[action]), *marks])
 
 
-def _cells(plan: Plan, runs: list[Run], several_rates: bool, notes: dict[str, int]) -> list[str]:
-    longest = max(runs, key=lambda run: run.steps)
-    shape, cost = longest.shape, plan.estimates.runs[longest.run_id]
-    rate = cost.hidden_learning_rate
-    return [
-        str(shape.depth),
-        str(shape.width),
-        f"{shape.heads}×{shape.head_size}",
-        format_count(shape.n_params),
-        f"{shape.n_params / longest.budget - 1:+.1%}" if longest.budget else "",
-        format_count(shape.n_params_total),
-        *([f"{longest.steps:,}"] if plan.lengths.is_budget else []),
-        format_count(longest.tokens),
-        format_count(cost.flops),
-        format_count(cost.flops_6nd),
-        *_cost(plan, runs),
-        format_rate(rate / longest.learning_rate) if several_rates else format_rate(rate),
-        f"{cost.residual_multiplier:.3g}",
-        _states(runs, notes),
-    ]
-
-
 def _totals(plan: Plan) -> Table:
     total = plan.estimates
     actions = ", ".join(f"{plan.count(action)} {action}" for action in (RUN, SKIP, DROP))
@@ -225,8 +179,7 @@ def _totals(plan: Plan) -> Table:
             *times,
             ("memory", f"{format_bytes(total.peak_memory_bytes)} at most on one device"),
             ("disk", _disk(plan)),
-        ],
-        gap=2,
+        ]
     )
 
 
@@ -245,43 +198,9 @@ def _disk(plan: Plan) -> str:
     return f"{format_bytes(total.disk_bytes)} at most: {held}; {results}"
 
 
-def _misfit(plan: Plan) -> str:
-    return "! does not fit. " if any(pack.fits is False for pack in plan.estimates.packs.values()) else ""
-
-
-def _legend(plan: Plan) -> Table:
-    rate = (
-        ("lr ×", "learning rate of the hidden weights as a multiple of the base learning rate")
-        if len(plan.spec.grid.learning_rates) > 1
-        else (
-            "hid lr",
-            "peak learning rate of the hidden weights, by the parametrization from the base rate",
-        )
-    )
-    misfit = f"; {said[:-2]}" if (said := _misfit(plan)) else ""
-    entries = (
-        ("L, d_x, heads", "depth, width, number of heads × head size"),
-        ("N, off", "weights of the blocks, 12·L·d_x² in a standard block; its distance from the budget"),
-        ("N total", "all parameters: with embeddings, biases and norms"),
-        (
-            "steps, tokens" if plan.lengths.is_budget else "tokens",
-            "length of one run" + (", at its full length" if plan.spec.train.token_branches else ""),
-        ),
-        (
-            "FLOPs, 6ND",
-            "of one run: 3 × forward, attention over the full window and unembedding counted; and 6·N·tokens",
-        ),
-        ("memory, time", "memory and time of all runs of a shape together, on one device; ? unknown" + misfit),
-        rate,
-        ("resid", "multiplier of the residual branches"),
-        ("runs", "RUN: to train, SKIP: already there, DROP: left out; [1] points to the reason"),
-    )
-    return _pairs(entries, soft=True, apart=True)
-
-
-def _pairs(rows: Iterable[tuple[str, Line]], gap: int = 1, soft: bool = False, apart: bool = False) -> Table:
+def _pairs(rows: Iterable[tuple[str, Line]], apart: bool = False) -> Table:
     """Table of marks or names, each beside a wrapped paragraph."""
-    table = Table("", [label("name"), prose("text")], headed=False, ruled=False, gap=gap, apart=apart)
+    table = Table("", [label("name"), prose("text")], headed=False, ruled=False, apart=apart)
     for name, text in rows:
-        table.add(name, text, soft=soft)
+        table.add(name, text)
     return table

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +14,7 @@ from dwsweep.records.fit import FitOptions, FitResult
 from dwsweep.records.record import Damaged
 from dwsweep.records.transitions import Cell
 from dwsweep.report.document import MISSING, Column, Fold, Heading, Part, Table, label, number, prose
-from dwsweep.report.figures.style import plain
+from dwsweep.report.figures.style import evenly, plain
 from dwsweep.text import format_count
 
 Row = Mapping[str, Any]
@@ -78,37 +76,22 @@ def of_the_fit(every: Sequence[Row], fit: FitResult) -> list[Row]:
     return [row for row in every if len(arms) < 2 or base not in arms or row.get("arm") == base]
 
 
-def shapes_of(rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
-    """The runs by shape, in their order."""
-    shapes: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in rows:
-        if row.get("run_id"):
-            shapes[tuple(row.get(name) for name in ("depth", "width", "heads"))].append(row)
-    return shapes
-
-
 def drawn(rows: Sequence[Row]) -> set[str]:
-    """The runs whose training curves are on the page: all, or of more than ``MANY`` runs ``MOST_CURVES``.
-
-    These are equally many of each shape, its lowest losses first. If there are more shapes than curves, evenly spaced
-    ones are taken in the order of depth and size, ends included.
-    """
+    """The runs whose training curves are on the page: all, or of more than ``MANY`` the best run of each shape; of more
+    than ``MOST_CURVES`` shapes, evenly spread ones in the order of depth and size."""
 
     def rank(row: Row) -> tuple[bool, float]:
         loss = number_of(row.get("loss"))
         return row.get("status") != "done" or loss is None, loss or 0.0
 
-    def size(group: Sequence[Row]) -> tuple[float, float]:
-        return number_of(group[0].get("depth")) or 0.0, number_of(group[0].get("n_params")) or 0.0
-
-    shapes = shapes_of(rows)
-    groups = list(shapes.values())
-    if len(groups) > MOST_CURVES and sum(map(len, groups)) > MANY:
-        groups.sort(key=size)
-        groups = [groups[k * (len(groups) - 1) // (MOST_CURVES - 1)] for k in range(MOST_CURVES)]
-    by_loss = [sorted(group, key=rank) for group in groups]
-    in_turn = [row["run_id"] for turn in itertools.zip_longest(*by_loss) for row in turn if row is not None]
-    return set(in_turn if len(in_turn) <= MANY and len(groups) == len(shapes) else in_turn[:MOST_CURVES])
+    named = [row for row in rows if row.get("run_id")]
+    if len(named) <= MANY:
+        return {row["run_id"] for row in named}
+    best: dict[tuple[float, float, str], str] = {}
+    for row in sorted(named, key=rank, reverse=True):  # the lowest loss of a shape comes last
+        depth, size = (number_of(row.get(name)) or 0.0 for name in ("depth", "n_params"))
+        best[depth, size, f"{row.get('width')} {row.get('heads')}"] = row["run_id"]
+    return set(evenly([best[shape] for shape in sorted(best)], MOST_CURVES))
 
 
 def show(value: Any, form: Form | None = None) -> str:

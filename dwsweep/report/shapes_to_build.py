@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dwsweep.fit.one_thread import one_thread
@@ -20,16 +19,11 @@ LEAST = 1e3  # smallest size of an answer with a fit
 FIRST = 3  # paragraphs of the answer on the first screen: the shape, the best depth, the risk
 
 
-@dataclass(frozen=True)
-class Built:
-    """Shapes to build. first: the shape at the largest trained size, for the first screen. parts: every listed size."""
+def built(fit: FitResult, source: Source, file: Any, directory: Any) -> tuple[list[Part], list[Part]]:
+    """Shapes to build by a fit: at the largest trained size, for the first screen; and at every listed size.
 
-    first: list[Part]
-    parts: list[Part]
-
-
-def built(fit: FitResult, source: Source, file: Any, directory: Any) -> Built:
-    """Shapes to build by a fit. ``file``: the fit.json of ``source``; ``directory``: the reader's ``--fit``."""
+    file: the fit.json of ``source``; directory: the reader's ``--fit``.
+    """
     largest = max(LEAST, *trained_sizes(fit))
     with one_thread():
         at_largest = guide_report.document(answer([largest], fit=file, source=source))
@@ -37,8 +31,8 @@ def built(fit: FitResult, source: Source, file: Any, directory: Any) -> Built:
     size = format_count(largest)
     first: list[Part] = [Heading(f"Shape to build at {size}, the largest size trained"), *_begin(at_largest)]
     command = f"`dwsweep guide --params 3B --fit {shlex.quote(str(directory))}`"
-    whole = Fold(f"The whole answer at {size}", at_largest)
-    return Built(first, [listed, Lines([f"{command} answers at any size, with the price of other shapes."]), whole])
+    more = Lines([f"{command} answers at any size, with the price of other shapes."])
+    return first, [listed, more, Fold(f"The whole answer at {size}", at_largest)]
 
 
 def _begin(document: Sequence[Part]) -> list[Part]:

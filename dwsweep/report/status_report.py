@@ -143,44 +143,27 @@ def _headline(now: Snapshot, ends: float | None) -> Lines:
 
 
 def _table(now: Snapshot) -> Table:
-    """Table with a row per shape, or per depth if shapes are many; each state then has a narrow column."""
+    """Table with a row per shape, or per depth if shapes are many."""
     arms = list(dict.fromkeys(run.plan.arm for run in now.runs))
     by_depth = len({(run.plan.arm, run.plan.depth, run.plan.width) for run in now.runs}) > MAX_ROWS
-    several = len(arms) > 1
-    shown = {_shown_state(run, now) for run in now.runs}
-    states = [state for state in SHOWN_STATES if state in shown]
-    table = Table(
-        "",
-        [
-            *([label("arm")] * several),
-            *map(number, ("depth", "widths" if by_depth else "width", "n_params", "runs")),
-            *(map(number, states) if by_depth else [prose("state")]),
-            *(number("step"), number("loss")),
-        ],
-        keys=(1 if by_depth else 2) + several,
-        ruled=False,
-        apart=False,
-    )
+    heads = [label("arm"), *map(number, ("depth", "width", "n_params", "runs")), prose("state")]
+    table = Table("", [*heads, number("step"), number("loss")], keys=2 if by_depth else 3, ruled=False, apart=False)
     groups: dict[tuple[int, ...], list[RunView]] = {}
     for run in now.runs:
-        shape = (run.plan.depth,) if by_depth else (run.plan.depth, run.plan.width)
+        shape = (run.plan.depth, 0 if by_depth else run.plan.width)
         groups.setdefault((arms.index(run.plan.arm), *shape), []).append(run)
     for _, runs in sorted(groups.items()):
-        counts = Counter(_shown_state(run, now) for run in runs)
         done, total = [step_of(run, now) for run in runs], [run.plan.steps for run in runs]
         losses = [run.state.loss for run in runs if run.state.state == DONE and run.state.loss is not None]
-        if by_depth:
-            cells: list[Line] = [[(str(counts[state] or ""), _STYLES.get(state, "dim"))] for state in states]
-            cells += [f"{sum(done) / max(1, sum(total)):.0%}", _range(losses, ".4f")]
-        else:
-            cells = [_states(counts), f"{_range(done, ',')}/{_range(total, ',')}", _mean_text(losses)]
         table.add(
-            *([runs[0].plan.arm or ""] if several else []),
+            (runs[0].plan.arm or "") if len(arms) > 1 else "",
             str(runs[0].plan.depth),
             _range([run.plan.width for run in runs], ""),
             _range([run.plan.n_params for run in runs], format_count),
             str(len(runs)),
-            *cells,
+            _states(Counter(_shown_state(run, now) for run in runs)),
+            f"{_range(done, ',')}/{_range(total, ',')}",
+            _range(losses, ".4f") if by_depth else _mean_text(losses),
         )
     return table
 

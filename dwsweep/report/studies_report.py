@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dwsweep.fit.along import value_text
 from dwsweep.interval import Form, Interval
 from dwsweep.records import transitions
-from dwsweep.records.along import WORSE, Along, AlongRow
+from dwsweep.records.along import WORSE, Along, AlongCurve, AlongRow
 from dwsweep.records.comparison import (
     BEST_DEPTH,
     NOT_COMPARABLE,
@@ -24,7 +24,7 @@ from dwsweep.records.equal_budgets import (
     AtBudget,
     EqualBudgets,
 )
-from dwsweep.report.document import INTERVAL, MISSING, Column, Lines, Part, Table, estimate, label, number, shown
+from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, estimate, label, number, shown
 from dwsweep.text import NATS, SHORT, format_count, format_duration
 
 MILLI = 1e3  # nats → 10⁻³ nats
@@ -49,12 +49,9 @@ def _budget_table(found: EqualBudgets, nats: str) -> Table:
     table = Table(
         f"Best depth at each budget, each depth at its best size ({level} % intervals; above the best in 10⁻³ {nats})",
         [
-            *(number(HEADS[found.axis]), number("depth"), INTERVAL, number("N"), INTERVAL),
-            *(*map(number, ("width", "tokens", "tokens/N", "loss", "above")), INTERVAL),
+            *(number(HEADS[found.axis]), number("depth"), INTERVAL, number("N"), INTERVAL, number("above"), INTERVAL),
         ],
         keys=2,
-        optional=("width", "tokens", "tokens/N", "loss"),
-        file="equal_budgets.csv",
     )
     for row in found.rows:
         best = row.of_depth is None
@@ -69,10 +66,6 @@ def _budget_table(found: EqualBudgets, nats: str) -> Table:
             row.n_params_interval.ends(format_count)
             if row.status == REACHED or not (best or row.status == TOO_FEW)
             else "",
-            shown(row.width, ".0f"),
-            shown(row.tokens, format_count),
-            shown(row.tokens_per_param, ".3g"),
-            shown(row.loss, ".4f"),
             *estimate(above if above.bounded and not best else Interval(), ".1f"),
         )
     return table
@@ -147,50 +140,44 @@ def trend_lines(found: EqualBudgets) -> list[str]:
 
 def along_parts(found: Along, said: int = 0) -> list[Part]:
     """Parts on losses along a column: answer, table, notes. said: lines of the answer shown above."""
-    arms = len(found.arms) > 1
     parts: list[Part] = [Lines([f"Loss along {found.column}"], apart=True), Lines(found.answer[said:], indent=2)]
-    parts += [_along_table(found, arms), *(_against(found, arm) for arm in found.arms[1:])]
+    parts += [_along_table(found), *(_against(found, arm) for arm in found.arms[1:])]
     return [*parts, Lines([f"{note}." for note in found.notes], indent=2, apart=bool(found.notes))]
 
 
-def _along_table(found: Along, arms: bool) -> Table:
+def _along_table(found: Along) -> Table:
     """Table with a row per value of every group, and a line between groups."""
     level = round(100 * found.confidence)
-    sized = any(curve.budget is not None for curve in found.curves)
-    columns = [*([label("arm")] * arms), _value_column(found), *([number("L")] * (found.column != "depth"))]
-    columns += [*([number("N")] * sized), label("shape"), number("loss"), number("above the best"), INTERVAL]
+    columns = [label("arm"), *map(number, (found.column.replace("_", " "), "L", "N")), label("shape"), number("loss")]
     title = f"{found.unit.capitalize()} at equal size; {level} % intervals, of a group together"
-    table = Table(title, columns, keys=2 if arms else 1)
+    table = Table(title, [*columns, number("above the best"), INTERVAL], keys=2)
     for curve in found.curves:
         for row in curve.rows:
-            cells = [_short(row.arm)] if arms else []
-            cells += [value_text(row.value)] + ([] if found.column == "depth" else [str(row.depth)])
-            cells += [format_count(curve.budget)] if curve.budget is not None else [""] if sized else []
-            cells += [_shape(row), shown(row.loss, ".4f")]
-            cells += _starred(row.above_best_interval, row.verdict == WORSE)
-            table.add(*cells, end=row is curve.rows[-1])
+            above = _starred(row.above_best_interval, row.verdict == WORSE)
+            arm = _short(row.arm) if len(found.arms) > 1 else ""
+            place = (value_text(row.value), *_group(found, curve))
+            table.add(arm, *place, _shape(row), shown(row.loss, ".4f"), *above, end=row is curve.rows[-1])
     return table
 
 
-def _value_column(found: Along) -> Column:
-    return number(found.column.replace("_", " "))
+def _group(found: Along, curve: AlongCurve) -> tuple[str, str]:
+    """Cells of the depth of a group, blank along depth itself, and of its size, blank if it has none."""
+    depth = "" if found.column == "depth" else str(curve.depth)
+    return depth, "" if curve.budget is None else format_count(curve.budget)
 
 
 def _against(found: Along, arm: str) -> Table:
     """Table of each arm minus the first, at common values."""
-    columns = [_value_column(found), *([number("L")] * (found.column != "depth")), number("N"), number("loss")]
-    columns += [number(_short(found.arms[0])), number("difference"), INTERVAL]
-    title = f"Loss of {arm} − that of {found.arms[0]}: below zero {arm} is ahead"
-    table = Table(title, columns)
+    columns = [*map(number, (found.column.replace("_", " "), "L", "N", "loss", _short(found.arms[0]), "difference"))]
+    table = Table(f"Loss of {arm} − that of {found.arms[0]}: below zero {arm} is ahead", [*columns, INTERVAL])
     for curve in found.curves:
         rows = [row for row in curve.rows if row.arm == arm and row.above_base is not None]
         for row in rows:
-            above = row.above_base_interval
-            cells = [value_text(row.value)] + ([] if found.column == "depth" else [str(row.depth)])
-            cells += ["" if curve.budget is None else format_count(curve.budget)]
+            above, losses = row.above_base_interval, ["", ""]
             if row.loss is not None and above.value is not None:
-                cells += [f"{row.loss:.4f}", f"{row.loss - above.value:.4f}"]
-            table.add(*cells, *_starred(above, above.bounded and 0.0 not in above), end=row is rows[-1])
+                losses = [f"{row.loss:.4f}", f"{row.loss - above.value:.4f}"]
+            clear = _starred(above, above.bounded and 0.0 not in above)
+            table.add(value_text(row.value), *_group(found, curve), *losses, *clear, end=row is rows[-1])
     return table
 
 

@@ -44,7 +44,7 @@ def render_theory(facts: dict[str, Any]) -> Group:
         f"d_x = {facts['published_transition_width']:,.0f}",
         f"N = {format_count(facts['published_transition_n_params'])} non-embedding parameters",
     )
-    parts: list[Part] = [table, _theorems(facts["theorems"])]
+    parts: list[Part] = [table]
     if facts["widths_needed"]:
         needed = Table(
             "Width that a shallower net needs",
@@ -67,20 +67,6 @@ def render_theory(facts: dict[str, Any]) -> Group:
     )
     trained = "Trained nets (the fit) pass their transition at a far greater depth than log_3 d_x."
     return render([*parts, Lines([f"{words} {trained}"], apart=True)])
-
-
-def _theorems(rows: list[dict[str, Any]]) -> Table:
-    table = Table(
-        "Bounds of log_3 of the separation rank",
-        [label("eq."), label("applies"), number("lower"), number("upper"), prose("constants")],
-        ruled=False,
-    )
-    for row in rows:
-        constants = ", ".join(f"{name} {value:,.4g}" for name, value in row["constants"].items())
-        lower = f"{row['lower']:,.1f}" if row["lower"] > 0 else "empty"
-        applies = "yes" if row["applies"] else "no"
-        table.add(f"({row['equation']})", applies, lower, f"{row['upper']:,.1f}", constants)
-    return table
 
 
 def _power_of_ten(exponent: float) -> str:

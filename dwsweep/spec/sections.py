@@ -72,6 +72,7 @@ SOURCE_FORMS = (
     *("stdlib-docs", "tfds:NAME[/CONFIG]", "wikidump:PATH"),
     *("text:GLOB", "jsonl:GLOB", "parquet:GLOB", "hf:NAME[/CONFIG][@SPLIT]"),
 )
+SOURCES_WITH_FIELDS = ("jsonl", "parquet", "tfds", "hf")  # which ``text_field`` may name one of
 
 
 class Section(BaseModel):

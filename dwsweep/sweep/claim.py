@@ -13,9 +13,8 @@ every ``HEARTBEAT_SECONDS``, and one that stands still for ``LEASE_SECONDS``, by
 locks/shard-I-of-N.EPOCH.lock  the owner, and when it was last there; the last one stays, for its epoch
 locks/shard-I-of-N.request     a process that waits to take over, heeded only while it is written anew
 
-A lease alone does not stop an owner that slept through it. So every write into the directory, of the parent and of its
-workers, first asks ``Claim.check`` (Kleppmann, "How to do distributed locking", 2016: a token that grows, checked where
-the write is done). README has what a takeover does to an owner that lives, sleeps or is gone.
+A lease alone does not stop an owner that slept through it, so every write into the directory first asks
+``Claim.check``: a token that grows, checked where the write is done (Kleppmann 2016).
 """
 
 from __future__ import annotations

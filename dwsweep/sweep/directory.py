@@ -322,7 +322,7 @@ class SweepStore:
             digest = hashlib.sha256(lines).hexdigest()
             stamped = replace(stamped, metrics_sha256=digest, metrics_rows=lines.count(b"\n"))
         if params is not None:
-            digest, size = paths.write_safetensors(self.params_path(run_id), params, run_id=run_id)
+            digest, size = paths.write_safetensors(self.params_path(run_id), params)
             stamped = replace(stamped, params_sha256=digest, params_bytes=size)
         for path in (self.path_of(RunConfig, run_id), self.metrics_path(run_id)):
             paths.sync_file(path)

@@ -353,11 +353,8 @@ def cores() -> list[int]:
 
 
 def each_core_a_device(count: int, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Environment under which each of ``count`` CPU cores is a device of JAX, with as many threads in XLA's pool.
-
-    The pool's size is part of it, because XLA divides a matrix product among its threads, and sums of other parts
-    round otherwise; by default it follows the cores that happen to be free to the process. A number set by the user in
-    the environment has priority. Both have to be there before JAX is imported; accelerators do not heed the first.
+    """Environment, before JAX is imported, under which each of ``count`` CPU cores is a device, with as many threads in
+    XLA's pool, since sums of other parts round otherwise. A number that the user set has priority.
 
     Raises:
         InputError: the user's number of devices is no number.
@@ -378,11 +375,8 @@ def shares(workers: int, environment: Mapping[str, str] | None = None, devices: 
     Each gets whole GPUs or TPU chips where there are enough (one chip each), a part of a GPU's memory where workers
     outnumber GPUs, and on a host without either its own CPU cores. What does not divide evenly stays idle.
 
-    The last bits of a result depend on the number of devices that a pack is spread over and, on a CPU, on the threads
-    of XLA's pool. Both follow from ``execution.workers`` and from what the host has (cores or devices ÷ workers),
-    never from the number of packs left or from the worker that takes one: even a single worker has only its part. Hosts
-    with other numbers of devices for each worker give results that differ in the last bits. Where this process may use
-    fewer cores than ``workers``, as under a scheduler, there is one worker per core.
+    The last bits of a result depend on a pack's devices and threads. Both follow from ``execution.workers`` and the
+    host alone, never from the number of packs left: even a single worker has only its part.
     """
     env = dict(os.environ) if environment is None else environment
     workers = max(1, workers)

@@ -1,10 +1,9 @@
 """Multihost slice (``--distributed``): processes on several hosts that train each pack together.
 
 Every host starts the same command. ``jax.distributed`` finds the others by itself on TPU, Slurm and Open MPI; elsewhere
-the environment has ``DWSWEEP_COORDINATOR`` (HOST:PORT of process 0), ``DWSWEEP_PROCESSES`` (how many) and
-``DWSWEEP_PROCESS`` (which, from 0). Process 0 decides and writes; its decisions reach the others by broadcast. Seen
-from a worker the slice is a ``Group``; ``join_slice`` is the part of the parents, of which the one whose worker is
-process 0 leads and the others keep theirs alive. Only a worker imports this module's JAX.
+the environment has ``DWSWEEP_COORDINATOR`` (HOST:PORT of process 0), ``DWSWEEP_PROCESSES`` and ``DWSWEEP_PROCESS``
+(from 0). Process 0 decides and writes. Workers are in a ``Group``, parents in ``join_slice``; only a worker imports
+JAX here.
 """
 
 from __future__ import annotations

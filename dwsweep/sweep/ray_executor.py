@@ -1,13 +1,7 @@
-"""Ray executor: packs as Ray tasks on several machines with a shared path. A lost node's packs go to another node. The
-cluster is joined or started here; its nodes' resources determine a task's request.
+"""Ray executor: packs as Ray tasks on several machines with a shared path. A lost node's packs go to another node.
 
-Each task runs a worker process as the local executor does, so that a crash stays inside it, and a task's end frees the
-device. A running task reports in the pack's progress.json; a file ``stop`` beside it asks
-it to stop. ``dwsweep`` is installed on every node, and sweep directory and token store lie on a path that all
-nodes share.
-
-The task's environment, which may hold keys (``WANDB_API_KEY``), travels as an argument: a ``runtime_env`` would stand
-in Ray's logs, which everybody on the node can read.
+Each task runs a worker process as the local executor does, so that a crash stays inside it. A running task reports in
+the pack's progress.json, and a file ``stop`` beside it asks it to stop.
 """
 
 from __future__ import annotations
@@ -43,79 +37,34 @@ LOST_SECONDS = 30.0  # silence of the head after which the cluster counts as los
 _PASSED_ON = ("DWSWEEP_", "JAX_", "XLA_", "WANDB_", CPU_THREADS)  # environment variables that tasks get from here
 
 
-class RayCluster:
-    """The cluster at ``address``, as ``ray.init`` takes it (or ``RAY_ADDRESS``); else one of this machine alone.
-
-    ``needs``: resources of a task: one node's devices divided by ``workers``, its GPUs, its TPU chips, or on a
-    cluster without either its CPUs. It is computed for the smallest node at the start and holds for the whole call: a
-    pack's reservation decides the last bits of its result, and must not depend on the nodes left.
-
-    A cluster that is started here listens on the loopback interface alone. One that is joined listens on its nodes'
-    other interfaces too, and whoever reaches its ports may run code there.
+def _joined(address: str | None) -> Any:
+    """The module ``ray`` in a cluster that it has joined, or started here.
 
     Raises:
-        InputError: Ray is not installed, no cluster answers at the address, or it has no node with devices.
+        InputError: Ray is not installed, or no cluster answers at the address.
     """
-
-    def __init__(self, address: str | None, workers: int = 1) -> None:
-        address = address or os.environ.get("RAY_ADDRESS")
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        if not address:
-            os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # without it Ray refuses loopback addresses
-        try:
-            import ray
-        except ImportError:
-            raise InputError(f"--executor: 'ray'; its package is not installed: {install('ray')}") from None
-        self.ray: Any = ray
-        # Ray itself would try for ten minutes
-        if error := _silence((address or "").removeprefix("ray://"), JOIN_SECONDS):
-            line = f"--address: {address}; nobody answers there ({error}); allowed: HOST:PORT of a Ray cluster, or auto"
-            raise InputError(line)
-        here = {} if address else {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
-        try:
-            quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
-            ray.init(address=address or "local", ignore_reinit_error=True, **quiet, **here)
-        except Exception as error:
-            reason = policy.first_line(str(error))
-            raise InputError(f"--address: {address}; allowed: a Ray cluster that answers ({reason})") from None
-        context = ray.get_runtime_context()
-        self._own_node = context.get_node_id()
-        self._head = ""
-        with contextlib.suppress(Exception):  # a Ray client has no such node, and finds it its own way
-            self._head = str(context.gcs_address)
-        self.needs = needs(self._nodes(), workers)
-        if not self.needs:
-            ray.shutdown()
-            raise InputError(
-                f"--address: {address}; none of its live nodes has a CPU, GPU or TPU for tasks; allowed: a cluster "
-                "with a worker node (have the autoscaler keep one: what a pack asks for follows from it)"
-            )
-
-    def places(self) -> int:
-        """Number of tasks that the present cluster can run at a time; one may always wait for a node."""
-        found = sum(int(min(node.get(k, 0.0) / need for k, need in self.needs.items())) for node in self._nodes())
-        return max(1, found)
-
-    def own_node_gone(self) -> str | None:
-        """Cause of the death of this machine's Ray; None while it lives."""
-        if not self.answers():
-            return None  # Ray would not answer
-        alive = {node["NodeID"] for node in self.ray.nodes() if node["Alive"]}
-        return None if self._own_node in alive else "the raylet of this machine has died"
-
-    def answers(self) -> bool:
-        """True if a process listens at the head's address; asked without Ray, whose calls block while it is away."""
-        return _silence(self._head, ANSWER_SECONDS) is None
-
-    def leave(self) -> None:
-        """Leave the cluster, and end a cluster started here. From a lost one it takes some seconds."""
-        self.ray.shutdown()
-
-    def _nodes(self) -> list[Mapping[str, float]]:
-        return [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if not address:
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # without it Ray refuses loopback addresses
+    try:
+        import ray
+    except ImportError:
+        raise InputError(f"--executor: 'ray'; its package is not installed: {install('ray')}") from None
+    # Ray itself would try for ten minutes
+    if error := _unreachable((address or "").removeprefix("ray://"), JOIN_SECONDS):
+        line = f"--address: {address}; nobody answers there ({error}); allowed: HOST:PORT of a Ray cluster, or auto"
+        raise InputError(line)
+    here = {} if address else {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
+    try:
+        quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+        ray.init(address=address or "local", ignore_reinit_error=True, **quiet, **here)
+    except Exception as error:
+        reason = policy.first_line(str(error))
+        raise InputError(f"--address: {address}; allowed: a Ray cluster that answers ({reason})") from None
+    return ray
 
 
-def _silence(address: str, seconds: float) -> OSError | None:
+def _unreachable(address: str, seconds: float) -> OSError | None:
     """Reason why nothing answers at HOST:PORT; None if something answers, or if the address has another form."""
     host, colon, port = address.rpartition(":")
     if not (colon and port.isdecimal()):
@@ -147,19 +96,37 @@ class _Task:
 
 
 class RayExecutor:
-    """Executor on the Ray cluster at ``address``.
+    """Executor on the Ray cluster at ``address``, as ``ray.init`` takes it (or ``RAY_ADDRESS``); else on one of this
+    machine alone.
+
+    A task asks for one node's devices divided by ``workers``: its GPUs, its TPU chips, or on a cluster without either
+    its CPUs. That is computed for the smallest node at the start and holds for the whole call, since a pack's
+    reservation decides the last bits of its result, and must not depend on the nodes left.
 
     Ray's calls block while the cluster's head is away. One thread makes them all; another watches the head; if the head
     stays away, or this machine's own Ray is gone, all attempts end as interrupted: their packs are not at fault.
+
+    A cluster that is started here listens on the loopback interface alone. One that is joined listens on its nodes'
+    other interfaces too, and whoever reaches its ports may run code there.
 
     Raises:
         InputError: Ray is not installed, no cluster answers at the address, or it has no node with devices.
     """
 
     def __init__(self, address: str | None, post: Post, workers: int = 1) -> None:
-        self._cluster = cluster = RayCluster(address, workers)
-        self._ray = cluster.ray
-        self.slots = cluster.places()
+        self._ray = _joined(address := address or os.environ.get("RAY_ADDRESS"))
+        context = self._ray.get_runtime_context()
+        self._own_node, self._head = context.get_node_id(), ""
+        with contextlib.suppress(Exception):  # a Ray client has no such node, and finds it its own way
+            self._head = str(context.gcs_address)
+        self._needs = needs(self._nodes(), workers)
+        if not self._needs:
+            self._ray.shutdown()
+            raise InputError(
+                f"--address: {address}; none of its live nodes has a CPU, GPU or TPU for tasks; allowed: a cluster "
+                "with a worker node (have the autoscaler keep one: what a pack asks for follows from it)"
+            )
+        self.slots = self._places()
         self._post = post
         self._tasks: dict[str, _Task] = {}  # task by pack
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()  # orders to the Ray thread
@@ -197,7 +164,7 @@ class RayExecutor:
         if not self._lost:  # the threads may wait for the cluster inside a call of Ray
             for thread in self._threads:
                 thread.join()
-        self._cluster.leave()
+        self._ray.shutdown()  # from a lost cluster it takes some seconds
 
     # thread that talks to Ray
 
@@ -221,7 +188,8 @@ class RayExecutor:
                 self._give_up(_reason(error))
 
     def _submit(self, task: _Task) -> None:
-        wanted = dict(self._cluster.needs)
+        wanted = dict(self._needs)
+        # an argument: a ``runtime_env``, which may hold keys, would stand in Ray's logs
         environment = {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)}
         if 0 < wanted.get("GPU", 1.0) < 1:
             environment |= part_of_a_gpu(math.ceil(1 / wanted["GPU"]))
@@ -249,9 +217,28 @@ class RayExecutor:
                 self._report_progress(pack_id, task)
 
     def _look_at_nodes(self) -> None:
-        self.slots = self._cluster.places()
-        if reason := self._cluster.own_node_gone():
+        self.slots = self._places()
+        if reason := self._own_node_gone():
             self._give_up(reason)
+
+    def _nodes(self) -> list[Mapping[str, float]]:
+        return [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+
+    def _places(self) -> int:
+        """Number of tasks that the present cluster can run at a time; one may always wait for a node."""
+        found = sum(int(min(node.get(k, 0.0) / need for k, need in self._needs.items())) for node in self._nodes())
+        return max(1, found)
+
+    def _own_node_gone(self) -> str | None:
+        """Cause of the death of this machine's Ray; None while it lives."""
+        if not self._answers():
+            return None  # Ray would not answer
+        alive = {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
+        return None if self._own_node in alive else "the raylet of this machine has died"
+
+    def _answers(self) -> bool:
+        """True if a process listens at the head's address; asked without Ray, whose calls block while it is away."""
+        return _unreachable(self._head, ANSWER_SECONDS) is None
 
     def _report_progress(self, pack_id: str, task: _Task) -> None:
         progress = _progress(task.store, pack_id)
@@ -269,7 +256,7 @@ class RayExecutor:
         except self._ray.exceptions.OutOfMemoryError as error:
             ended = Ended(OOM, f"the node ran out of memory ({_reason(error)})")
         except Exception as error:
-            if (reason := self._cluster.own_node_gone()) or not self._cluster.answers():
+            if (reason := self._own_node_gone()) or not self._answers():
                 self._give_up(reason or _reason(error))
                 return
             ended = Ended(policy.CRASH, f"the node or its Ray worker was lost ({_reason(error)})")
@@ -298,7 +285,7 @@ class RayExecutor:
     def _guard(self) -> None:
         answered = time.monotonic()
         while not self._closed.wait(POLL_SECONDS) and not self._lost:
-            if self._cluster.answers():
+            if self._answers():
                 answered = time.monotonic()
             elif time.monotonic() - answered > LOST_SECONDS:
                 self._give_up(f"its head has not answered for {LOST_SECONDS:.0f} s")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import signal
 import threading
@@ -17,7 +16,7 @@ from typing import Any
 from dwsweep import errors, paths
 from dwsweep.errors import InputError
 from dwsweep.paths import FencedOff
-from dwsweep.plan import RUN, Plan
+from dwsweep.plan import Plan
 from dwsweep.records.pack import REBUILT, PackEvent, PackProgress, StartFacts
 from dwsweep.records.run import DIVERGED, DONE, FINAL, INTERRUPTED, RUNNING, STOPPED, RunState
 from dwsweep.sweep import claim, inventory, loggers, policy, remains, work_queue
@@ -30,7 +29,6 @@ from dwsweep.sweep.results_table import rebuild_results
 from dwsweep.sweep.silence import Silence
 from dwsweep.sweep.snapshot import SweepView, announcement, summary
 from dwsweep.sweep.work_queue import Unit
-from dwsweep.train.cpu import check_bfloat16, only_cpus
 
 REBUILDING = 0.02  # share of the time that results.csv may take while packs train
 KILL_NOTICE = "stopping: workers write their checkpoints (Ctrl-C again: stop at once)"
@@ -66,15 +64,11 @@ def run_sweep(
         distributed: this host is one of several that train each pack together (``jax.distributed``).
 
     Raises:
-        InputError: another process owns the directory, a logger is not installed, the data is not prepared, or packs
-        in bfloat16 would train on a CPU where it takes longer than float32.
+        InputError: another process owns the directory, a logger is not installed, or the data is not prepared.
     """
     if plan.waits_for_data:
         raise InputError("SPEC: its data is not prepared; run `dwsweep prepare` first")
     loggers.check(plan.spec.execution.loggers, view.say)
-    if executor == "local" and not distributed and only_cpus(os.environ):  # elsewhere the workers know
-        to_train = {run.pack_id for run in plan.runs if run.action == RUN}
-        check_bfloat16(pack for pack in plan.packs if pack.pack_id in to_train)
     store = SweepStore(directory)
     try:
         paths.make_directory(store.directory)
@@ -155,8 +149,6 @@ class _Sweep:
         for line in work_queue.changes_of_spec(self.plan.spec, self.store):
             self.view.say(line)
         self.store.write_plan(self.plan)
-        for line in work_queue.without_params(self.plan, self.store):
-            self.view.say(f"note: {line}")
         todo = work_queue.make(self.plan, self.store, self.shard, self.retry)
         if not todo.units:
             rebuild_results(self.store)

@@ -1,11 +1,8 @@
 """Work queue: packs still to train, from plan and directory, each by the pack that holds its checkpoint.
 
-A pack's membership stays as first written. When the spec was edited in between, a run may already belong to a
-pack that the new plan does not have (a seed was added, so the plan's pack is another one): if that pack has a
-checkpoint it is finished as it is, and the plan's pack is written with the replicas that remain. A finished pack that
-lost a result trains again as it was, and only the lost result is written: a replica's last bits depend on its pack.
-
-The plan of a sweep in its directory: the remaining work.
+A pack's membership stays as first written, since a replica's last bits depend on its pack. A run of an edited spec may
+belong to a pack that the new plan lacks: one with a checkpoint is finished as it is, and the plan's pack is written
+with the other replicas. A finished pack that lost a result trains again as it was.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from dwsweep.cost.duration import Calibration
 from dwsweep.data.split import expected_heldout_caution
 from dwsweep.data.tokenizer import given_files
 from dwsweep.errors import InputError
-from dwsweep.plan import DROP, RUN, SKIP, DataFacts, Pack, Plan, build
+from dwsweep.plan import DROP, DataFacts, Pack, Plan, build
 from dwsweep.records.pack import IN_PART, REBUILT
 from dwsweep.records.run import DIVERGED, DONE, PENDING, RunState
 from dwsweep.spec import Spec
@@ -224,7 +221,8 @@ def _units(pack: Pack, needed: list[str], states: dict[str, RunState], families:
 def plan_of_rest(spec: Spec, tokens: TokenStore | None, directory: Any, retry: Collection[str] = ()) -> Plan:
     """Plan the remaining work of a sweep in ``directory``, with the rates of its `bench`: `plan` shows it, `run`
     carries it out. Reads, and writes nothing."""
-    plan = _built(spec, DataFacts.of(tokens) if tokens else None, SweepStore(directory), retry)
+    store, data = SweepStore(directory), DataFacts.of(tokens) if tokens else None
+    plan = build(spec, data=data, finished=store.finished(retry), calibration=Calibration.read(store.directory))
     caution = None if tokens else expected_heldout_caution(spec.data)
     return replace(plan, warnings=(caution, *plan.warnings)) if caution else plan
 
@@ -237,39 +235,6 @@ def check(spec: Spec) -> None:
     """
     given_files(spec.data)
     build(spec)
-
-
-def _built(spec: Spec, data: DataFacts | None, store: SweepStore, retry: Collection[str]) -> Plan:
-    plan = build(
-        spec,
-        data=data,
-        finished=store.finished(retry=retry),
-        calibration=Calibration.read(store.directory),
-    )
-    return replace(plan, warnings=(*without_params(plan, store), *plan.warnings))
-
-
-def without_params(plan: Plan, store: SweepStore) -> list[str]:
-    """Line on finished runs whose parameters were not kept, because ``execution.keep_params`` came too late."""
-    keep = plan.spec.execution.keep_params
-    if keep == "none":
-        return []
-    results = {run.run_id: store.result(run.run_id) for run in plan.runs if run.action == SKIP}
-    done = [run for run in plan.runs if results.get(run.run_id)]
-    have = {run.run_id for run in done if (result := results[run.run_id]) and result.params_sha256}
-    if keep == "all":
-        lacking = len(done) - len(have)
-    else:  # one pack of each kind and length
-        open_packs = {run.pack_id for run in plan.runs if run.action == RUN}
-        kept = {(run.pack_id, run.steps) for run in done if run.run_id in have}
-        lacking = len({(run.pack_id, run.steps) for run in done if run.pack_id not in open_packs} - kept)
-    if not lacking:
-        return []
-    runs = "1 finished run has" if lacking == 1 else f"{lacking} finished runs have"
-    return [
-        f"execution.keep_params: {keep}; {runs} no parameters, since they were trained without this setting; "
-        "finished runs are not trained again (another --out trains them anew)"
-    ]
 
 
 MOST_CHANGES = 8  # changed keys that are named

@@ -1,5 +1,4 @@
-"""Cost of a sweep on this host, measured: compile seconds, step time, rate, MFU and memory of each pack, gain from
-packing.
+"""Cost of a sweep on this host, measured: compile seconds, step time, rate, MFU and memory of each pack.
 
 A rate is that of the program a sweep runs: the same compiled function, the same batches. The clock is read with the
 device synchronised on both sides, after one dispatch that is not counted, and the best of three counts, since other
@@ -22,9 +21,8 @@ from dwsweep.cost.devices import find
 from dwsweep.cost.duration import recipe_of
 from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Plan
-from dwsweep.records.bench import BenchRow, PackingPoint
-from dwsweep.train.choices import CAPACITY, at_hand
-from dwsweep.train.cpu import check_bfloat16
+from dwsweep.records.bench import BenchRow
+from dwsweep.train.choices import CAPACITY
 from dwsweep.train.program import Blueprint, Program, compile_program
 
 REPEATS = 3
@@ -33,26 +31,14 @@ PEAK_SIZE = {"cpu": 1024}  # side of the square matrices of the peak; elsewhere 
 
 
 def bench(plan: Plan, store: Store) -> Iterator[BenchRow]:
-    """Measure each shape of ``plan`` once, yielding a row as soon as it is known.
-
-    Raises:
-        InputError: bfloat16 on a CPU where it takes longer than float32.
-    """
-    if at_hand().on_cpu:
-        check_bfloat16(plan.packs)
+    """Measure each shape of ``plan`` once, yielding a row as soon as it is known."""
     peak = measured_peak(plan.spec.train.precision)
     seen: set[Any] = set()
     for pack in plan.packs:
         if (pack.shape, pack.train.optimizer) in seen:
             continue
         seen.add((pack.shape, pack.train.optimizer))
-        packing: list[PackingPoint] = []
-        full: BenchRow | None = None
-        spread = pack.execution.mesh.replica if pack.execution.mesh else 1
-        for size in (n for n in sizes(len(pack.replicas)) if n % spread == 0):
-            full = measure(replace(pack, replicas=pack.replicas[:size]), store)
-            packing.append(PackingPoint(size, full.tokens_per_second))
-        assert full is not None
+        full = measure(pack, store)
         achieved = full.tokens_per_second * full.flops_per_token
         device = find(full.device_kind)
         yield replace(
@@ -62,19 +48,11 @@ def bench(plan: Plan, store: Store) -> Iterator[BenchRow]:
             peak_basis=f"measured, {plan.spec.train.precision} matrix product",
             mfu=achieved / (peak * full.devices),
             datasheet=device.name if device else None,
-            packing=tuple(packing),
         )
 
 
-def sizes(replicas: int) -> list[int]:
-    """Pack sizes to measure: 1, 2, 4 … and the pack's own size last."""
-    powers = [1 << k for k in range(replicas.bit_length()) if 1 << k < replicas]
-    return [*powers, replicas]
-
-
 def measure(pack: Pack, store: Store) -> BenchRow:
-    """Compile one pack and time its training step; MFU and packing are left out."""
-    # replicas of a shortened pack keep their seeds: only their number differs
+    """Compile one pack and time its training step; MFU is left out."""
     program = compile_program(Blueprint.of(pack, store))
     state, init_seconds = program.init()
     total = pack.branch_steps[-1]

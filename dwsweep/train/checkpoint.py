@@ -1,17 +1,8 @@
 """Checkpoints of a pack: asynchronous, few, verified when read, and never at the cost of a good one.
 
-Orbax writes each into a temporary directory and renames it, so that a half-written one is never seen; against damaged
-bytes every array's fingerprint is stored and compared. An unreadable checkpoint is passed over, with a note, for the
-one before. What can be read but belongs to another model is refused, each array by name; so is one that lacks moments
-of the optimizer, which are never made anew.
-
-The fence of the sweep directory is asked before a checkpoint is begun, once more when its arrays are written and the
-rename is due, and after the rename: an owner that lost the directory meanwhile commits nothing, and takes back what it
-committed in that moment.
-
-Orbax reaches local folders and ``gs://`` alone. For any other bucket checkpoints are written to a folder of this host
-and copied once they are whole (``Mirror``), Orbax's own mark ``commit_success.txt`` last, as in ``gs://``. The bucket
-holds the truth: a new process begins with an empty folder and fetches checkpoints.
+Orbax writes each into a temporary directory and renames it; against damaged bytes every array's fingerprint is stored
+and compared. A damaged checkpoint is passed over, with a note, for the one before; one of another model is refused.
+Ownership is checked before a save, before its rename and after it: a checkpoint of that moment is taken back.
 """
 
 from __future__ import annotations
@@ -172,7 +163,6 @@ class Checkpoints:
 
     def __init__(self, directory: Any, keep: int, note: Callable[[str], None]) -> None:
         self.directory, self.keep, self.note = epath.Path(directory), keep, note
-        self._mirror = Mirror(self.directory) if needs_mirror(self.directory) else None
         self._hash: dict[Any, Any] = {}  # jitted functions by the place of their results
         self._written: tuple[int, int | None] | None = None  # number and inode of the checkpoint being committed
         self._number = 0  # number of the last checkpoint that was begun
@@ -185,7 +175,7 @@ class Checkpoints:
         import orbax.checkpoint as ocp
 
         return ocp.CheckpointManager(
-            self._folder,
+            self.directory,
             options=ocp.CheckpointManagerOptions(
                 max_to_keep=self.keep,
                 create=True,
@@ -195,11 +185,6 @@ class Checkpoints:
             ),
             item_handlers={"state": ocp.StandardCheckpointHandler(), "meta": ocp.JsonCheckpointHandler()},
         )
-
-    @property
-    def _folder(self) -> epath.Path:
-        """Folder that Orbax writes to."""
-        return epath.Path(self._mirror.local) if self._mirror else self.directory
 
     @property
     def _is_used(self) -> bool:
@@ -266,9 +251,7 @@ class Checkpoints:
 
     def _finish(self) -> None:
         self._manager.wait_until_finished()
-        if self._mirror:
-            self._mirror.upload(list(self._manager.all_steps()))
-        elif self._written is not None:
+        if self._written is not None:
             (number, inode), self._written = self._written, None
             try:
                 paths.check_fence(self.directory)
@@ -295,7 +278,7 @@ class Checkpoints:
 
     def numbers(self) -> list[int]:
         """Numbers of the existing checkpoints, newest first."""
-        if not self._is_used and not paths.names_in(self._folder):
+        if not self._is_used and not paths.names_in(self.directory):
             return []
         return sorted(self._manager.all_steps(), reverse=True)
 
@@ -365,68 +348,3 @@ class Checkpoints:
         self.wait()
         if self._is_used:
             self._manager.close()
-        if self._mirror:
-            self._mirror.close()
-
-
-MARK = "commit_success.txt"
-
-
-def needs_mirror(directory: Any) -> bool:
-    return paths.is_remote(paths.as_path(directory)) and not os.fspath(directory).startswith("gs://")
-
-
-class Mirror:
-    """Copy on this host of the checkpoints in ``remote``.
-
-    Raises:
-        InputError: several hosts train the pack, each of which would have its own copy.
-    """
-
-    def __init__(self, remote: Any) -> None:
-        if jax.process_count() > 1:
-            raise InputError(f"--distributed: with --out {remote}; allowed: a shared folder or gs://")
-        self.remote = remote
-        name = hashlib.sha256(os.fspath(remote).encode()).hexdigest()[:16]
-        self.local = paths.cache_root() / "checkpoints" / name
-        paths.remove(self.local)
-        paths.make_directory(self.local)
-        self._there = {int(name) for name in paths.names_in(remote) if self._is_whole(name)}
-        for number in self._there:
-            _copy(self.remote / str(number), self.local / str(number))
-
-    def _is_whole(self, name: str) -> bool:
-        return name.isdecimal() and bool((self.remote / name / MARK).exists())
-
-    def upload(self, numbers: list[int]) -> None:
-        """Copy whole checkpoints that the mirror lacks, and remove those no longer kept."""
-        paths.check_fence(self.remote)
-        for number in sorted(set(numbers) - self._there):
-            paths.remove(self.remote / str(number))  # beginning of a checkpoint by a killed process
-            _copy(self.local / str(number), self.remote / str(number), last=MARK)
-            try:
-                paths.check_fence(self.remote)
-            except FencedOff:
-                (self.remote / str(number) / MARK).unlink()
-                raise
-            self._there.add(number)
-        for number in sorted(self._there - set(numbers)):
-            (self.remote / str(number) / MARK).unlink()
-            paths.remove(self.remote / str(number))
-            self._there.discard(number)
-
-    def close(self) -> None:
-        paths.remove(self.local)
-
-
-def _copy(source: Any, target: Any, last: str = "") -> None:
-    """Entries of a folder, the entry ``last`` after all others."""
-    paths.make_directory(target)
-    for entry in sorted(source.iterdir(), key=lambda entry: entry.name == last):
-        if entry.is_dir():
-            _copy(entry, target / entry.name)
-            continue
-        content = entry.read_bytes()
-        if entry.name == last:
-            paths.check_fence(target)
-        (target / entry.name).write_bytes(content)

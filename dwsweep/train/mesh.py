@@ -2,12 +2,8 @@
 
 Three axes: replicas are spread first, since they need no communication; only a model that is large, or that does not
 fit, is then divided within itself: its batch over ``data``, and its parameters too over ``fsdp`` (Rajbhandari et al.
-2020; Zhao et al. 2023). Replicas and data are divided by hand, with one mean over the gradients at the end of a step;
-with fsdp the partitioning is XLA's, from the shardings of arguments and of the residual stream.
-
-The cores of a CPU are devices too: operations of small models are too small to be shared by threads, and a core that
-trains on a part of the batch of its own is kept busy. They divide the batch and not the replicas, so that a replica
-gives the same bits in a pack of any size.
+2020; Zhao et al. 2023). The cores of a CPU, devices too, divide the batch and not the replicas, so that a replica gives
+the same bits in a pack of any size.
 """
 
 from __future__ import annotations

@@ -19,15 +19,7 @@ Newton–Schulz iteration, c the parametrization's factor; AdamW's for everythin
 
 Matrices that lie side by side in one array (q, k and v; gate and up) have an O each, and so have layers and replicas.
 
-Optax's state is split between steps into moments per parameter, by name (``m``, ``v``), and the number of steps, which
-all replicas share: a checkpoint then names the moments as it names the parameters and depends on no class of Optax.
-
-A replica's parameters lie in the training loop as the tree they are, or as one vector. In one vector whatever is done
-to each element alone (Adam), to all together (the norm, the mean over devices) or to the state as a whole (the loops
-that carry it) is one operation, not one per leaf: a third of a program's operations otherwise, each to be compiled, and
-on a CPU each to be started in every step. It costs a copy of the parameters and one of the gradients, which a large
-model on an accelerator has no room for. Nothing outside the compiled step sees it: checkpoints and evaluation have the
-tree.
+Between steps a state has its moments by name (``m``, ``v``), so that a checkpoint depends on no class of Optax.
 """
 
 from __future__ import annotations
@@ -215,7 +207,8 @@ def _as_optax(like: Any, moments: Moments, step: jax.Array) -> Any:
 
 @dataclass(frozen=True)
 class ParamLayout:
-    """Memory layout of parameters, and equally of moments and gradients.
+    """Memory layout of parameters, and equally of moments and gradients: the tree they are, or one vector, whose
+    operations are fewer to compile and to start, for a copy of the parameters and one of the gradients.
 
     ``pack`` and ``unpack`` take the tree or its packed form, with any leading axes, and the module of its arrays:
     ``jax.numpy``, or ``numpy``, for which nothing is compiled.

@@ -1,8 +1,6 @@
 """The compiled program of a pack: many steps per dispatch, the held-out loss, the state before the first step.
 
-A ``Blueprint`` holds the functions of a pack under its choices, and the shapes of their arguments; nothing is compiled.
-``compile_program`` makes the ``Program`` of it, once and ahead of time, with less of the device's memory if necessary.
-Neither changes afterwards: the state is passed in and out.
+``compile_program`` makes a ``Program`` of a ``Blueprint``; neither changes afterwards: the state is passed in and out.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """Targets: devices to compile for, at hand or not here.
 
-A device that is not here is the description of a TPU slice or of GPUs that the vendor's compiler takes for the real
-ones. Its name is a name in the table of devices, with a topology for several: ``H200``, ``H200:4`` (four of
-one host), ``TPU-v5e:2x4``. ``_tpu`` and ``_gpu`` are the recipes. Nothing can run on such a device; only ``lower`` and
-``compile`` work.
+A device that is not here is a description that the vendor's compiler takes for the real one: nothing can run on it.
 """
 
 from __future__ import annotations

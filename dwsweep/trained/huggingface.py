@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,8 @@ import numpy as np
 from dwsweep import paths
 from dwsweep.data.tokenizer import BYTE_LEVEL, SPACE, Tokenizer
 from dwsweep.errors import InputError
+from dwsweep.records.record import to_dict
+from dwsweep.spec.bounded_yaml import dump_yaml
 from dwsweep.trained import architectures
 from dwsweep.trained.architectures import Architecture
 from dwsweep.trained.runs import TrainedRun
@@ -82,7 +83,7 @@ def _write(
     weights = architecture.weights(shape, run.scales, run.arrays())
     paths.make_directory(place)
     arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in weights.items()}
-    paths.write_safetensors(place / WEIGHTS, arrays, format="pt")
+    paths.write_safetensors(place / WEIGHTS, arrays, "pt")
     ends = {"bos_token_id": end_token, "eos_token_id": end_token}
     for name, text in {
         **of_tokenizer,
@@ -94,38 +95,14 @@ def _write(
 
 
 def model_card(run: TrainedRun, architecture: Architecture) -> str:
-    """Model card: Markdown with the Hub's YAML header; numbers from config.json and result.json."""
-    config, result, shape = run.config, run.result, run.shape
-    train, data = config.train, config.data
+    """Model card: Markdown with the Hub's YAML header, and the run's own record."""
+    config, result = run.config, run.result
     loss = f"{result.loss:.4f} nats per token"
     if result.loss_stderr:
         loss += f" ± {result.loss_stderr:.4f} (standard error over held-out documents)"
     if result.bits_per_byte:
         loss += f", {result.bits_per_byte:.4f} bits per byte"
-    heads = f"{shape.heads} heads of {shape.head_size}"
-    if shape.kv_heads != shape.heads:
-        heads += f", {shape.kv_heads} key/value heads"
-    rows = (
-        ("shape", f"{shape.depth} layers of width {shape.width}, {heads}, MLP of {shape.mlp_hidden}"),
-        ("block", _block(config.model, run)),
-        ("parameters", f"{config.n_params_total:,}, of which {config.n_params:,} are weights of the blocks"),
-        ("context", f"{shape.seq_len} tokens"),
-        ("data", f"`{data.get('source')}`, content hash `{str(config.data_hash)[:16]}`"),
-        ("tokenizer", _tokenizer(shape.vocab_size, data.get("tokenizer"))),
-        (
-            "trained on",
-            f"{config.tokens:,} tokens in {config.steps:,} steps of {train.get('batch_size')} × {shape.seq_len}",
-        ),
-        (
-            "optimizer",
-            f"{train.get('optimizer')}, base learning rate {config.learning_rate:g}, {train.get('schedule')} schedule, "
-            f"{config.model.get('parametrization')} parametrization, {train.get('precision')} matrix products",
-        ),
-        ("seed", f"{config.seed}"),
-        ("held-out loss", loss),
-        ("trained with", ", ".join(f"{name} {version}" for name, version in (result.versions or {}).items())),
-    )
-    table = "\n".join(f"| {name} | {text} |" for name, text in rows)
+    record = {**to_dict(config), "versions": result.versions}
     return f"""\
 ---
 library_name: transformers
@@ -136,11 +113,8 @@ tags: [dwsweep]
 # {run.run_id}
 
 One point of a depth-width sweep by dwsweep: a language model that was trained to compare shapes, exported as
-{architecture.name}.
-
-| | |
-| --- | --- |
-{table}
+{architecture.name}. Its held-out loss, measured before the export by the trainer in {config.train.get("precision")}, is
+{loss}.
 
 ```python
 import torch
@@ -153,30 +127,11 @@ print(tokenizer.decode(model.generate(ids, max_new_tokens=40)[0]))
 
 In training a document follows on the end token of another one: begin a prompt with `tokenizer.bos_token_id`. The
 multipliers of the parametrization (residual branches, attention, unembedding) are folded into the weights, which are
-float32. The held-out loss was measured before the export, by the trainer, in {train.get("precision")}.
-{architecture.note}
+float32. {architecture.note}
+
+```yaml
+{dump_yaml(record)}```
 """
-
-
-def _block(model: dict[str, Any], run: TrainedRun) -> str:
-    shape = run.shape
-    parts = [
-        f"{shape.norm}-norm {shape.norm_type}",
-        f"{shape.positions} positions",
-        f"{shape.mlp} MLP with {shape.activation}",
-        *(["normalised queries and keys"] if shape.qk_norm else []),
-        "tied embeddings" if shape.tied_embeddings else "untied embeddings",
-    ]
-    preset = f" (preset {model['preset']})" if model.get("preset") else ""
-    return ", ".join(parts) + preset
-
-
-def _tokenizer(vocab_size: int, given: str | None) -> str:
-    if vocab_size == 256 or given == "bytes":
-        return "bytes"
-    if given is not None:
-        return f"`{PurePath(given).name}`, {vocab_size:,} tokens, not trained by the sweep"
-    return f"byte-fallback BPE of {vocab_size:,} tokens, trained by SentencePiece on the same data"
 
 
 END = "</s>"

@@ -122,7 +122,8 @@ def find(path: Any) -> list[TrainedRun]:
     if not done:
         raise InputError(
             f"RUN|DIR: {os.fspath(path)}; none of its {len(names)} runs has parameters: only runs that are "
-            "trained with `--set execution.keep_params=best` (or all) are kept"
+            "trained with `--set execution.keep_params=best` (or all) keep them, and a finished run is trained again "
+            "by another --out alone"
         )
     return [_trained(sweep, name) for name in done]
 

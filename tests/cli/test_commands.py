@@ -30,8 +30,6 @@ def spec_with(tmp_path: Path, old: str, new: str) -> Path:
     [
         ("seeds:", "sedes:", ["grid.sedes", "seeds"]),
         ("depths: [1,", "depths: [-1,", ["grid.depths[0]", "-1", "greater than 0"]),
-        ("heads: {count: 2}", "heads: {count: 3}", ["grid.width_multiple", "2", "grid.heads.count 3"]),
-        (" steps: 300", " steps: many", ["train.steps", "many", "integer"]),
         ("source: stdlib-docs", "source: 'text:nowhere/*.txt'", ["data.source", "nowhere/*.txt"]),
     ],
 )
@@ -51,39 +49,30 @@ def test_a_bad_spec_is_one_line_and_exit_2(
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "named"),
     [
-        ["run", "missing.yaml"],
-        ["plan", "missing.yaml"],
-        ["fit", "missing.csv"],
-        ["report", "missing"],
-        ["status", "missing"],
-        ["theory", "--width", "wide"],
-        ["run", SMOKE, "--shard", "3/2"],
-        ["run", SMOKE, "--set", "train.stepz=3"],
-        ["run", SMOKE, "--shard", "0/²"],
-        ["design", "--hours", "1", "--depths=²"],
-        ["design", "runs.csv", "--params", "300M", "--target", "1B"],  # options that the other question has
-        ["design", "runs.csv", "--params", "300M", "--set", "train.steps=5"],
-        ["design", SMOKE, "--runs", "3"],
-        ["design", SMOKE, "--device", "A100"],
+        (["run", "missing.yaml"], "missing.yaml"),
+        (["fit", "missing.csv"], "missing.csv"),
+        (["report", "missing"], "missing"),
+        (["status", "missing"], "missing"),
+        (["theory", "--width", "wide"], "'wide'; must be"),
+        (["run", SMOKE, "--shard", "3/2"], "3/2"),
+        (["run", SMOKE, "--set", "train.stepz=3"], "train.stepz"),
+        (["design", "--hours", "1", "--depths=²"], "--depths: '²'; must be"),
+        (["design", "runs.csv", "--params", "300M", "--target", "1B"], "--target: not allowed"),
+        (["design", "runs.csv", "--params", "300M", "--set", "train.steps=5"], "--set: not allowed"),
+        (["design", SMOKE, "--runs", "3"], "--runs: 3; allowed only"),
+        (["design", SMOKE, "--device", "A100"], "--device: A100; allowed only"),
+        (["design"], "SPEC: missing; give"),
     ],
     ids=str,
 )
-def test_wrong_arguments_exit_2_without_a_traceback(
-    dwsweep: Command, tmp_path: Path, arguments: list[str | Path]
+def test_wrong_arguments_exit_2_in_a_line_that_names_them(
+    dwsweep: Command, tmp_path: Path, arguments: list[str | Path], named: str
 ) -> None:
     result = dwsweep(*arguments, cwd=tmp_path)
-    assert result.returncode == 2
-    assert result.stderr.startswith("error: ")
-    assert "Traceback" not in result.stderr
-    if arguments[0] in ("design", "theory") and str(arguments[-2]).startswith("--") and "wide" not in arguments:
-        assert f"{arguments[-2]}" in result.stderr and "allowed" in result.stderr
-
-
-def test_design_without_a_spec_says_what_is_missing(dwsweep: Command) -> None:
-    done = dwsweep("design")
-    assert done.returncode == 2 and "SPEC: missing" in done.stderr and "not both" not in done.stderr
+    assert result.returncode == 2 and result.stderr.startswith("error: ") and named in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_a_sweep_folder_stands_for_its_spec_and_is_its_own_directory(dwsweep: Command, tmp_path: Path) -> None:
@@ -96,20 +85,6 @@ def test_a_sweep_folder_stands_for_its_spec_and_is_its_own_directory(dwsweep: Co
 def test_no_line_of_a_table_ends_in_blanks_where_the_output_is_a_pipe(dwsweep: Command) -> None:
     lines = dwsweep("plan", SMOKE).stdout.splitlines()
     assert len(lines) > 10 and not [line for line in lines if line != line.rstrip()]
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        *("plan", "prepare", "run", "status", "bench", "fit", "guide", "design", "report", "theory", "export"),
-    ],
-)
-def test_help_shows_an_example(dwsweep: Command, command: str) -> None:
-    result = dwsweep(command, "--help")
-    assert result.returncode == 0
-    assert f"dwsweep {command}" in " ".join(result.stdout.split())
-    assert "Example" in result.stdout
-    assert "bool" not in result.stdout  # a switch takes no value
 
 
 @pytest.mark.parametrize("name", retired.INSTEAD)
@@ -155,16 +130,6 @@ def test_a_reader_that_leaves_is_no_failure_and_a_full_disk_is_one() -> None:
     with open("/dev/full", "w") as full:
         result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
     assert (result.returncode, result.stderr) == (2, "error: standard output: No space left on device\n")
-
-
-def test_a_shell_completes_commands_and_options() -> None:
-    code = "import sys; sys.argv = ['dwsweep']; from dwsweep.__main__ import main; main()"
-    for typed, completed in (("dwsweep ru", "run"), ("dwsweep run --sh", "--shard")):
-        environment = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" ")), "_DWSWEEP_COMPLETE": "complete_bash"}
-        result = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment}, timeout=60
-        )
-        assert result.stdout.split() == [completed], result.stderr
 
 
 @pytest.mark.parametrize(

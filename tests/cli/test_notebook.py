@@ -22,6 +22,7 @@ from dwsweep.guide import Options, answer
 from dwsweep.guide.guideline import completed
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitKeywords, FitOptions
+from dwsweep.report.document import MISSING, Table
 from dwsweep.results import AlongResult, Guidance, Shown, TableResult
 from tests.simulations.along import AlongStudy, draw_along
 from tests.simulations.budgets import BudgetSweep
@@ -60,9 +61,7 @@ def _small() -> list[dict]:
 
 RESULTS: dict[str, tuple[type, Callable[[], Shown]]] = {
     "table": (TableResult, lambda: dwsweep.fit_table(LAPTOP, draws=100)),
-    "small table": (TableResult, lambda: dwsweep.fit_table(_small(), draws=100)),
     "budgets": (TableResult, lambda: dwsweep.fit_table(_budgets(), axis="flops", draws=100)),
-    "along the depth": (TableResult, lambda: dwsweep.fit_table(_small(), along="depth", draws=100)),
     "along the heads": (AlongResult, lambda: dwsweep.fit_table(_heads(), along="heads", draws=100)),
     "comparison": (TableResult, lambda: dwsweep.fit_table(_small(), compare=_worse(), draws=100)),
     "guide": (Guidance, lambda: dwsweep.guide(["3B", 7e9], shapes="96x12288")),
@@ -86,10 +85,7 @@ def _result(name: str) -> Shown:
     return RESULTS[name][1]()
 
 
-AGAIN = ("small table", "along the depth")  # kinds of a result that another table has, too
-
-
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in AGAIN else ()) for n in RESULTS])
+@pytest.mark.parametrize("name", RESULTS)
 def test_every_result_shows_itself(name: str) -> None:
     found = _result(name)
     assert isinstance(found, RESULTS[name][0]) and isinstance(found, Shown)
@@ -109,12 +105,12 @@ def test_every_result_shows_itself(name: str) -> None:
         found.plot("losses")
 
 
-def test_an_overview_prints_and_draws_itself_and_names_no_best_depth_of_a_range() -> None:
+def test_an_overview_prints_itself_and_names_no_best_depth_of_a_range() -> None:
     found = dwsweep.guide()
-    assert found.figures == ["overview"] and len(str(found)) < 3000 and repr(found) == "Guidance: best depth at 9 sizes"
-    (axes,) = found.plot().axes
-    marks = [line for line in axes.lines if line.get_marker() == "o"]
-    assert len(marks) == sum(row.basis != "range" and row.depth is not None for row in found.overview) == 7
+    assert found.figures == [] and len(str(found)) < 3000 and repr(found) == "Guidance: best depth at 9 sizes"
+    (table,) = [part for part in found._document() if isinstance(part, Table)]
+    named = [row for row in found.overview if row.basis != "range" and row.depth is not None]
+    assert len([row for row in table.rows if row[table.heads.index("depth")] != MISSING]) == len(named) == 7
 
 
 def test_a_result_says_its_answer_in_one_line() -> None:

@@ -55,17 +55,11 @@ def lines_of(renderable, width: int) -> list[str]:
     return printed(renderable, width).splitlines()
 
 
-def table(more: str = "", **options):
-    made = Table(
-        "",
-        [label("row"), label("first"), INTERVAL, prose("words"), label("last"), *map(label, more.split())],
-        ruled=False,
-        **options,
-    )
+def table():
+    made = Table("", [label("row"), label("first"), INTERVAL, prose("words"), label("last")], ruled=False)
     for k in range(3):
-        unit = ["tokens"] if more else []
         words = f"{k} words that may well wrap"
-        made.add(f"r{k}", f"{k}.23456789", f"{k}.1 … {k}.9", words, f"9{k}.87654321", *unit)
+        made.add(f"r{k}", f"{k}.23456789", f"{k}.1 … {k}.9", words, f"9{k}.87654321")
     return render([made])
 
 
@@ -107,19 +101,8 @@ def test_what_the_commands_say_fits_the_terminal_and_no_number_is_cut() -> None:
         assert not [line for line in lines if CUT.search(line)], (name, width)
 
 
-def test_what_every_row_says_is_said_once_where_room_is_scarce() -> None:
-    made = table("unit")
-    assert "In every row" not in "\n".join(lines_of(made, 100))
-    lines = lines_of(made, 65)
-    assert lines[-1] == "In every row: unit tokens" and sum("row" in line for line in lines) == 2
-
-
-def test_optional_columns_are_left_to_the_file_that_has_them() -> None:
-    folded = table(optional=("words", "last"), file="all.csv")
-    assert [line.rstrip() for line in lines_of(folded, 100)] == WHOLE
-    lines = lines_of(folded, 50)
-    assert lines[-1] == "In all.csv: words" and "may well" not in "\n".join(lines)
-    assert [line for line in lines if line.startswith("row")] == [lines[0]] and "last" in lines[0]
-    # where leaving them out would not do, none is left out
-    lines = lines_of(folded, 24)
-    assert "words" in "\n".join(lines) and "In all.csv" not in "\n".join(lines)
+def test_a_column_without_a_text_is_left_out() -> None:
+    made = Table("", [label("arm"), label("row"), label("note")], keys=2, ruled=False)
+    made.add("", "r0", "")
+    made.add("", "r1", "")
+    assert lines_of(render([made]), 100) == ["row", "r0 ", "r1 "]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from dwsweep.data import token_store
 from dwsweep.data.heldout import heldout_set
-from dwsweep.data.token_store import DOCUMENT, Store, StreamWriter, content_hash
+from dwsweep.data.token_store import DOCUMENT, Store, StreamWriter, checksums, content_hash
 from dwsweep.data.tokenizer import Tokenizer
 from dwsweep.errors import InputError
 from dwsweep.records import record as reader
@@ -41,8 +42,9 @@ def build(path: Path, shard_tokens: int = 1 << 30, dtype: str = "<u2", first: st
         tokenizer_hash=tokenizer_hash, splits=splits, n_documents=52, n_tokens=1000, n_characters=1000, n_bytes=1000,
         characters_per_token=0.98, bytes_per_token=0.99, duplicates=3, left_out={"redirects": 2},
         skipped={"invalid UTF-8": 1}, first_skipped="x, byte 3", seconds={}, versions={},
-        data_hash=content_hash(path, tokenizer_hash, dtype, splits),
+        data_hash=content_hash(path, tokenizer_hash, dtype, splits), files={}, key="",
     )  # fmt: skip
+    manifest = replace(manifest, files=checksums(path, manifest.data_files))
     reader.write(path / "manifest.json", manifest)
     return Store.open(path)
 

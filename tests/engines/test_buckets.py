@@ -1,29 +1,21 @@
-"""Sweep directories in buckets by the real clients: ``gs://`` by gcsfs, Google's client and TensorStore against the
-stand-in of tests/tools, ``s3://`` by s3fs against moto's server. All on loopback."""
+"""Sweep directories in a bucket by the real clients: gcsfs, Google's client and TensorStore, against the stand-in of
+tests/tools on loopback."""
 
 from __future__ import annotations
 
-import atexit
 import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import pytest
 from bucket_server import Fault, served
-from checkout import environment, free_address
 from engine_tools import PATIENCE, arguments, begun, dwsweep, losses, wait_for
 
 from dwsweep import paths
-from dwsweep.records import record
-from dwsweep.sweep import claim
 from dwsweep.sweep.directory import SweepStore
 
 SHORT = {"train.steps": 400, "execution.checkpoint_steps": 50}
@@ -32,7 +24,6 @@ GS = {
     "GOOGLE_CLOUD_PROJECT": "none",
     "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # asks Google by gRPC, which knows no stand-in
 }
-S3 = {"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none", "AWS_DEFAULT_REGION": "us-east-1"}
 
 
 @dataclass(frozen=True)
@@ -50,30 +41,9 @@ def gs(folder: Path, fault: Fault | None = None) -> Iterator[Bucket]:
             yield Bucket("gs://bucket", {**GS, "STORAGE_EMULATOR_HOST": address, "TENSORSTORE_GCS_HTTP_URL": address})
 
 
-@cache
-def moto(log: Path) -> dict[str, str]:
-    """The settings of a client of moto's server: one for all tests, since clients of a process keep its address."""
-    host, _, port = free_address().partition(":")
-    settings = {**S3, "AWS_ENDPOINT_URL": f"http://{host}:{port}"}
-    with open(log, "wb") as output:
-        command = [sys.executable, "-m", "moto.server", "-H", host, "-p", port]
-        server = subprocess.Popen(command, stdout=output, stderr=output)
-    atexit.register(server.kill)
-    make = "import boto3; boto3.client('s3').create_bucket(Bucket='bucket')"
-    wait_for(lambda: not subprocess.call([sys.executable, "-c", make], env=environment(**settings)))
-    return settings
-
-
-@contextmanager
-def s3(folder: Path) -> Iterator[Bucket]:
-    pytest.importorskip("s3fs", reason="s3fs is not installed: pip install -c constraints.txt '.[s3]'")
-    pytest.importorskip("moto.server", reason="moto is not installed: pip install 'moto[server]'")
-    yield Bucket(f"s3://bucket/{folder.parent.name}", moto(folder.parents[1] / "moto.log"))
-
-
-@pytest.fixture(params=[gs, s3], ids=["gs", "s3"])
-def bucket(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
-    with request.param(tmp_path / "bucket") as made:
+@pytest.fixture
+def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    with gs(tmp_path / "bucket") as made:
         for name, value in made.environment.items():  # this process looks into it by the same client
             monkeypatch.setenv(name, value)
         yield made
@@ -132,22 +102,10 @@ def test_a_client_that_fails_now_and_then_is_tried_again(tmp_path: Path, short: 
 
 
 def test_one_of_many_makes_an_object(bucket: Bucket) -> None:
-    """The client's own condition decides: on the generation by Google's interface, on the name by S3's."""
+    """The client's own condition on the generation decides."""
     folder = paths.as_path(f"{bucket.root}/locks")
     for k in range(5):
         with ThreadPoolExecutor(4) as pool:
             found = list(pool.map(lambda n, k=k: paths.create(folder / f"{k}", str(n)), range(4)))
         assert sum(found) == 1 and (folder / f"{k}").read_text() == str(found.index(True))
         assert not paths.create(folder / f"{k}", "later")
-
-
-def test_the_highest_epoch_owns(bucket: Bucket) -> None:
-    with claim.hold(f"{bucket.root}/sweep") as mine:
-        mine.check()
-        other = claim.Owner("elsewhere", 7, (0, 1), 1e9, "another", mine.epoch + 1)
-        lock = paths.as_path(f"{bucket.root}/sweep/locks/shard-0-of-1.{other.epoch}.lock")
-        assert paths.create(lock, record.text_of(other))
-        time.sleep(claim.LOOK_SECONDS)
-        with pytest.raises(paths.FencedOff, match="elsewhere"):
-            mine.check()
-        lock.unlink()

@@ -10,8 +10,6 @@ import pytest
 from dwsweep import fit_table
 from dwsweep.errors import InputError
 from dwsweep.fit.data.table import read_table
-from dwsweep.report import fit_report
-from dwsweep.terminal import plain_text
 
 
 def written(tmp_path, text, name="t.csv"):
@@ -151,7 +149,7 @@ def test_signs_of_a_blank_are_blanks_in_every_other_column(tmp_path):
     assert written(tmp_path, "depth,width,loss,note\n6,64,3,OOM\n").rows[0]["note"] == "OOM"  # no loss
 
 
-def test_the_counted_words_stand_in_the_output():
+def test_words_in_the_place_of_losses_are_counted():
     rows = [
         {"depth": d, "width": w, "seed": s, "loss": "OOM" if d == 8 and s else 3 - w / 1000 + d / 100 + s / 1000}
         for d in (2, 4, 8)
@@ -160,7 +158,6 @@ def test_the_counted_words_stand_in_the_output():
     ]
     found = fit_table(rows, draws=100)
     assert found.provenance.left_out == {"OOM": 4} and found.provenance.rows_used == 20
-    assert "4 OOM" in " ".join(plain_text(fit_report.render(found)).split())
 
 
 def test_a_table_of_failures_alone_is_refused():

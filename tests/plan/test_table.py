@@ -67,7 +67,6 @@ def test_levine_mini_fits_half_an_hour_of_one_h200() -> None:
     assert plan.estimates.device == "H200" and plan.estimates.device_seconds is not None
     assert plan.estimates.device_seconds < 30 * 60
     assert all(pack.fits for pack in plan.estimates.packs.values())
-    assert not any("published transition" in text for text in plan.warnings)
 
 
 def test_isoflop_spends_the_same_on_every_net_and_spans_the_balance_of_size_and_tokens() -> None:
@@ -92,22 +91,18 @@ def test_every_drop_points_to_its_reason() -> None:
         assert f"DROP [{number}]" in text
 
 
-def test_the_default_text_is_half_as_long_and_hides_no_warning_reason_or_misfit() -> None:
+def test_the_text_has_every_warning_reason_and_shape() -> None:
     for plan in (build(load_spec(SWEEPS / "levine-mini.yaml")), plan_of(), plan_of(execution={"device": "H200"})):
-        brief, full = (" ".join(printed(plan_report.render(plan, full)).split()) for full in (False, True))
+        text = " ".join(text_of(plan).split())
         reasons = {run.reason for run in plan.runs if run.reason}
-        assert all(" ".join(line.split()) in brief for line in (*plan.warnings, *reasons))
-        assert all(f"{run.shape.depth}×{run.shape.width}" in brief for run in plan.runs)
-        assert ("! does not fit" in brief) == ("! does not fit" in full)
-    mini = build(load_spec(SWEEPS / "levine-mini.yaml"))
-    lengths = [len(printed(plan_report.render(mini, full)).split()) for full in (False, True)]
-    assert lengths[0] < 0.55 * lengths[1]
+        assert all(" ".join(line.split()) in text for line in (*plan.warnings, *reasons))
+        assert all(f"{run.shape.depth}×{run.shape.width}" in text for run in plan.runs)
 
 
-def test_the_default_text_marks_a_budget_of_which_a_shape_does_not_fit() -> None:
+def test_the_text_marks_a_budget_of_which_a_shape_does_not_fit() -> None:
     plan = build(load_spec(SWEEPS / "levine2020.yaml", ["execution.device=L4"]))
     assert any(pack.fits is False for pack in plan.estimates.packs.values())
-    text = printed(plan_report.render(plan, False))
+    text = text_of(plan)
     assert "! does not fit" in text and re.search(r"GB!", text)
 
 
@@ -223,7 +218,7 @@ def test_a_sound_plan_warns_of_width_only() -> None:
     assert says(warnings(data={"vocab_size": 50_000}), "plan: large embeddings")
     text = warnings()
     assert "d_x above" in text and "embeddings" not in text
-    assert "learning rate" not in text and "transition" not in text and "seed" not in text and "head size" not in text
+    assert "learning rate" not in text and "seed" not in text and "head size" not in text
 
 
 @pytest.mark.parametrize(
@@ -247,8 +242,6 @@ def test_a_sound_plan_warns_of_width_only() -> None:
             {"train": {"warmup_steps": 900, "schedule": "wsd"}},
             "reaches into the cool-down of the shortest run, which is its last 200 of 1,000 steps",
         ),
-        ({"grid": {"budgets": [3e5, 1e6]}}, "outside the sizes that both depths share: 6/12 at N = 3.34M, 12/18"),
-        ({"grid": {"budgets": [3e5, 1e7, 4e8]}}, "few widths around the published transition: 6/12 at N = 3.34M (0"),
         ({"grid": {"depths": [6, 12]}}, "2 depths give 1 pair; a width law needs at least three"),
         ({"grid": {"depths": [6]}}, "one depth (6)"),
         ({"grid": {"seeds": 1}}, "one seed"),

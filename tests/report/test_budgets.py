@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import functools
+import json
 import re
 from pathlib import Path
 
@@ -46,11 +46,17 @@ def fitted(case: str) -> FitResult:
 
 
 @pytest.mark.parametrize("case", EACH)
-@pytest.mark.parametrize("width", [80, 100])
-def test_the_tables_fit_the_terminal_and_cut_no_number(case: str, width: int) -> None:
-    text = printed(fit_report.render(fitted(case)), width)
-    assert max(map(len, text.splitlines())) <= width and "…\n" not in text.replace(" … ", "")
+def test_the_tables_fit_the_terminal_and_the_figures_can_be_read(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fit = fitted(case)
+    text = printed(fit_report.render(fit), 80)
+    assert max(map(len, text.splitlines())) <= 80 and "…\n" not in text.replace(" … ", "")
     assert "Transitions" not in text and says(re.sub(r"\s+", " ", text), "report: loss curve runs over")
+    drawings = registry.drawings(fit)
+    assert drawings[0].name == "loss_vs_depth"
+    with style.styled():
+        for drawing in drawings:
+            if drawing.name in ("loss_vs_depth", "best_depth"):
+                report_sweeps.assert_readable(drawing.draw(fit), monkeypatch)
 
 
 def test_the_answer_comes_first_with_its_powers() -> None:
@@ -74,17 +80,6 @@ def test_what_is_not_reached_is_said_with_what_to_train() -> None:
     )
     alone = re.sub(r"\s+", " ", printed(fit_report.render(fitted("one size")), 100))
     assert says(alone, "report: best shape tried") and says(alone, "report: best one needs nine")
-
-
-@pytest.mark.parametrize("case", EACH)
-def test_the_figures_can_be_read(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    fit = fitted(case)
-    drawings = registry.drawings(fit)
-    assert drawings[0].name == "loss_vs_depth"
-    with style.styled():
-        for drawing in drawings:
-            if drawing.name in ("loss_vs_depth", "best_depth"):
-                report_sweeps.assert_readable(drawing.draw(fit), monkeypatch)
 
 
 def test_the_figure_shows_the_best_loss_of_each_depth() -> None:
@@ -116,16 +111,11 @@ def test_the_page_answers_with_the_best_shape(tmp_path: Path) -> None:
 
 
 def test_the_command_writes_the_tables_and_the_figures(dwsweep: Command, tmp_path: Path) -> None:
-    table = tmp_path / "runs.csv"
-    with open(table, "w", newline="") as file:
-        content = rows((1e18,), depths=(8, 12))
-        writer = csv.DictWriter(file, list(content[0]))
-        writer.writeheader()
-        writer.writerows(content)
+    table = tmp_path / "runs.json"
+    table.write_text(json.dumps(rows((1e18,), depths=(8, 12))), "utf-8")
     done = dwsweep("fit", table, "--axis", "flops", "--draws", "200")
     assert done.returncode == 0, done.stderr
-    assert {"equal_budgets.csv", "loss_vs_depth.png", "answers.csv"} <= {
-        path.name for path in (tmp_path / "runs-fit").iterdir()
-    }
+    names = {path.name for path in (tmp_path / "runs-fit").iterdir()}
+    assert {"equal_budgets.csv", "loss_vs_depth.png", "answers.csv"} <= names
     by_size = dwsweep("fit", table, "--draws", "200")
     assert says(re.sub(r"\s+", " ", by_size.stdout).replace(" ", " "), "report: axis flops compares what")

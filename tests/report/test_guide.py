@@ -23,17 +23,8 @@ def test_one_panel_a_budget(tmp_path) -> None:
     assert "300M non-embedding parameters" in text
     assert "3B non-embedding parameters" in text
     assert "equal FLOPs" in text
-    # what a reader needs to build a shape and to judge a number: widths, scale, what is assumed, how far it projects
-    for words in (
-        "width d_x of the shapes",
-        " 5 %",
-        "rate assumed",
-        "5× outside the data",
-        "trust: low",
-        "ASSUMED price of depth",
-        "usual 32 × 2816",
-        "recommended ",
-    ):
+    # what a reader needs to build a shape and to judge a number
+    for words in ("width d_x of the shapes", "rate assumed", "5× outside the data", "trust: low", "recommended "):
         assert words in text
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import math
 import re
 import shutil
 import xml.etree.ElementTree as ET
@@ -17,20 +16,19 @@ import pytest
 import report_sweeps
 from sentences import says, shows
 
-from dwsweep import fit_table
+from dwsweep import fit_table, jsonl
 from dwsweep.errors import InputError
 from dwsweep.guide import answer
 from dwsweep.records import fit as fit_record
-from dwsweep.records.metrics import Metrics
 from dwsweep.records.pack import PackProgress
-from dwsweep.records.run import PENDING, RUNNING, RunState
+from dwsweep.records.record import write
+from dwsweep.records.run import PENDING, RUNNING, RunResult, RunState
 from dwsweep.records.sweep import RUN, PlanRow
 from dwsweep.records.transitions import Transition
-from dwsweep.report import fit_report, guide_report, html_page, logs, runs_table, shapes_to_build
+from dwsweep.report import fit_report, guide_report, html_page, runs_table, shapes_to_build
 from dwsweep.report import page as sweep_page
 from dwsweep.report.document import INTERVAL, Figure, Fold, Heading, Lines, Table, label, number
 from dwsweep.report.figures import registry
-from dwsweep.report.figures.laws import drawn_laws
 from dwsweep.report.markup import html_of
 from dwsweep.sweep.snapshot import RunView, Snapshot
 from dwsweep.text import format_count, format_factor
@@ -121,6 +119,13 @@ def test_page_is_whole_and_loads_nothing(law: Path) -> None:
     assert anchors == {f"#{attributes['id']}" for tag, attributes in page.tags if tag == "section"}
 
 
+def test_a_page_is_open_at_its_answers_and_folded_elsewhere(law: Path) -> None:
+    page = (law / "report.html").read_text("utf-8")
+    folded = set(re.findall(r'<section id="([^"]+)"><details>', page))
+    assert set(re.findall(r'<section id="([^"]+)"><h2>', page)) == {"answer", "warnings", "shapes", "depths"}
+    assert {"transitions", "law", "figures", "training", "runs", "reading", "provenance"} == folded
+
+
 def test_page_escapes_what_it_is_given(law: Path) -> None:
     page = read(law / "report.html")
     assert "a <b>bold</b> & 'name': how deep and how wide" in page.text
@@ -154,18 +159,6 @@ def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:
     assert "All 120 runs" in text and "diverged" in text
     for fact in ("0123abcd", "TPU v4", "0.10.2", fit.provenance.input_sha256, *fit.warnings):
         assert fact in text, fact
-
-
-@pytest.mark.usefixtures("without_answers", "without_drawing")
-def test_page_keeps_the_figures_of_the_fit_unless_the_fit_is_newer(pair: Path, tmp_path: Path) -> None:
-    directory = copy(pair, tmp_path / "sweep")
-    figure = directory / "fit" / "loss_vs_depth.svg"
-    drawn = figure.stat().st_mtime_ns
-    sweep_page.write(directory)
-    assert figure.stat().st_mtime_ns == drawn
-    (directory / "fit" / "fit.json").touch()
-    sweep_page.write(directory)
-    assert figure.stat().st_mtime_ns > drawn
 
 
 @pytest.mark.usefixtures("without_drawing")
@@ -260,28 +253,22 @@ def row(**facts: object) -> Transition:
     [
         (
             row(status="crossed", n_params=5e6, n_params_low=4e6, width=264.0, width_low=236.0, width_high=300.0),
-            ["6→12", "crossed", "5M", "> 4M", "264", "236 … 300", "the pair alone"],
+            ["crossed", "5M", "> 4M", "264", "236 … 300"],
         ),
-        (row(status="not_reached", n_params_low=2e7), ["6→12", "not reached", "–", "> 20M", "–", "", "the pair alone"]),
+        (row(status="not_reached", n_params_low=2e7), ["not reached", "–", "> 20M", "–", ""]),
         (
             row(status="not_reached", n_params_low=2e7, tie_low=2e7, tie_high=1e8),
-            ["6→12", "not reached, then a tie", "–", "> 20M", "–", "", "the pair alone"],
+            ["not reached, then a tie", "–", "> 20M", "–", ""],
         ),
-        (
-            row(status="already_crossed", n_params_high=1e6),
-            ["6→12", "already crossed", "–", "< 1M", "–", "", "the pair alone"],
-        ),
-        (
-            row(status="undecided", cause="no curve"),
-            ["6→12", "undecided: no curve", "–", "", "–", "", "the pair alone"],
-        ),
-        (row(status="ambiguous"), ["6→12", "ambiguous", "–", "", "–", "", "the pair alone"]),
+        (row(status="already_crossed", n_params_high=1e6), ["already crossed", "–", "< 1M", "–", ""]),
+        (row(status="undecided", cause="no curve"), ["undecided: no curve", "–", "", "–", ""]),
+        (row(status="ambiguous"), ["ambiguous", "–", "", "–", ""]),
     ],
 )
 def test_a_verdict_says_what_the_row_says(facts: Transition, cells: list[str]) -> None:
     fit = replace(report_sweeps.fit("one_pair"), transitions=[facts])
     (table,) = {anchor: parts for anchor, _, parts in fit_report.sections(fit)}["transitions"]
-    assert isinstance(table, Table) and table.rows == [cells]
+    assert isinstance(table, Table) and table.rows == [["6→12", *cells, "the pair alone"]]
 
 
 def test_a_pair_has_one_verdict_and_the_papers_estimates_only_where_they_are_asked_for() -> None:
@@ -297,12 +284,6 @@ def test_a_pair_has_one_verdict_and_the_papers_estimates_only_where_they_are_ask
     assert fit_report.answer(fit)[1].count("6→12") == 1
 
 
-def test_the_law_of_the_pairs_is_told_from_what_guides() -> None:
-    fit = report_sweeps.fit("law")
-    assert says(sweep_page.HOW_TO_READ[-1], "report: best depth itself comes")
-    assert [law.form for law in drawn_laws(fit)][::3] == ["exponential", "published"]
-
-
 def test_guideline_marks_extrapolation_refusal_and_rivals() -> None:
     fit = report_sweeps.fit("law")
     rows = {entry.name: entry for entry in fit.guideline}
@@ -315,7 +296,7 @@ def test_guideline_marks_extrapolation_refusal_and_rivals() -> None:
     none = dict.fromkeys(("depth", "depth_low", "depth_high", "width"))
     refused = replace(rows["1.3B"], **none, law="own: refused, more than 2000 times outside its range")
     (cells,) = fit_report.guideline(replace(fit, guideline=[refused])).rows
-    assert cells[table.heads.index("depth") :][:4] == ["refused", "", "–", ""]
+    assert cells[table.heads.index("depth") :][:3] == ["refused", "", "–"]
     for low, high, said in ((40.0, 75.2, "40 … 75"), (40.0, None, "> 40"), (None, None, "–")):
         one = replace(rows["1.3B"], rival_depth_min=low, rival_depth_max=high)
         assert fit_report.guideline(replace(fit, guideline=[one])).rows[0][table.heads.index("forms")] == said
@@ -336,17 +317,10 @@ def test_the_fit_of_a_table_has_a_page_too(tmp_path: Path) -> None:
     assert sweep_page.write(table) == table / "report.html"
     text = (table / "report.html").read_text()
     assert says(text, "report: mine how deep how") and says(text, "report: best depth each size")
-    assert {path.name for path in table.glob("*.svg")} >= {"best_depth.svg", "width_law.svg"}
     with pytest.raises(InputError, match=r"and no fit\.json"):
         sweep_page.write(tmp_path)
     with pytest.raises(InputError, match=r"--out: .*; is a folder; allowed: a file, such as .*report\.html"):
         sweep_page.write(table, tmp_path)
-
-
-def test_nets_smaller_than_public_evidence_speaks_of_have_a_page(tmp_path: Path) -> None:
-    result = fit_table([{"depth": depth, "width": 16, "loss": 4.0 + depth} for depth in (1, 2)])
-    fit_record.write(result, tmp_path)
-    assert "What public sources say" not in sweep_page.write(tmp_path).read_text()
 
 
 @pytest.mark.usefixtures("without_answers")
@@ -417,27 +391,9 @@ def test_words_to_type_are_set_in_their_own_type_wherever_they_stand() -> None:
     assert "`" not in made
 
 
-@pytest.mark.usefixtures("without_answers")
-def test_page_of_many_runs_has_the_curves_of_some(pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equally many of each shape, its lowest losses first; the logs of the others are not read."""
-    directory = copy(pair, tmp_path / "sweep")
-    rows = runs_table.rows_of(directory / "results.csv")
-    read_logs: list[str] = []
-    monkeypatch.setattr(runs_table, "MANY", 30)
-    monkeypatch.setattr(runs_table, "MOST_CURVES", 24)
-    monkeypatch.setattr(
-        logs, "metrics_of", lambda folder: read_logs.append(folder.name) or Metrics(({"step": 1, "loss": 2.0},))
-    )
-    page, curves = sweep_page.write(directory), set(read_logs)
-    assert len(rows) == 36 and len(curves) == len(read_logs) == 24
-    for shape in {(row["depth"], row["width"]) for row in rows}:
-        group = [row for row in rows if (row["depth"], row["width"]) == shape]
-        group.sort(key=lambda row: math.inf if row["loss"] is None else row["loss"])
-        assert [row["run_id"] in curves for row in group] == [True, True, False]
-    assert says(page.read_text("utf-8"), "report: curves of some runs")
-
-
-def test_of_more_shapes_than_curves_evenly_spread_ones_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_runs_the_best_of_each_shape_is_drawn_and_of_many_shapes_evenly_spread_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(runs_table, "MANY", 30)
     monkeypatch.setattr(runs_table, "MOST_CURVES", 5)
     rows = [
@@ -446,8 +402,27 @@ def test_of_more_shapes_than_curves_evenly_spread_ones_are_drawn(monkeypatch: py
         for seed in (0, 1)
     ]
     rows = [row | {"status": "done"} for row in rows]
-    assert runs_table.drawn(rows) == {f"L{depth}-s1" for depth in (1, 10, 20, 30, 40)}
+    assert runs_table.drawn(rows) == {f"L{depth}-s1" for depth in (1, 11, 21, 30, 40)}
     assert runs_table.drawn(rows[:20]) == {row["run_id"] for row in rows[:20]}
+    rows[1]["status"] = "diverged"
+    assert "L40-s0" in runs_table.drawn(rows)
+
+
+@pytest.mark.usefixtures("without_answers", "without_drawing")
+def test_the_page_has_the_conditioning_that_runs_logged_and_names_logs_that_lack_lines(
+    pair: Path, tmp_path: Path
+) -> None:
+    directory = copy(pair, tmp_path / "sweep")
+    page = (directory / "report.html").read_text("utf-8")
+    assert "Conditioning of attention" not in page and "LINES LEFT OUT" not in page
+    for folder in (directory / "runs").iterdir():
+        depth = int(folder.name[1:].partition("-")[0])
+        jsonl.rewrite_lines(folder / "metrics.jsonl", [{"step": 400, "loss": 2.0, "conditioning": [50.0] * depth}])
+    chosen = sorted((directory / "runs").iterdir())[0]
+    write(chosen / "result.json", RunResult(2.0, metrics_rows=100))
+    page = sweep_page.write(directory).read_text("utf-8")
+    assert "Conditioning of attention" in page and page.count("LINES LEFT OUT") == 1
+    assert f"runs/{chosen.name}/metrics.jsonl: 99 of 100 lines" in page
 
 
 @pytest.mark.usefixtures("without_answers")
@@ -457,25 +432,13 @@ def test_a_page_that_follows_a_sweep_reloads_until_nobody_works_on_it(
     """Progress and the losses so far come first, and no earlier fit; the last page is the usual one."""
     directory = copy(pair, tmp_path / "sweep")
     rows = runs_table.rows_of(directory / "results.csv")
-    plans = [
-        PlanRow(
-            **{"run_id": row["run_id"], "pack_id": "p", "action": RUN, "depth": int(row["depth"]), "steps": 400},
-            **{
-                "width": int(row["width"]),
-                "n_params": int(row["n_params"]),
-                "tokens": 10**8,
-                "flops": 6e14,
-                "heads": 2,
-            },
-        )
-        for row in rows
-    ]
+    same = {"pack_id": "p", "action": RUN, "steps": 400, "tokens": 10**8, "flops": 6e14, "heads": 2}
+    plans = [PlanRow(**same, **{name: row[name] for name in ("run_id", "depth", "width", "n_params")}) for row in rows]
     states = [RunState(RUNNING if k == 0 else PENDING if k == 1 else "done", 3, 2.5, "p") for k in range(len(plans))]
     views = tuple(RunView(*pair_of) for pair_of in zip(plans, ["p"] * len(plans), states, strict=True))
     now = Snapshot("demo", views, 0, {"p": PackProgress(step=3, steps=400)}, (("me", True),), 0.0)  # type: ignore[arg-type]
     written: list[str] = []
-    over = replace(now, owners=())
-    moments = iter([now, over])
+    moments = iter([now, replace(now, owners=())])
     monkeypatch.setattr(sweep_page, "snapshot", lambda _: next(moments))
     monkeypatch.setattr(
         sweep_page.time, "sleep", lambda _: written.append((directory / "report.html").read_text("utf-8"))

@@ -13,7 +13,6 @@ import numpy as np
 import page_browser
 import pytest
 import report_sweeps
-from matplotlib.image import imread
 
 from dwsweep.report import page as sweep_page
 
@@ -83,7 +82,8 @@ def test_five_hundred_runs_are_at_most_two_megabytes(page: Path) -> None:
 def test_the_table_of_runs_is_sorted_and_filtered(opened: Callable[..., Any]) -> None:
     tab = opened()
     assert tab.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd") < 30_000  # ms
-    tab.locator("#runs > details > summary").click()
+    assert not tab.locator("details.all-runs").is_visible()
+    tab.locator("nav a", has_text="Runs").click()  # a link unfolds its section
     table = tab.locator("details.all-runs")
     table.locator("summary").click()
     heads = table.locator("th").all_inner_texts()
@@ -142,32 +142,10 @@ def test_a_table_wider_than_its_screen_says_that_it_scrolls(opened: Callable[...
         assert ("scrolls" in box.evaluate(said)) == wide
 
 
-@pytest.mark.parametrize(
-    ("width", "scheme"), [(1200, "light"), (1200, "dark"), (390, "light")], ids=["light", "dark", "phone"]
-)
-def test_looks(opened: Callable[..., Any], tmp_path: Path, width: int, scheme: str) -> None:
-    tab = opened(viewport={"width": width, "height": 800}, color_scheme=scheme, device_scale_factor=0.5)
-    # tables scroll in their boxes, the page itself does not
-    assert tab.evaluate("document.documentElement.scrollWidth") == width
-    tab.screenshot(path=tmp_path / "page.png", full_page=True)
-    pixels = imread(tmp_path / "page.png")[..., :3]
-    light = pixels.mean(axis=2)
-    # nearly all of it is ground: no white boxes in the dark, no dark ones in the light
-    assert (light > 0.5).mean() > 0.93 if scheme == "light" else (light < 0.5).mean() > 0.93
-    ink = (np.abs(pixels - pixels[0, 0]).max(axis=2) > 0.2).mean(axis=1)
-    # drawn from top to bottom: nowhere is a screen empty, as behind an image that failed to load
-    assert all(ink[start : start + 400].mean() > 0.004 for start in range(0, len(ink) - 400, 200))
-    # the figures of the fit are there
+def test_a_telephone_scrolls_no_page_sideways_and_shows_every_figure(opened: Callable[..., Any]) -> None:
+    tab = opened(viewport={"width": 390, "height": 800})
+    assert tab.evaluate("document.documentElement.scrollWidth") == 390
     assert tab.evaluate("[...document.images].every((image) => image.complete && image.naturalWidth > 100)")
-
-
-def test_figures_follow_the_theme(opened: Callable[..., Any], tmp_path: Path) -> None:
-    """The ground of a figure is about that of its page, in the dark too."""
-    for scheme in ("light", "dark"):
-        tab = opened(color_scheme=scheme)
-        tab.locator("#answer figure img").screenshot(path=tmp_path / "figure.png")
-        ground = np.median(imread(tmp_path / "figure.png")[..., :3])
-        assert ground > 0.9 if scheme == "light" else ground < 0.15
 
 
 def test_the_first_screen_has_the_answer_the_next_step_and_a_figure(opened: Callable[..., Any]) -> None:

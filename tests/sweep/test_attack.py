@@ -1,27 +1,22 @@
-"""Attack: hostile specs, tables, escapes and formulas. No command may end with a traceback or hang, and no text steers
+"""Attack: hostile tables, escapes and formulas. No command may end with a traceback or hang, and no text steers
 a terminal, a page or a spreadsheet."""
 
 from __future__ import annotations
 
 import csv
 import json
-import random
-import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
 import pytest
 from cli_tools import Command, in_this_process
 from report_sweeps import rows as simulated
 from sweep_tools import make_plan
-from train_support import tree
 
 from dwsweep.records.run import RunState
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.train.checkpoint import Checkpoints
 
 pytestmark = pytest.mark.slow
 
@@ -47,71 +42,7 @@ def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     signal.signal(signal.SIGALRM, before)
 
 
-def changed(whole: bytes, chance: random.Random, trial: int) -> bytes:
-    """A bit flipped, another digit, a cut, nothing, or a piece twice."""
-    place = chance.randrange(len(whole))
-    data = bytearray(whole)
-    kind = trial % 5
-    if kind == 0:
-        data[place] ^= 1 << chance.randrange(8)
-    elif kind in (1, 2):
-        place = chance.choice([i for i, byte in enumerate(whole) if chr(byte).isdigit()])
-        data[place] = ord("0") + (data[place] - ord("0") + chance.randrange(1, 10)) % 10
-    elif kind == 3:
-        data = data[: place if trial % 10 == 3 else 0]
-    else:
-        data = data[:place] + data[max(0, place - 40) :]
-    return bytes(data)
-
-
-def test_a_checkpoint_whose_meta_data_is_damaged_is_passed_over(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path / "whole", keep=2, note=print)
-    for value in (1, 2):
-        checkpoints.save(tree(value), {"phase": 0, "tick": value, "seconds": 12.5, "value": value})
-    checkpoints.close()
-    chance = random.Random(7)
-
-    def like(meta: Any) -> Any:
-        return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding), tree(0))
-
-    for trial in range(20):
-        folder = Path(shutil.copytree(tmp_path / "whole", tmp_path / str(trial)))
-        path = folder / "2" / "meta" / "metadata"
-        whole = path.read_bytes()
-        while (other := changed(whole, chance, trial)) == whole:
-            pass
-        path.write_bytes(other)
-        notes: list[str] = []
-        found = (reader := Checkpoints(folder, keep=2, note=notes.append)).restore(like)
-        reader.close()
-        passed_over = found is not None and found[1]["value"] == 1 and "checkpoint 2 cannot be used" in notes[0]
-        assert passed_over or (found and found[1] == {"phase": 0, "tick": 2, "seconds": 12.5, "value": 2}), trial
-
-
-DEEP = "[" * 20_000
-SPECS: dict[str, bytes] = {
-    "not UTF-8": b"name: \xff\xfe\n",
-    "UTF-16": "name: x\n".encode("utf-16"),
-    "NUL": b"name: a\x00b\n",
-    "deep lists": b"name: " + DEEP.encode(),
-    "deep mappings": ("{a: " * 5_000).encode(),
-    "deep indents": "".join(f"{' ' * k}a:\n" for k in range(2_000)).encode(),
-    "bomb": b"a: &a [1,1]\n"
-    + b"".join(
-        f"{b}: &{b} [*{a},*{a}]\n".encode()
-        for a, b in zip("abcdefghijklmnopqrstuv", "bcdefghijklmnopqrstuvw", strict=True)
-    ),
-    "itself": b"&a [*a]\n",
-    "object": b"name: !!python/object/apply:os.system ['true']\n",
-    "sexagesimal": b"name: x\ngrid: {depths: [1], budgets: [1e5], seeds: 2:30}\ntrain: {steps: 5}\n",
-    "underscores": b"name: x\ngrid: {depths: [1], budgets: [1e5], seeds: 1__0}\ntrain: {steps: 5}\n",
-    "octal": b"name: x\ngrid: {depths: [1], budgets: [1e5], seeds: 0o7777777777777777}\ntrain: {steps: 5}\n",
-    "list": b"- 1\n- 2\n",
-    "nothing": b"",
-    "long line": b"name: " + b"x" * 3_000_000,
-    "many documents": b"---\nname: a\n" * 1_000,
-}
-MANY = 100_000
+MANY, DEEP = 100_000, "[" * 20_000
 TABLES: dict[str, bytes] = {
     "100,000 columns.csv": (",".join(f"c{k}" for k in range(MANY)) + "\n" + ",".join("1" * MANY) + "\n").encode(),
     "100,000 columns.tsv": ("\t".join(f"c{k}" for k in range(MANY)) + "\n" + "\t".join("1" * MANY) + "\n").encode(),
@@ -129,19 +60,6 @@ TABLES: dict[str, bytes] = {
     "no parquet.parquet": b"PAR1" + b"\xff" * 200 + b"PAR1",
     "no gzip.csv.gz": b"\x1f\x8b" + b"\xff" * 200,
 }
-
-
-@pytest.mark.parametrize("kind", SPECS)
-def test_a_hostile_spec_is_refused_and_its_sweep_is_still_shown(ask: Command, tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "spec.yaml"
-    path.write_bytes(SPECS[kind])
-    assert ask("plan", path).returncode == 2
-    SweepStore(tmp_path / "sweep").write_plan(make_plan())
-    (tmp_path / "sweep" / "spec.yaml").write_bytes(SPECS[kind])
-    for command in (("status",), ("report", "--out", tmp_path / "page.html"), ("verify",)):
-        done = ask(*command, tmp_path / "sweep")
-        assert done.returncode in (0, 1, 2) and len(done.stderr) < 2_000, command
-    assert done.returncode == 1 and "spec.yaml" in done.stdout  # and `verify` names it
 
 
 @pytest.mark.parametrize("kind", TABLES)

@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from sentences import shows
 from sweep_tools import assert_complete, make_plan, order, processes_of_a_slice, run, start, wait_for, workers_of
 
 from dwsweep.errors import InputError
@@ -48,39 +47,6 @@ def test_interrupted_while_it_waits_for_the_others(tmp_path: Path) -> None:
     host.send_signal(signal.SIGINT)
     host.communicate(timeout=60)
     wait_for(lambda: not Path(f"/proc/{worker}").exists(), 30)
-
-
-@pytest.mark.slow
-def test_two_hosts_train_a_sweep(tmp_path: Path) -> None:
-    directory = tmp_path / "sweep"
-    statuses, texts = ends(two_hosts(tmp_path, directory))
-    assert statuses == [0, 0], texts
-    assert "8 done" in texts[0] and shows(texts[1].strip(), "sweep: a process that follows", numbers=True)
-    assert_complete(make_plan(), directory)
-    # both took every pack, and the one that follows recorded nothing
-    store = SweepStore(directory)
-    for name in store.pack_ids():
-        assert (store.pack_directory(name) / "log-1.txt").read_text().count("attempt 1") == 1
-    assert len(store.manifest.calls) == 1
-    # nothing to train: still both end, and alike
-    assert ends(two_hosts(tmp_path, directory))[0] == [0, 0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("told", [0, 1])
-def test_either_host_can_be_stopped(tmp_path: Path, told: int) -> None:
-    """All stop at the same step, with one checkpoint."""
-    order(tmp_path, step_seconds=0.2)
-    directory = tmp_path / "sweep"
-    hosts = two_hosts(tmp_path, directory)
-    store = SweepStore(directory)
-    wait_for(lambda: any(store.progress(name).step > 2 for name in store.pack_ids()), 120)
-    os.kill(hosts[told].pid, signal.SIGTERM)
-    statuses, texts = ends(hosts)
-    assert statuses == [3, 3], texts
-    order(tmp_path)
-    assert ends(two_hosts(tmp_path, directory))[0] == [0, 0]
-    assert_complete(make_plan(), directory)
 
 
 @pytest.mark.slow

@@ -58,6 +58,8 @@ def test_a_slice_of_two_hosts_equals_one_host(tmp_path: Path) -> None:
     store = SweepStore(tmp_path / "two")
     for pack_id in store.pack_ids():
         assert (store.pack_directory(pack_id) / "log-1.txt").exists()  # the other host had its part in it
+    assert len(store.manifest.calls) == 1  # and recorded nothing
+    assert ends(slice_of_two(tmp_path / "two", 40)) == [0, 0]  # nothing to train: still both end, and alike
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT, TOOLS
-from cli_tools import DWSWEEP, begun
+from cli_tools import DWSWEEP
 from sentences import says
 from sweep_tools import (
     REAL,
@@ -29,7 +29,6 @@ from sweep_tools import (
     write_texts,
 )
 
-from dwsweep import jsonl
 from dwsweep.sweep.directory import SweepStore
 
 pytestmark = pytest.mark.usefixtures("standin")
@@ -226,36 +225,3 @@ def test_the_real_trainer_really_out_of_memory(tmp_path: Path) -> None:
     store = SweepStore(tmp_path / "sweep")
     assert [store.state(name).state for name in store.run_ids()] == ["done", "done"]
     assert store.pack_state(store.pack_ids()[0]).events[0].kind == "oom"
-
-
-@pytest.mark.slow
-def test_the_real_trainer_killed_twenty_times_gives_the_same_bits(tmp_path: Path) -> None:
-    write_texts(tmp_path)
-    spec = tmp_path / "real.yaml"
-    # long enough that twenty kills a few seconds apart all find it at work
-    long = REAL.format(text=tmp_path / "*.txt", cache=tmp_path / "cache").replace("steps: 400", "steps: 6000")
-    spec.write_text(long.replace("checkpoint_steps: 20", "checkpoint_steps: 100"))
-    real = {"JAX_PLATFORMS": "cpu", "DWSWEEP_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
-
-    def begin(directory: Path) -> subprocess.Popen[str]:
-        return begun("run", spec, "--out", directory, **real)
-
-    calm, wild = tmp_path / "calm", tmp_path / "wild"
-    first = begin(calm)
-    text, _ = first.communicate(timeout=1800)
-    assert first.returncode == 0, text
-    workers, parents = kill_until_done(lambda: begin(wild), 20, (2.0, 8.0), seed=0, patience=1500)
-    assert workers + parents == 20, (workers, parents)
-
-    expected, found = SweepStore(calm), SweepStore(wild)
-    assert found.run_ids() == expected.run_ids()
-    for name in expected.run_ids():
-        one, other = expected.run_directory(name), found.run_directory(name)
-        assert (one / "documents.npy").read_bytes() == (other / "documents.npy").read_bytes()
-        for key in ("loss", "loss_stderr", "bits_per_byte", "train_loss"):
-            assert getattr(expected.result(name), key) == getattr(found.result(name), key), (name, key)
-        rows = [
-            [(row["step"], row["loss"], row["grad_norm"]) for row in jsonl.read_lines(path / "metrics.jsonl")]
-            for path in (one, other)
-        ]
-        assert rows[0] == rows[1] and len(rows[0]) == 6000

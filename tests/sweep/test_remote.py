@@ -34,6 +34,9 @@ def test_a_path_of_a_bucket_stays_one() -> None:
         assert os.fspath(paths.as_path(text)) == "gs://bucket/a/b"
     assert paths.absolute(Path("gs://bucket/a")) == "gs://bucket/a"
     assert isinstance(paths.as_path("gsx/a"), Path)
+    for text in ("s3://bucket/a", "s3:/bucket/a"):
+        with pytest.raises(InputError, match="must be gs://… or local"):
+            paths.as_path(text)
 
 
 def test_lines_go_up_in_segments(bucket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,9 +144,8 @@ def test_a_bucket_that_does_not_answer_interrupts_the_sweep(bucket: Path, monkey
 
 
 def test_what_a_client_says_of_a_wrong_name_or_key_is_no_silence() -> None:
-    refused = type("ClientError", (Exception,), {"__module__": "botocore.exceptions"})("NoSuchBucket")
-    refused.response = {"ResponseMetadata": {"HTTPStatusCode": 404}}  # type: ignore[attr-defined]
-    busy = type("ClientError", (Exception,), {"__module__": "botocore.exceptions"})("SlowDown")
-    busy.response = {"ResponseMetadata": {"HTTPStatusCode": 503}}  # type: ignore[attr-defined]
+    failed = type("HttpError", (Exception,), {"__module__": "gcsfs.retry"})
+    refused, busy = failed("NoSuchBucket"), failed("slow down")
+    refused.code, busy.code = 404, 503  # type: ignore[attr-defined]
     assert paths.out_of_reach(refused) is None and paths.out_of_reach(busy) is not None
     assert paths.out_of_reach(TimeoutError("of a local disk")) is None

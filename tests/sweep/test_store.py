@@ -6,8 +6,6 @@ import csv
 import hashlib
 import json
 import shutil
-import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +14,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from sentences import says
-from sweep_tools import assert_complete, make_plan, order, run, train_here, work_in
+from sweep_tools import assert_complete, make_plan, order, run, train_here
 
 from dwsweep import jsonl, paths
-from dwsweep.plan import DataFacts, Pack, build
+from dwsweep.plan import Pack
 from dwsweep.records import record
 from dwsweep.records.columns import RESULTS
 from dwsweep.records.pack import PackProgress, StartFacts
 from dwsweep.records.run import RunResult, RunState
-from dwsweep.sweep import claim
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Event
 from dwsweep.sweep.recorder import RunRecorder
@@ -140,21 +137,6 @@ def test_parameters_are_whole_before_there_is_a_result(store: SweepStore, monkey
     np.testing.assert_array_equal(load_file(path)["embedding"], PARAMS["embedding"])
 
 
-def test_what_was_finished_without_parameters_is_said_and_left(tmp_path: Path) -> None:
-    run(make_plan(), tmp_path)
-    finished = SweepStore(tmp_path).finished()
-    said = {}
-    for keep in ("none", "best", "all"):
-        spec = make_plan(execution__keep_params=keep).spec
-        plan = build(spec, data=DataFacts("f00d", 10**6, 10**4), finished=finished)
-        status, text = run(plan, tmp_path)
-        assert status == 0 and work_in(text) == (0, 0, 8)
-        said[keep] = [line for line in text.splitlines() if "no parameters" in line]
-    assert not said["none"]
-    assert says(said["best"][0], "sweep: finished runs without parameters")
-    assert "8 finished runs have no parameters" in said["all"][0]
-
-
 def test_results_are_rebuilt_from_the_directories_alone(tmp_path: Path) -> None:
     plan = make_plan()
     run(plan, tmp_path / "sweep")
@@ -215,34 +197,6 @@ def test_a_pack_whose_parent_was_killed_at_its_very_end_is_done(
     (store.pack_directory(pack_id) / "checkpoints" / left).mkdir(parents=True)
     assert says(run(plan, tmp_path / "sweep")[1], "sweep: checkpoints removed")
     assert store.pack_state(pack_id).state == "done" and not store.has_checkpoints(pack_id)
-
-
-def test_checkpoints_that_an_orphaned_worker_still_writes_are_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train_here(monkeypatch)
-    plan = make_plan()
-    assert run(plan, tmp_path / "sweep")[0] == 0
-    store, pack_id = SweepStore(tmp_path / "sweep"), plan.packs[0].pack_id
-    with claim.hold(tmp_path / "sweep") as former:
-        pass
-    held, half = threading.Event(), store.pack_directory(pack_id) / "checkpoints" / "7.orbax-checkpoint-tmp"
-
-    def orphan() -> None:
-        with former.at_work(tmp_path / "sweep"):
-            for k in range(40):
-                half.mkdir(parents=True, exist_ok=True)
-                (half / str(k)).touch()
-                held.set()
-                time.sleep(0.02)
-
-    thread = threading.Thread(target=orphan)
-    thread.start()
-    held.wait()
-    status, text = run(plan, tmp_path / "sweep")
-    thread.join()
-    assert status == 0 and says(text, "sweep: waits for an earlier worker")
-    assert not store.has_checkpoints(pack_id)
 
 
 def test_a_finished_pack_keeps_no_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A bucket without a network: ``gs://`` and ``s3://`` kept in a local folder, with a bucket's manners.
+"""A bucket without a network: ``gs://`` kept in a local folder, with a bucket's manners.
 
 An object appears whole when its writer closes it; there is no append and no rename; folders are only prefixes of
 names. Every process of a test sees the same objects: the folder is named by ``SWEEP_BUCKET``.
@@ -19,7 +19,7 @@ import fsspec
 if TYPE_CHECKING:
     import pytest
 
-PROTOCOLS = ("gcs", "gs", "s3")
+PROTOCOLS = ("gcs", "gs")
 
 
 class Bucket(fsspec.AbstractFileSystem):
@@ -110,13 +110,13 @@ class _Upload(io.BytesIO):
 
 
 def use() -> None:
-    """Let both lead to the folder, in this process."""
+    """Let both names of the protocol lead to the folder, in this process."""
     for protocol in PROTOCOLS:
         fsspec.register_implementation(protocol, Bucket, clobber=True)
 
 
 def lead_to(folder: Path, patch: pytest.MonkeyPatch) -> Path:
-    """Let ``gs://`` and ``s3://`` lead to ``folder``, in this process and those that it starts."""
+    """Let ``gs://`` lead to ``folder``, in this process and those that it starts."""
     patch.setenv("SWEEP_BUCKET", str(folder))
     folder.mkdir(exist_ok=True)
     use()

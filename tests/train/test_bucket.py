@@ -16,7 +16,6 @@ from bucket_server import served
 from train_support import Kept, Killed, KilledAt, make_pack, make_spec, same_bits
 
 from dwsweep.data.token_store import Store
-from dwsweep.train import checkpoint
 from dwsweep.train.pack_trainer import train_pack
 
 DIRECTORY = "gs://bucket/sweep/packs/pack"
@@ -57,40 +56,6 @@ def test_killed_in_a_bucket(store: Store, tmp_path: Path, objects: Path) -> None
     assert last.resumes == [8] and not last.notes
     # what was left of the checkpoint that was begun is in the way of none
     assert train_pack(pack, store, DIRECTORY, last).finished == () and not last.notes
-    last.rows = {name: {**parts.rows[name], **rows} for name, rows in last.rows.items()}
-    same_bits(whole, last)
-
-
-def test_a_checkpoint_counts_from_its_mark_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Orbax writes the mark in local folders too: it must be the last object that is uploaded."""
-    source, written = tmp_path / "1", []
-    for name in ("commit_success.txt", "state/d/a", "zlast"):
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_bytes(b"x")
-    write = Path.write_bytes
-    monkeypatch.setattr(Path, "write_bytes", lambda path, data: written.append(path.name) or write(path, data))
-    checkpoint._copy(source, tmp_path / "2", last=checkpoint.MARK)
-    assert sorted(written) == ["a", "commit_success.txt", "zlast"] and written[-1] == "commit_success.txt"
-
-
-@pytest.mark.usefixtures("programs_again")
-def test_killed_in_a_bucket_that_orbax_cannot_write_to(
-    store: Store, tmp_path: Path, objects: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DWSWEEP_CACHE", str(tmp_path / "cache"))
-    for path in objects.iterdir():
-        path.unlink()
-    pack = make_pack(store, make_spec(execution={"checkpoint_steps": 2}))
-    directory, whole, parts, last = "s3://bucket/sweep/packs/pack", Kept(), KilledAt(11), Kept()
-    train_pack(pack, store, tmp_path / "whole", whole, dispatch_steps=2)
-    with pytest.raises(Killed):
-        train_pack(pack, store, directory, parts, dispatch_steps=1)
-    assert numbers(objects) == [4, 5]
-    assert not list((tmp_path / "cache" / "checkpoints").iterdir())  # the copy on this host
-    (committed,) = [p for p in objects.iterdir() if p.name.endswith("checkpoints%2F5%2Fcommit_success.txt")]
-    committed.unlink()  # as by a kill inside an upload
-    assert len(train_pack(pack, store, directory, last, dispatch_steps=2).finished) == 2
-    assert last.resumes == [8] and not last.notes
     last.rows = {name: {**parts.rows[name], **rows} for name, rows in last.rows.items()}
     same_bits(whole, last)
 

@@ -7,9 +7,7 @@ products are emulated: operands rounded to bfloat16, sums in float32, as they ar
 
 from __future__ import annotations
 
-import importlib.util
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +17,9 @@ import pytest
 from train_support import Kept, compile_for, make_pack, make_spec
 
 from dwsweep.data.token_store import Store
-from dwsweep.errors import InputError
 from dwsweep.model import transformer
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Compute, build
-from dwsweep.plan import DataFacts
-from dwsweep.plan import build as build_plan
-from dwsweep.records import footing
-from dwsweep.train.bench import bench
-from dwsweep.train.cpu import SLOW_BFLOAT16, check_bfloat16, only_cpus
 from dwsweep.train.pack_trainer import train_pack
 
 DEPTH, WIDTH, SEQ_LEN = 48, 32, 32
@@ -139,7 +131,6 @@ def test_trained_losses_agree_within_the_seed_noise(
         return np.array([kept.results[replica.run_ids[0]].loss for replica in pack.replicas])
 
     exact = losses("float32")
-    monkeypatch.setenv(SLOW_BFLOAT16, "1")  # the CPU may have no instructions for it
     if jax.default_backend() == "cpu":
         compile_for("cuda", monkeypatch)
     emulated = losses("bfloat16")
@@ -150,62 +141,7 @@ def test_trained_losses_agree_within_the_seed_noise(
     assert np.abs(emulated - exact).max() < 0.003
 
 
-BF16, OLD = ("avx2", "avx512_bf16"), ("avx2", "avx512f")
-
-
-@pytest.mark.parametrize(
-    ("shapes", "changes", "instructions", "why"),
-    [
-        ([(2, 128), (2, 256)], {}, OLD, "this CPU has no instructions for its products"),
-        ([(2, 128), (12, 256)], {}, BF16, None),
-        ([(2, 96), (2, 64), (3, 64)], {}, BF16, "on a CPU L2-d96-h2 and 2 more shapes would take longer"),
-        ([(13, 256)], {}, BF16, "on a CPU L13-d256-h2 would take longer"),
-        ([(2, 64), (13, 256)], {"execution": {"unroll": 13}}, BF16, None),
-        ([(13, 256)], {"execution": {"unroll": 2}}, BF16, "L13-d256-h2"),
-        ([(2, 64)], {}, (), "L2-d64-h2"),
-        ([(2, 64)], {"train": {"precision": "float32"}}, OLD, None),
-    ],
-)
-def test_bfloat16_is_refused_on_a_cpu_where_it_takes_longer_than_float32(
-    store: Store,
-    monkeypatch: pytest.MonkeyPatch,
-    shapes: list[tuple[int, int]],
-    changes: dict[str, Any],
-    instructions: tuple[str, ...],
-    why: str | None,
-) -> None:
-    spec = make_spec(**{"train": {"precision": "bfloat16"}, **changes})
-    packs = [make_pack(store, spec, depth=depth, width=width) for depth, width in shapes]
-    if why is not None:
-        said = rf"^train\.precision: bfloat16; .*{why}.*; allowed: float32, or {SLOW_BFLOAT16}=1 in the environment$"
-        with pytest.raises(InputError, match=said):
-            check_bfloat16(packs, instructions)
-    monkeypatch.setenv(SLOW_BFLOAT16, "1" if why is not None else "")
-    check_bfloat16(packs, instructions)
-
-
-def test_the_trainer_and_the_benchmark_ask_whether_the_cpu_can(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(footing, "_processor", lambda: ("new", ("avx512_bf16",)))
-    spec = make_spec(train={"precision": "bfloat16"})
-    with pytest.raises(InputError, match="would take longer"):
-        train_pack(make_pack(store, spec), store, tmp_path, Kept())
-    with pytest.raises(InputError, match="would take longer"):
-        next(bench(build_plan(spec, data=DataFacts.of(store)), store))
-
-
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [({"JAX_PLATFORMS": "cpu"}, True), ({"JAX_PLATFORMS": "cuda,cpu"}, False), ({"TPU_LIBRARY_PATH": "x.so"}, False)],
-)
-def test_a_host_has_only_cpus_where_jax_is_told_so(environment: dict[str, str], expected: bool) -> None:
-    assert only_cpus(environment) == expected
-
-
-def test_a_plugin_for_an_accelerator_may_find_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "entry_points", lambda group: [])
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert only_cpus({})
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "jax_plugins")
-    assert not only_cpus({})
+def test_a_pack_in_bfloat16_on_a_cpu_says_that_it_takes_longer(store: Store, tmp_path: Path) -> None:
+    kept, pack = Kept(), make_pack(store, make_spec(train={"precision": "bfloat16"}))
+    train_pack(pack, store, tmp_path, kept, should_stop=lambda: True)
+    assert "bfloat16 on a CPU" in kept.notes[0]

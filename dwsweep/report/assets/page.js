@@ -1,6 +1,7 @@
 (() => {
 "use strict";
-/* The table of all runs, sorted by its headings and filtered; boxes that scroll say so; paper shows all of the page.
+/* The table of all runs, sorted by its headings and filtered; a link unfolds its section; boxes that scroll say so; paper
+shows all of the page.
 Everything stands in the page without this script too. */
 
 /** 1.3e9, 60k, 125M, 3B (or 3G), 1T as a number; NaN for anything else. */
@@ -66,6 +67,13 @@ function runsTable(table) {
 }
 
 for (const table of document.querySelectorAll(".all-runs table")) runsTable(table);
+
+const unfold = () => {
+  const first = document.getElementById(location.hash.slice(1))?.firstElementChild;
+  if (first?.tagName === "DETAILS") first.open = true;
+};
+addEventListener("hashchange", unfold);
+unfold();
 
 const sized = new ResizeObserver((boxes) => {
   for (const { target } of boxes) target.classList.toggle("wide", target.scrollWidth > target.clientWidth + 1);

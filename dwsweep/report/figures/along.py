@@ -1,6 +1,4 @@
-"""Figure of losses along a column: a line per arm, and how far each value is above the best, or one arm above the
-other.
-"""
+"""Figure of losses along a column: how far each value is above the best, or each further arm above the first."""
 
 from __future__ import annotations
 
@@ -10,46 +8,38 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dwsweep.fit.along import place, value_text
-from dwsweep.records.along import Along, AlongCurve, AlongRow
+from dwsweep.records.along import Along, AlongCurve
 from dwsweep.report.figures import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from dwsweep.report.figures.style import Look
-
-COLUMNS = 2  # most panels, one per group
+COLUMNS = 2  # most panels side by side
 PANELS = 6
-COLOURS = (style.OWN, *style.OTHERS)
 SHIFT = 0.04  # distance of two arms' bars at one value over the distance between values
 WIDE = 8.0  # largest over smallest value above which the axis is logarithmic
 
 
 def loss_along(found: Along) -> Figure:
-    """Draw a column of panels per depth and size (per size if the column is the depth), with a line per arm."""
+    """Draw a panel per depth and size (per size if the column is the depth), with a line per arm."""
     groups = found.groups[:PANELS]
-    columns = min(len(groups), COLUMNS)
-    rows = -(-len(groups) // columns)
-    made = style.figure(style.WIDTH, 1.2 + 4.2 * rows)
-    panels = style.panels(made, 2 * columns * rows, columns)
-    for k in range(columns * rows):
-        row, column = divmod(k, columns)
-        top, bottom = panels[2 * row * columns + column], panels[(2 * row + 1) * columns + column]
-        if k >= len(groups):
-            top.set_axis_off()
-            bottom.set_axis_off()
-            continue
-        curves = [curve for curve in found.curves if (curve.depth, curve.budget) == groups[k]]
-        top.set_title(place(*groups[k]))
-        _losses(top, found, curves, first=column == 0)
-        _above(bottom, found, curves, first=column == 0)
+    columns, several = min(len(groups), COLUMNS), len(found.arms) > 1
+    made = style.figure(style.WIDTH, 1.4 + 2.2 * -(-len(groups) // columns))
+    panels = style.panels(made, len(groups), columns)
+    for axes, group in zip(panels, groups, strict=True):
+        axes.set_title(place(*group))
+        _panel(axes, found, [curve for curve in found.curves if (curve.depth, curve.budget) == group])
+    if len(found.arms) > 2:
+        panels[0].legend()
+    against = f"{found.arms[1] if len(found.arms) == 2 else 'arm'} − {found.arms[0]}" if several else "above the best"
+    made.supylabel(f"loss, {against} ({found.unit})")
+    made.supxlabel(found.column.replace("_", " "))
     left = len(found.groups) - len(groups)
     style.note(
         made,
-        "Top: held-out loss at equal size, bars are one standard error. Bottom: intervals that hold for all "
-        f"values of a line together ({100 * found.confidence:.0f} %); filled: a shown difference, open: none."
-        + (f" {left} more groups are in along.csv." if left else ""),
+        f"Intervals hold for all values of a line together ({100 * found.confidence:.0f} %); filled: a shown "
+        "difference, open: none." + (f" {left} more groups are in along.csv." if left else ""),
     )
     return style.settle(made)
 
@@ -63,56 +53,22 @@ def _places(found: Along) -> dict[float, float]:
     return {value: value / span for value in values}
 
 
-def _axis(axes: Axes, found: Along) -> None:
-    places = _places(found)
-    shown = style.thinned(range(len(places)), 5)
-    values = list(places)
-    axes.set_xticks([places[values[k]] for k in shown], [value_text(values[k]) for k in shown])
-    axes.set_xlabel(found.column.replace("_", " "))
-    axes.set_xlim(min(places.values()) - 0.4, max(places.values()) + 0.4)
-
-
-def _look(found: Along, name: str, rows: Sequence[AlongRow]) -> tuple[Look, list[float]]:
-    """Look of an arm: its line style, and the places of its rows on the axis."""
-    arm, places = found.arms.index(name), _places(found)
-    look: Look = {
-        "color": COLOURS[arm % len(COLOURS)],
-        "marker": style.MARKERS[arm % len(style.MARKERS)],
-        "linestyle": style.LINES[arm % len(style.LINES)],
-    }
-    return look, [places[float(row.value)] + arm * SHIFT for row in rows]
-
-
-def _losses(axes: Axes, found: Along, curves: Sequence[AlongCurve], first: bool) -> None:
-    for curve in curves:
-        look, x = _look(found, curve.arm, curve.rows)
-        y = style.floats([row.loss for row in curve.rows])
-        bars = None if any(row.se is None for row in curve.rows) else style.floats([row.se for row in curve.rows])
-        axes.errorbar(x, y, yerr=bars, **look, linewidth=1.2, label=curve.arm or None)
-    _axis(axes, found)
-    if first:
-        axes.set_ylabel(f"loss ({found.unit})")
-        if len(found.arms) > 1:
-            axes.legend()
-
-
-def _above(axes: Axes, found: Along, curves: Sequence[AlongCurve], first: bool) -> None:
+def _panel(axes: Axes, found: Along, curves: Sequence[AlongCurve]) -> None:
     """Plot each arm minus the first (several arms), or each value minus the best (one arm)."""
     axes.axhline(0.0, color=style.INK, linewidth=0.9)
-    several = len(found.arms) > 1
+    several, places = len(found.arms) > 1, _places(found)
     for curve in curves:
         rows = [row for row in curve.rows if not several or row.above_base is not None]
-        if not rows:
-            continue
-        look, x = _look(found, curve.arm, rows)
-        colour, marker = look["color"], look["marker"]
+        arm = found.arms.index(curve.arm)
+        look = style.series(arm)
+        x = [places[float(row.value)] + arm * SHIFT for row in rows]
         above = [row.above_base_interval if several else row.above_best_interval for row in rows]
-        known = list(zip(x, above, strict=True))
-        values = style.floats([interval.value for _, interval in known])
-        axes.plot(x, values, color=colour, linestyle=look["linestyle"], linewidth=1.0)
-        for at, interval in known:
-            style.interval_mark(axes, at, interval, colour, marker=marker, face="white" if 0.0 in interval else colour)
-    _axis(axes, found)
-    if first:
-        what = f"arm − {found.arms[0]}" if several else "above the best"
-        axes.set_ylabel(f"{what}\n({found.unit})", multialignment="center")
+        values = style.floats([interval.value for interval in above])
+        axes.plot(x, values, **{**look, "marker": None}, linewidth=1.0, label=curve.arm if rows else None)
+        for at, interval in zip(x, above, strict=True):
+            face = "white" if 0.0 in interval else look["color"]
+            style.interval_mark(axes, at, interval, look["color"], marker=look["marker"], face=face)
+    every = list(places)
+    shown = [every[k] for k in style.thinned(range(len(every)), 5)]
+    axes.set_xticks([places[value] for value in shown], [value_text(value) for value in shown])
+    axes.set_xlim(min(places.values()) - 0.4, max(places.values()) + 0.4)

@@ -79,16 +79,15 @@ def _panel(axes: Axes, series: dict[str, list[AnswerRow]]) -> None:
     style.log_axis(axes, "x", min(places) / 1.3, max(places) * 1.3, at_most=4)
     style.log_axis(axes, "y", max(0.5, min(ends) / 1.2), max(ends) * 1.2, style.plain)
     for k, (name, of) in enumerate(shown.items()):
-        colour, marker = (style.OWN, *style.OTHERS, style.INK)[k % 6], style.MARKERS[k % len(style.MARKERS)]
+        look = style.series(k)
         x = [place * ASIDE**k for row in of if (place := _place(row))]
         known = [(at, row.depth) for at, row in zip(x, of, strict=True) if row.depth]
-        line = style.LINES[k % len(style.LINES)]
-        axes.plot(*zip(*known, strict=True) if known else ([], []), color=colour, linestyle=line, linewidth=1.0)
+        axes.plot(*zip(*known, strict=True) if known else ([], []), **{**look, "marker": None}, linewidth=1.0)
         for at, row in zip(x, of, strict=True):
             best = row.depth_interval
-            face = "white" if best.unbounded else colour
-            style.interval_mark(axes, at, best, colour, marker=marker, face=face, size=4.5)
-        axes.plot([], [], color=colour, marker=marker, linestyle=line, label=_short(name or "this table"))
+            face = "white" if best.unbounded else look["color"]
+            style.interval_mark(axes, at, best, look["color"], marker=look["marker"], face=face, size=4.5)
+        axes.plot([], [], **look, label=_short(name or "this table"))
     if len(shown) > 1:
         axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), borderaxespad=0.1)
 

@@ -1,10 +1,8 @@
-"""Figures of laws: the width law with its alternatives; of ``dwsweep guide`` the cost of each buildable shape, and the
-best depth over sizes."""
+"""Figures of laws: the width law with its alternatives; of ``dwsweep guide`` the cost of each buildable shape."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,42 +21,24 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from dwsweep.guide.answers import Answer, Assumptions, BestDepth, BudgetAnswer, Candidate
-    from dwsweep.report.figures.style import Dashes, Look
+    from dwsweep.guide.answers import Answer, Assumptions, BudgetAnswer, Candidate
+    from dwsweep.report.figures.style import Look
 
 
 PUBLISHED = "published"
-OTHER_LINES: tuple[Dashes, ...] = (
-    *((0, (6, 2)), (0, (1.5, 1.5))),
-    *((0, (6, 1.5, 1.5, 1.5, 1.5, 1.5)), (0, (3, 3))),
-)
-PUBLISHED_LINE: Dashes = (0, (9, 2, 2, 2))
 
 
-@dataclass(frozen=True)
-class DrawnLaw:
-    """Law drawn in a figure. form: average, exponential, linear, power or published."""
-
-    form: str
-    label: str
-    look: Look
-
-
-def drawn_laws(fit: FitResult) -> list[DrawnLaw]:
-    """Laws of the best depth to draw: the sweep's own, the exponential first (none without a width law), then the
-    published one."""
+def drawn_laws(fit: FitResult) -> dict[str, tuple[str, Look]]:
+    """Laws of the best depth to draw, form → label and look: the sweep's own, the exponential first (none without a
+    width law), then the published one."""
     own = [form for form in fit.curves.laws if form != PUBLISHED] if fit.width_law else []
-    worse = {row.form: row.delta_chi2 for row in fit.rivals}
-    looks: list[Look] = [{"color": style.OWN, "linestyle": "-", "linewidth": 2.0}]
-    looks += [
-        {"color": colour, "linestyle": line, "linewidth": 1.3}
-        for colour, line in zip(style.OTHERS, OTHER_LINES, strict=True)
-    ]
-    drawn = []
-    for form, look in zip(sorted(own, key=lambda form: form != "exponential"), looks, strict=False):
-        drawn.append(DrawnLaw(form, f"own {form}" + (f", Δχ² {above:.1f}" if (above := worse.get(form)) else ""), look))
-    faint: Look = {"color": style.FAINT, "linestyle": PUBLISHED_LINE, "linewidth": 1.3}
-    return [*drawn, DrawnLaw(PUBLISHED, "published law", faint)]
+    worse = {row.form: f", Δχ² {row.delta_chi2:.1f}" for row in fit.rivals if row.delta_chi2}
+    drawn: dict[str, tuple[str, Look]] = {}
+    for k, form in enumerate(sorted(own, key=lambda form: form != "exponential")):
+        look = {**style.series(k), "marker": None, "linewidth": 1.3 if k else 2.0}
+        drawn[form] = f"own {form}{worse.get(form, '')}", look
+    drawn[PUBLISHED] = "published law", {"color": style.FAINT, "linestyle": style.LINES[-1], "linewidth": 1.3}
+    return drawn
 
 
 def width_law(fit: FitResult) -> Figure:
@@ -68,7 +48,8 @@ def width_law(fit: FitResult) -> Figure:
     The published law is drawn over its own data, and only if these overlap with the sweep's.
     """
     laws, transitions = drawn_laws(fit), fit.verdicts
-    main = fit.curves.laws[laws[0].form]
+    first_law, (_, main_look) = next(iter(laws.items()))
+    main = fit.curves.laws[first_law]
     x, y = style.floats(main.depth), style.floats(main.width)
     made = style.figure(style.WIDTH, 4.4)
     axes = made.subplots()
@@ -84,15 +65,15 @@ def width_law(fit: FitResult) -> Figure:
     known_at = np.isfinite(y)
     bottom = np.nan_to_num(style.floats(main.width_low), nan=low)[known_at]
     top = np.nan_to_num(style.floats(main.width_high), nan=high)[known_at]
-    style.band(axes, x[known_at], bottom, top, laws[0].look["color"])
-    for law in laws:
-        x, y = (style.floats(getattr(fit.curves.laws[law.form], name)) for name in ("depth", "width"))
+    style.band(axes, x[known_at], bottom, top, main_look["color"])
+    for form, (label, look) in laws.items():
+        x, y = (style.floats(getattr(fit.curves.laws[form], name)) for name in ("depth", "width"))
         n = 12.0 * x * y**2
         inside = (y >= low) & (y <= high)
-        if law.form == PUBLISHED:
+        if form == PUBLISHED:
             inside &= (n >= PUBLISHED_SIZES[0]) & (n <= PUBLISHED_SIZES[1])
         if inside.any():
-            axes.plot(x[inside], y[inside], **law.look, label=law.label)
+            axes.plot(x[inside], y[inside], **look, label=label)
     for transition in transitions:
         crossed = transition.status == "crossed"
         if crossed or transition.status in ("not_reached", "already_crossed"):
@@ -126,48 +107,19 @@ COST_LABEL = "wasted compute, %"
 
 
 def draw_guide(answer: Answer, out_dir: str | PathLike[str]) -> list[Path]:
-    """Write ``guide`` and ``overview``, each as PNG and SVG: a panel per budget, cost against depth; best depths
-    against size. No file without a budget with shapes, or an overview."""
-    made = figures(answer)
+    """Write ``guide`` as PNG and SVG: a panel per budget, cost against depth. No file without a budget with shapes."""
+    folder, made = paths.as_path(out_dir), figures(answer)
     if not made:
         return []
-    folder = paths.make_directory(paths.as_path(out_dir))
+    paths.make_directory(folder)
     with style.styled():
         return [path for name, figure in made.items() for path in style.save(figure(), folder, name)]
 
 
 def figures(answer: Answer) -> dict[str, Callable[[], Figure]]:
-    """Drawers of the figures that an answer has, by name: ``guide``, ``overview``."""
+    """Drawer of the figure ``guide``, if an answer has a budget with shapes."""
     rows = [row for row in answer.budgets if row.candidates]
-    made: dict[str, Callable[[], Figure]] = {}
-    if rows:
-        made["guide"] = lambda: _costs(rows, answer.assumptions)
-    if answer.overview:
-        made["overview"] = lambda: overview(answer.overview)
-    return made
-
-
-def overview(rows: Sequence[BestDepth]) -> Figure:
-    """Best depth with its interval against N, one mark per size of the overview, beside the depths of GPT-3's table."""
-    made = style.figure(style.WIDTH, 4.2)
-    axes = made.add_subplot()
-    named = [None if row.basis == "range" else row.depth for row in rows]  # a range names no best depth
-    marks = [Interval(depth, row.depth_low, row.depth_high) for row, depth in zip(rows, named, strict=True)]
-    trained = [(row.n_params, row.trained_depth) for row in rows if row.trained_depth]
-    ends = [end for mark in marks for end in (mark.low, mark.value, mark.high) if end]
-    ends += [float(depth) for _, depth in trained]
-    sizes = [row.n_params for row in rows]
-    style.log_axis(axes, "x", min(sizes) / 1.5, 1.5 * max(sizes), at_most=6)
-    style.log_axis(axes, "y", max(0.5, min(ends) / 1.2), 1.2 * max(ends), label=style.plain)
-    colours = dict(zip(dict.fromkeys(row.source for row in rows), (style.OWN, style.INK), strict=False))
-    for row, mark in zip(rows, marks, strict=True):
-        style.interval_mark(axes, row.n_params, mark, colours[row.source], face="white")
-    for n_params, depth in trained:
-        axes.plot([n_params], [depth], marker="D", markersize=5, color="white", markeredgecolor=style.INK, zorder=5)
-    axes.set_title(f"Best depth with 95 %, by {' and '.join(colours)}\ndiamonds: GPT-3 as trained", loc="left")
-    axes.set_xlabel("non-embedding parameters N")
-    axes.set_ylabel("best depth L (log scale)")
-    return style.settle(made)
+    return {"guide": lambda: _costs(rows, answer.assumptions)} if rows else {}
 
 
 def _costs(rows: Sequence[BudgetAnswer], assumptions: Assumptions) -> Figure:

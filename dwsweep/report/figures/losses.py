@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,12 +12,9 @@ import numpy as np
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.interval import Interval
-from dwsweep.records.equal_budgets import Budget, EqualBudgets
+from dwsweep.records.equal_budgets import Budget
 from dwsweep.records.fit import FitResult
-from dwsweep.records.transitions import (
-    FixedSize,
-    SurfaceCut,
-)
+from dwsweep.records.transitions import FixedSize, SurfaceCut
 from dwsweep.report.figures import style
 from dwsweep.text import format_count
 
@@ -36,7 +35,18 @@ SIZES = {
 MILLI = 1e3  # nats → 10⁻³ nats
 MOST_DEPTHS = 16  # most line styles of a figure: more cannot be told apart
 BUDGETS_SHOWN = 6  # most budgets, evenly chosen, the last included
-UNITS = {"flops": "FLOPs", "device_seconds": "device-seconds"}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Losses against depth at one size or budget. curve: depths, losses and the ends of their band; reason: why the
+    panel is empty."""
+
+    title: str
+    curve: tuple[Floats, Floats, Floats, Floats] | None
+    points: Sequence[tuple[int, Interval]]
+    best_depth: Interval
+    reason: str = ""
 
 
 def against_depth(fit: FitResult) -> Figure:
@@ -47,30 +57,33 @@ def against_depth(fit: FitResult) -> Figure:
     Without curves over size, as at equal compute, the panels are budgets. What the held-out documents add to all losses
     alike, 0.05 nats of 38 documents, is no misfit: the median distance of a panel's points from the line is taken off.
     """
-    if fit.equal_budgets and not fit.curves.depths:
-        return _at_budgets(fit, fit.equal_budgets)
-    sizes = [size for size in fit.curves.fixed_n if len(size.depth) > 1]
-    if not sizes:
+    budgets = fit.equal_budgets if fit.equal_budgets and not fit.curves.depths else None
+    sizes = [] if budgets else [size for size in fit.curves.fixed_n if len(size.depth) > 1]
+    if budgets:
+        panels = [_at_budget(fit, budget) for budget in style.evenly(budgets.budgets, BUDGETS_SHOWN)]
+    elif sizes:
+        surface = None if fit.surface is None else LossSurface(fit.surface)
+        panels = [_at_size(fit, size, surface) for size in sizes]
+    else:
         return style.empty("No size at which two depths were trained:\nnothing to compare at fixed size.")
-    columns = min(2, len(sizes))
-    made = style.figure(style.WIDTH, 1.5 + 1.9 * max(-(-len(sizes) // columns), 1.6))
-    depths = sorted({depth for size in sizes for depth in size.depth})
-    looks = style.depth_styles(fit.curves.depths)
-    surface = None if fit.surface is None else LossSurface(fit.surface)
-    for axes, size in zip(style.panels(made, len(sizes), columns, sharex=True), sizes, strict=True):
-        _panel(axes, fit, size, surface, looks)
-        axes.set_title(SIZES.get(fit.curves.axis, "{}").format(format_count(size.x)))
-        axes.set_xticks(style.thinned(depths, 6))
-        axes.locator_params(axis="y", nbins=5)
-    made.supxlabel("depth L")
-    made.supylabel(f"held-out loss above the best (10⁻³ {fit.unit})")
-    level, several = f"{100 * fit.curves.confidence:.0f} %", any(size.surface for size in sizes)
-    if several:
+    columns = min(2, len(panels))
+    made = style.figure(style.WIDTH, 1.5 + (2.2 if budgets else 1.9) * max(-(-len(panels) // columns), 1.6))
+    depths = sorted({depth for panel in panels for depth, _ in panel.points})
+    looks = style.depth_styles(depths)
+    if len(depths) > MOST_DEPTHS:
+        looks = {depth: {"color": style.INK, "marker": "o"} for depth in depths}
+    for axes, panel in zip(style.panels(made, len(panels), columns, sharex=True), panels, strict=True):
+        _draw(axes, panel, looks)
+    made.supxlabel("depth L, at its best N" if budgets else "depth L")
+    made.supylabel(f"held-out loss ({fit.unit})" if budgets else f"held-out loss above the best (10⁻³ {fit.unit})")
+    level, foot = f"{100 * fit.curves.confidence:.0f} %", "Below: interval of the best depth; arrow: no bound."
+    if budgets:
+        text = f"Bars and band: pointwise {level}. {foot}"
+    elif any(size.surface for size in sizes):
         points = "losses at the held values of other columns" if fit.adjusted else "measured"
         text = (
             f"Line and band: the fitted surface above its lowest point, {level} of that difference. Points: {points}, "
-            "each with the scatter of its shapes, moved together onto the line. Below: interval of the best depth; "
-            "arrow: no bound."
+            f"each with the scatter of its shapes, moved together onto the line. {foot}"
         )
     elif any(size.se for size in sizes):
         text = f"Bars: {level} of the difference from the lowest depth, without the noise that depths share."
@@ -93,91 +106,61 @@ def surface_above(
     return np.exp(y), above.mean(axis=0), low, high, float(drawn[:, lowest].mean())
 
 
-def _panel(axes: Axes, fit: FitResult, size: FixedSize, surface: LossSurface | None, looks: dict[int, Look]) -> None:
-    cut, confidence = size.surface, fit.curves.confidence
-    loss = style.floats(size.mean)
-    above, se = loss - loss.min(), None if size.se is None else style.floats(size.se)
-    bars: list[tuple[int, Interval]] = []
-    values = [0.0]
-    axes.axhline(0.0, color=style.FAINT, linewidth=0.8, zorder=1)
-    if cut is not None and surface is not None:
-        x, mean, low, high, level = surface_above(surface, cut, size.x, confidence)
-        style.band(axes, x, MILLI * low, MILLI * high, style.OWN, alpha=0.25)
-        axes.plot(x, MILLI * mean, color=style.OWN, linewidth=1.1)
-        above = style.floats(size.mean) - level
-        above -= np.median(above - np.interp(size.depth, x, mean))
-        values += [*(MILLI * low), *(MILLI * high)]
-    else:
-        axes.plot(size.depth, MILLI * above, color=style.FAINT, linewidth=0.9)
-        if se is not None:
-            df = min((t.df for t in fit.verdicts if t.df is not None), default=None)
-            half = MILLI * t_two_sided(confidence, df or math.inf) * se
-            bars = [
-                (d, Interval.around(MILLI * v, h)) for d, v, h in zip(size.depth, above, half, strict=True) if h > 0
-            ]
-            values += [*(MILLI * above - half), *(MILLI * above + half)]
-    values += [*(MILLI * above)]
-    bottom, span = style.room(axes, values, 0.24, 0.08)
-    depths = [depth for one in fit.curves.fixed_n for depth in one.depth]
-    space = 0.06 * (max(depths) - min(depths))
-    axes.set_xlim(min(depths) - space, max(depths) + space)
-    for depth, bar in bars:
-        style.interval_mark(axes, depth, bar, marker=None)
-    if len(looks) > MOST_DEPTHS:  # one style for all: that many styles cannot be told apart
-        axes.plot(size.depth, MILLI * above, marker="o", markersize=2.5, color=style.INK, linestyle="none", zorder=5)
-    else:
-        for depth, value in zip(size.depth, MILLI * above, strict=True):
-            look = looks[depth]
-            axes.plot([depth], [value], marker=look["marker"], color=look["color"], linestyle="none", zorder=5)
-    if cut is not None and cut.optimum is not None:
-        best = cut.optimum.depth_interval
-        style.interval_mark(axes, bottom - 0.13 * span, best, upright=False, size=4.5)
+def _at_size(fit: FitResult, size: FixedSize, surface: LossSurface | None) -> Panel:
+    title = SIZES.get(fit.curves.axis, "{}").format(format_count(size.x))
+    cut, loss = size.surface, style.floats(size.mean)
+    if cut is None or surface is None:
+        df = min((t.df for t in fit.verdicts if t.df is not None), default=None)
+        half = t_two_sided(fit.curves.confidence, df or math.inf) * style.floats(size.se or [0.0] * len(loss))
+        ends = zip(size.depth, MILLI * (loss - loss.min()), MILLI * half, strict=True)
+        points = [(depth, Interval.around(value, h) if h > 0 else Interval(value)) for depth, value, h in ends]
+        return Panel(title, None, points, Interval())
+    depth, mean, low, high, level = surface_above(surface, cut, size.x, fit.curves.confidence)
+    above = loss - level
+    above -= np.median(above - np.interp(size.depth, depth, mean))
+    points = [(at, Interval(MILLI * value)) for at, value in zip(size.depth, above, strict=True)]
+    best = cut.optimum.depth_interval if cut.optimum else Interval()
+    return Panel(title, (depth, MILLI * mean, MILLI * low, MILLI * high), points, best)
 
 
-def _at_budgets(fit: FitResult, found: EqualBudgets) -> Figure:
-    """Draw a panel per budget: the loss of each depth at its best size, against depth."""
-    shown = style.evenly(found.budgets, BUDGETS_SHOWN)
-    columns = min(2, len(shown))
-    made = style.figure(style.WIDTH, 1.3 + 2.2 * -(-len(shown) // columns))
-    looks = style.depth_styles([row.tried_depth for budget in shown for row in budget.depths])
-    for axes, budget in zip(style.panels(made, len(shown), columns), shown, strict=True):
-        _budget(axes, budget, looks)
-        best = f"best depth {budget.best.depth_interval.format('.1f')}"
-        axes.set_title(f"{format_count(budget.best.budget)} {UNITS[found.axis]}\n{best}")
-    made.supxlabel("depth L, at its best N")
-    made.supylabel(f"held-out loss ({fit.unit})")
-    level = f"{100 * fit.curves.confidence:.0f} %"
-    style.note(made, f"Bars and band: pointwise {level}. Bar at the foot: interval of the best depth; arrow: no bound.")
-    return style.settle(made)
-
-
-def _budget(axes: Axes, budget: Budget, looks: dict[int, Look]) -> None:
-    """Draw the best loss of each depth, the curve through them, and the interval of the best depth at the foot."""
+def _at_budget(fit: FitResult, budget: Budget) -> Panel:
     best, profile = budget.best, budget.profile
-    having = [row for row in budget.depths if row.loss is not None]
-    if profile is None and not having:
-        style.says(axes, best.reason or "no depth reaches its minimum", 3)
-        return
-    values: list[float] = []
-    depth, half = np.ones(1), np.zeros(1)
+    title = SIZES[best.axis].format(format_count(best.budget))
+    depth, half, curve = np.ones(1), np.zeros(1), None
     if profile is not None:
-        depth, loss, half = (style.floats(v) for v in (profile.depth, profile.loss, profile.half))
-        style.band(axes, depth, loss - half, loss + half, style.OWN)
-        axes.plot(depth, loss, color=style.OWN, linewidth=1.1)
-        values += [*loss]
-    for row in having:
-        assert row.loss is not None
-        look = looks[row.tried_depth]
-        away = float(np.interp(row.tried_depth, depth, half))
-        low, high = row.loss - away, row.loss + away
-        interval = Interval(row.loss, low if low < high else None, high if low < high else None)
-        colour, marker = look["color"], look["marker"]
-        style.interval_mark(axes, row.tried_depth, interval, colour, marker=marker, face=colour)
-        values += [low, high]
-    bottom, span = style.room(axes, values, 0.16, 0.06)
-    axes.locator_params(axis="y", nbins=6)
-    depths = sorted({row.tried_depth for row in budget.depths})
-    style.log_axis(axes, "x", depths[0] / 1.12, depths[-1] * 1.12, label=style.plain)
-    axes.set_xticks(style.thinned(depths, 5), [str(d) for d in style.thinned(depths, 5)])
-    if not (found := best.depth_interval).unbounded:
-        style.interval_mark(axes, bottom - 0.08 * span, found, style.OWN, upright=False, linewidth=2.5)
+        depth, loss, half = (style.floats(values) for values in (profile.depth, profile.loss, profile.half))
+        curve = (depth, loss, loss - half, loss + half)
+    points = []
+    for row in budget.depths:
+        if row.loss is not None:
+            away = float(np.interp(row.tried_depth, depth, half))
+            points.append((row.tried_depth, Interval.around(row.loss, away) if away > 0 else Interval(row.loss)))
+    reason = best.reason or "no depth reaches its minimum"
+    return Panel(f"{title}\nbest depth {best.depth_interval.format('.1f')}", curve, points, best.depth_interval, reason)
+
+
+def _draw(axes: Axes, panel: Panel, looks: dict[int, Look]) -> None:
+    """Draw the curve with its band, the loss of each depth, and the interval of the best depth at the foot."""
+    axes.set_title(panel.title)
+    if panel.curve is None and not panel.points:
+        style.says(axes, panel.reason, 3)
+        return
+    values = [end for _, bar in panel.points for end in (bar.low, bar.value, bar.high) if end is not None]
+    if panel.curve is not None:
+        depth, mean, low, high = panel.curve
+        style.band(axes, depth, low, high, style.OWN, alpha=0.25)
+        axes.plot(depth, mean, color=style.OWN, linewidth=1.1)
+        values += [*low, *high]
+    else:
+        axes.plot(*zip(*((depth, bar.value) for depth, bar in panel.points), strict=True), color=style.FAINT)
+    bottom, span = min(values), max(values) - min(values) or 1.0
+    axes.set_ylim(bottom - 0.24 * span, max(values) + 0.08 * span)
+    space = 0.06 * (max(looks) - min(looks)) or 1.0
+    axes.set_xlim(min(looks) - space, max(looks) + space)
+    axes.set_xticks(style.thinned(sorted(looks), 6))
+    axes.locator_params(axis="y", nbins=5)
+    for at, bar in panel.points:
+        colour = looks[at]["color"]
+        style.interval_mark(axes, at, bar, colour, marker=looks[at]["marker"], face=colour, size=4.5)
+    if not panel.best_depth.unbounded:
+        style.interval_mark(axes, bottom - 0.13 * span, panel.best_depth, upright=False, size=4.5)

@@ -44,9 +44,9 @@ LEFT = (
 DRAWINGS = (
     Drawing(
         "along",
-        "Loss against a column of the table, and how far each value is above the best",
-        "Top: the loss at equal size, a line per arm and depth. Bottom: each value's loss above the lowest of its "
-        "line, or the other arm's above the first; its bars hold for all values of a line together.",
+        "Loss above the best against a column of the table",
+        "Each value's loss above the lowest of its line, or another arm's above the first; bars hold for all values of "
+        "a line together.",
         lambda fit: along.loss_along(fit.along),
         lambda fit: fit.along is not None,
     ),

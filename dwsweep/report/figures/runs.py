@@ -216,7 +216,6 @@ def _draw_rates(axes: Axes, curve: RateCurve, look: Look, bottom: float) -> None
 
 BEFORE = 0.5  # place of the start on an axis of ln step
 MOST_LINES = 12
-COLOURS = (style.OWN, *style.OTHERS, "#56B4E9", style.INK)
 
 
 @dataclass(frozen=True)
@@ -277,7 +276,7 @@ def over_training(runs: Sequence[Conditions]) -> Figure:
     made = style.figure(style.WIDTH, 3.4 + 0.14 * len(lines))
     left, right = style.panels(made, 2, 2, sharey=True)
     for (arm, depth, heads), members in lines.items():
-        colour = COLOURS[arms.index(arm) % len(COLOURS)] if by_arm else looks[depth]["color"]
+        colour = style.series(arms.index(arm))["color"] if by_arm else looks[depth]["color"]
         label = ", ".join([*([arm] if by_arm else []), f"L {depth}", *([f"H {heads}"] if by_heads else [])])
         _line(left, right, members, colour, looks[depth]["linestyle"], label)
     longest = max(run.step[-1] for members in lines.values() for run in members)

@@ -184,14 +184,6 @@ def panels(made: Figure, number: int, columns: int, sharex: bool = False, sharey
     return every[:number]
 
 
-def room(axes: Axes, values: Sequence[float], below: float, above: float) -> tuple[float, float]:
-    """Let the y axis reach beyond ``values`` by shares of their span; returns their lowest and the span."""
-    bottom, top = min(values), max(values)
-    span = (top - bottom) or 1.0
-    axes.set_ylim(bottom - below * span, top + above * span)
-    return bottom, span
-
-
 def files(out_dir: Path, name: str) -> list[Path]:
     """File names of a figure: ``name.png`` and ``name.svg``."""
     return [out_dir / f"{name}.png", out_dir / f"{name}.svg"]
@@ -221,6 +213,16 @@ def depth_styles(depths: Sequence[int]) -> dict[int, Look]:
             "linestyle": LINES[place % len(LINES)],
         }
         for place, depth in enumerate(ordered)
+    }
+
+
+def series(place: int) -> Look:
+    """Look of a line that is no depth: of an arm, a law, a count of tokens."""
+    colours = (OWN, *OTHERS, INK)
+    return {
+        "color": colours[place % len(colours)],
+        "marker": MARKERS[place % len(MARKERS)],
+        "linestyle": LINES[place % len(LINES)],
     }
 
 
