@@ -240,7 +240,9 @@ def guide(
     ] = Constraint.balanced,
     fit: Annotated[PathValue | None, path_option("--fit", "PATH", "Your own fit (default: public evidence).")] = None,
     law: Annotated[str | None, typer.Option(metavar="levine2020", help="Use the published law instead.")] = None,
-    sources: Annotated[bool, typer.Option("--sources", help="List public sources, and built models.")] = False,
+    sources: Annotated[
+        bool, typer.Option("--full", "--sources", help="Also list public sources and built models.")
+    ] = False,
     total: Annotated[bool, typer.Option("--total", help="Count the embeddings in the budget.")] = False,
     width_multiple: Annotated[int | None, whole_option("M", "Widths must be multiples of M.", BLOCK)] = None,
     heads: Annotated[int | None, whole_option("H", "Number of heads, apart from d_x / head size.", BLOCK)] = None,

@@ -14,8 +14,6 @@ INSTEAD = {
     "theory --check": "`make test` measures the ranks of small networks against the bounds",
     "report --card": "results.csv and fit/guideline.md, as `dwsweep run` and `fit` write them, make a data set",
     "report --license": "state the licence where you publish results.csv",
-    "plan --full": "`--json` prints a row per run, and `--out DIR` writes plan.csv with its parameters and rates",
-    "guide --full": "`--sources` names the public sources and built models, `--json` prints every number",
     "guide --rule": "`dwsweep guide --params N1 --params N2` prints the best shapes to compare a rule with",
     "guide --compare": "run `dwsweep guide --fit F` and `dwsweep guide --law levine2020`",
     "design --write": "`--out FILE` names the file of the spec that `--hours` writes",

@@ -50,6 +50,7 @@ def _default_directory(spec: PathValue, sweep: Spec) -> Any:
 @_command(epilog="Example: dwsweep plan sweeps/levine2020.yaml --set grid.seeds=1")
 def plan(
     spec: SpecFile,
+    full: Annotated[bool, typer.Option("--full", help="Print a row per shape.")] = False,
     json: AsJson = False,
     out: OutDirectory = None,
     set_: Overrides = None,
@@ -62,7 +63,7 @@ def plan(
 
     sweep = load_spec(spec, set_ or ())
     planned = plan_of_rest(sweep, find(sweep.data), out or _default_directory(spec, sweep))
-    terminal.show(lambda: plan_report.render(planned), lambda: plan_report.to_json(planned), json)
+    terminal.show(lambda: plan_report.render(planned, full), lambda: plan_report.to_json(planned), json)
     if out is not None:
         print(f"wrote {write_plan(planned, out)}", file=sys.stderr)
 

@@ -17,10 +17,11 @@ from dwsweep.report.document import Heading, Line, Lines, Part, Table, label, nu
 from dwsweep.text import format_bytes, format_count, format_duration, format_hours, format_rate
 
 UNKNOWN = "?"
-LEGEND = (
-    "off: the largest distance of a shape from its budget, 12·L·d_x² in a standard block. memory: at most, on one "
-    "device. ? unknown. [1] points to a reason. plan.csv (--out DIR) and --json have a row per run: parameters, "
-    "learning rates, residual multipliers."
+LEGEND = "off: the largest distance of a shape from its budget. ? unknown. [1] points to a reason. "
+MORE = "--full has a row per shape, plan.csv (--out DIR) one per run."
+OF_SHAPES = (
+    "N, all: parameters of the blocks (12·L·d_x² in a standard one) and of all. rate: peak learning rate of the hidden "
+    "weights. resid: multiplier of the residual branches."
 )
 
 
@@ -55,17 +56,17 @@ def to_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def render(plan: Plan) -> Group:
-    """Report for a terminal: header, a row per budget, reasons, warnings and totals."""
+def render(plan: Plan, full: bool = False) -> Group:
+    """Report for a terminal: header, a row per budget, reasons, warnings and totals. full: a row per shape."""
     notes: dict[str, int] = {}  # reason → its number in the table
     parts: list[Part] = [_header(plan)]
     for name, arm in plan.parts.items():
-        parts += [*([Heading(name)] if name else []), _table(arm, notes, apart=not name)]
+        parts += [*([Heading(name)] if name else []), _table(arm, notes, not name, full)]
     parts.append(_pairs(((f"[{number}]", note) for note, number in notes.items()), apart=True))
     if plan.warnings:
         parts += [Heading("Warnings", style="bold yellow"), _pairs(("!", text) for text in plan.warnings)]
     misfit = "! does not fit. " * any(pack.fits is False for pack in plan.estimates.packs.values())
-    legend = Lines([misfit + LEGEND], soft=True, apart=True)
+    legend = Lines([misfit + LEGEND + (OF_SHAPES if full else MORE)], soft=True, apart=True)
     return rendered([*parts, Heading("Total, still to be trained"), _totals(plan), legend])
 
 
@@ -110,28 +111,39 @@ def _length(plan: Plan) -> str:
     return f"length: {ends}, from {plan.lengths.value:.6g} FLOPs per run (train.flops)".replace("e+", "e")
 
 
-def _table(plan: Plan, notes: dict[str, int], apart: bool) -> Table:
-    """Table with a row per budget, or per depth where widths are given."""
+def _table(plan: Plan, notes: dict[str, int], apart: bool, full: bool) -> Table:
+    """Table with a row per budget, or per depth where widths are given; full: per shape, with its columns."""
     by_budget = plan.spec.grid.widths is None
     heads = [number("budget" if by_budget else "L"), prose("L×d_x"), *map(number, ("off", "tokens", "FLOPs"))]
-    table = Table("", [*heads, number("memory"), number("time"), label("runs")], ruled=False, apart=apart)
-    groups: dict[float, list[Run]] = {}
+    own = [*map(number, ("heads", "N", "all", "rate", "resid"))] if full else []
+    table = Table("", [*heads, *own, number("memory"), number("time"), label("runs")], ruled=False, apart=apart)
+    groups: dict[tuple[float, ...], list[Run]] = {}
     for run in plan.runs:
-        groups.setdefault((run.budget or 0.0) if by_budget else run.shape.depth, []).append(run)
-    for key, runs in sorted(groups.items()):
+        shape = (run.shape.depth, run.shape.heads, run.shape.width) if full else ()
+        groups.setdefault(((run.budget or 0.0) if by_budget else float(run.shape.depth), *shape), []).append(run)
+    for (key, *_), runs in sorted(groups.items()):
         shapes = dict.fromkeys(f"{run.shape.depth}×{run.shape.width}" for run in runs)
         off = [run.shape.n_params / run.budget - 1 for run in runs if run.budget]
         table.add(
-            format_count(key) if by_budget else str(key),
+            format_count(key) if by_budget else f"{key:g}",
             " ".join(shapes),
             f"{max(off, key=abs):+.1%}" if off else "",
             _ends([run.tokens for run in runs]),
             _ends([plan.estimates.runs[run.run_id].flops for run in runs]),
+            *(_of_shape(plan, runs[0]) if full else ()),
             *_cost(plan, runs),
             _states(runs, notes),
             soft=all(run.action != RUN for run in runs),
         )
     return table
+
+
+def _of_shape(plan: Plan, run: Run) -> tuple[str, ...]:
+    """Heads, parameters of the blocks and of all, and what the parametrization makes of the rate and the branches."""
+    shape, cost = run.shape, plan.estimates.runs[run.run_id]
+    counts = format_count(shape.n_params), format_count(shape.n_params_total)
+    rate = format_rate(cost.hidden_learning_rate)
+    return f"{shape.heads}×{shape.head_size}", *counts, rate, f"{cost.residual_multiplier:.3g}"
 
 
 def _ends(values: Sequence[float]) -> str:
