@@ -42,7 +42,7 @@ from dwsweep.report.document import (
 from dwsweep.report.guide_report import net, sizes_table
 from dwsweep.report.studies_report import along_parts, budget_parts, budget_text, comparison_parts
 from dwsweep.shapes import STANDARD, are_other_blocks
-from dwsweep.text import SHORT, arm_letter, format_count
+from dwsweep.text import SHORT, arm_letter, format_count, format_rate
 
 NAMED_PAIRS = 6
 ANSWER_LINES = 5
@@ -99,7 +99,10 @@ def document(result: Fit, folder: Any = None) -> list[Part]:
     first = next((kind for kind in FIRST if kind in kinds), "")
     if folder is not None and (more := len(warnings) - BRIEF_WARNINGS) > 0:
         warnings[BRIEF_WARNINGS:] = [f"{more} more with --full"]
-    parts: list[Part] = [Lines(answer(result)), Lines([*account(result), _noise_line(result)], apart=True)]
+    parts: list[Part] = [
+        Lines(answer(result)),
+        Lines([*account(result), *_taken(result), _noise_line(result)], apart=True),
+    ]
     for kind, (_, _, own) in zip(kinds, every, strict=True):
         parts += own if folder is None or kind == first else ()
     if warnings:
@@ -118,6 +121,20 @@ def account(result: Fit) -> list[str]:
         return []
     doubt = [note for note in found.notes if note.startswith((ONE_VARIABLE, "THE LOSS"))]
     return ["; ".join([found.sentence, *doubt]) + ".", *(f"{note}." for note in found.notes if note not in doubt)]
+
+
+def _taken(result: Fit) -> list[str]:
+    """Lines on the columns found under other names, and on learning rates where shapes were trained at several."""
+    names = result.provenance.columns_taken
+    lines = [f"Columns taken: {', '.join(names)}."] if names else []
+    if isinstance(result, AlongFit) or result.adjusted:  # its own table has the rates
+        return lines
+    tried = {(row.depth, row.width) for row in result.rates}
+    best = {row.learning_rate for row in result.cells if not row.excluded and (row.depth, row.width) in tried}
+    if known := sorted(rate for rate in best if rate is not None):
+        ends = dict.fromkeys(map(format_rate, (known[0], known[-1])))
+        lines.append(f"Each shape counts at its best learning rate, {' … '.join(ends)}.")
+    return lines
 
 
 def answer(result: Fit) -> list[str]:

@@ -147,7 +147,7 @@ def _legend(row: BudgetAnswer, assumptions: Assumptions) -> str:
         text += f" hours: of training on {format_count(assumptions.tokens)} tokens, on {devices}."
     if row.loss_tag and row.loss_tag.startswith("ASSUMED"):
         text += f" {_begins(row.unit)} {row.loss_tag}."
-    return text + ("" if row.by_source else " --sources names the public sources, and built models.")
+    return text + ("" if row.by_source else " --full names sources and built models.")
 
 
 def _build(row: BudgetAnswer) -> Lines:
