@@ -6,15 +6,8 @@ import math
 
 import numpy as np
 
-from dwsweep.fit.ask import (
-    FEWEST_CELLS,
-    FEWEST_DEPTHS,
-    FEWEST_SIZES,
-    LossSurface,
-    best_depths,
-    quantiles,
-)
-from dwsweep.fit.model import SAME_BUDGET
+from dwsweep.fit.ask import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES, LossSurface, best_depths, quantiles
+from dwsweep.fit.model import SAME_BUDGET, distinct_sizes
 from dwsweep.fit.posterior import Posterior, weigh
 from dwsweep.records.fit import Foretold
 
@@ -35,8 +28,8 @@ def foretold(surface: LossSurface) -> Foretold | None:
     steps = np.unique(np.round(cells.x / SAME_BUDGET))
     cut = float(steps[(len(steps) - 1) // 2] + 0.5) * SAME_BUDGET
     where = cells.x <= cut
-    sizes = len(np.unique(np.round(cells.x[where] / SAME_BUDGET)))
-    enough = where.sum() >= FEWEST_CELLS and len(np.unique(cells.y[where])) >= FEWEST_DEPTHS and sizes >= FEWEST_SIZES
+    enough = where.sum() >= FEWEST_CELLS and len(np.unique(cells.y[where])) >= FEWEST_DEPTHS
+    enough = enough and distinct_sizes(cells.x[where]) >= FEWEST_SIZES
     if not enough or asked.ln_x - float(cells.x[where].max()) < math.log(LEAST_FACTOR):
         return None
     half = cells.at(where)
@@ -45,7 +38,9 @@ def foretold(surface: LossSurface) -> Foretold | None:
     if not math.isfinite(middle):
         return None
     depth = math.exp(middle)
-    lost = surface.penalties(asked.n_params, np.array([max(1.0, round(depth))]), trained=True)[:, 0]
+    built, percent = max(1, round(depth)), None
+    if surface.shallowest <= built <= surface.deepest and asked.loss > 0.0:
+        percent = 100.0 * float(surface.penalties(asked.n_params, np.array([built]), trained=True).mean()) / asked.loss
     return Foretold(
         up_to=float(np.exp(half.x.max())),
         n_params=asked.n_params,
@@ -53,5 +48,5 @@ def foretold(surface: LossSurface) -> Foretold | None:
         depth_low=math.exp(low) if math.isfinite(low) else None,
         depth_high=math.exp(high) if math.isfinite(high) else None,
         found=float(asked.depth or 0.0),
-        percent=100.0 * float(lost.mean()) / asked.loss if asked.loss > 0.0 else None,
+        percent=percent,
     )

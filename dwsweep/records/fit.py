@@ -227,7 +227,7 @@ class Surface(Record):
 @dataclass(frozen=True, kw_only=True)
 class Foretold(Record):
     """Best depth at a size by smaller nets alone, beside the one by all. percent: of the loss at that size, lost by
-    building the foretold whole number of layers; None where a loss is not positive."""
+    building the foretold whole number of layers; None beyond the depths trained, which no loss prices."""
 
     up_to: float  # largest size of the smaller nets; a value of the axis, as n_params
     n_params: float

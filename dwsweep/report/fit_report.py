@@ -413,7 +413,8 @@ def _foretold(result: FitResult) -> str:
         return ""
     depth, axis = found.depth_interval, result.curves.size_name
     missed = "" if found.found in depth else ", outside that interval"
-    lost = "" if found.percent is None else f"; building it loses {found.percent:.2g} % of the loss"
+    lost = f"; building it loses {found.percent:.2g} % of the loss" if found.percent is not None else ""
+    lost = lost or "; no net of that depth was trained, so that no loss prices it"
     return (
         f"Sizes up to {axis} = {format_count(found.up_to)} alone foretold {depth.format('.1f')} layers at "
         f"{format_count(found.n_params)}, where all losses say {found.found:.1f}{missed}{lost}."

@@ -45,6 +45,13 @@ def test_smaller_sizes_that_misled_are_said_to_have() -> None:
     assert found.percent == pytest.approx(100.0 * built, rel=0.35)
 
 
+def test_a_depth_beyond_those_trained_has_no_price() -> None:
+    """The loss of the deepest net trained stood for that of a deeper one."""
+    shallow = [row for row in drawn(-0.5) if row["depth"] <= 16]
+    found = dwsweep.fit_table(shallow).foretold
+    assert found is not None and found.depth > 16.5 and found.percent is None
+
+
 def test_sizes_that_foretell_nothing_are_not_made_to() -> None:
     assert dwsweep.fit_table(drawn(0.25, sizes=2)).foretold is None
     flat = [{**row, "loss": 3.0 - 0.1 * math.log(row["depth"] * row["width"] ** 2)} for row in drawn(0.25)]
