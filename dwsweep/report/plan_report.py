@@ -117,11 +117,11 @@ def _table(plan: Plan, notes: dict[str, int], apart: bool, full: bool) -> Table:
     heads = [number("budget" if by_budget else "L"), prose("L×d_x"), *map(number, ("off", "tokens", "FLOPs"))]
     own = [*map(number, ("heads", "N", "all", "rate", "resid"))] if full else []
     table = Table("", [*heads, *own, number("memory"), number("time"), label("runs")], ruled=False, apart=apart)
-    groups: dict[tuple[float, ...], list[Run]] = {}
-    for run in plan.runs:
-        shape = (run.shape.depth, run.shape.heads, run.shape.width) if full else ()
-        groups.setdefault(((run.budget or 0.0) if by_budget else float(run.shape.depth), *shape), []).append(run)
-    for (key, *_), runs in sorted(groups.items()):
+    groups: dict[tuple[float, Any], list[Run]] = {}
+    for run in sorted(plan.runs, key=lambda run: (run.shape.depth, run.shape.heads, run.shape.width)):
+        key = (run.budget or 0.0) if by_budget else float(run.shape.depth)
+        groups.setdefault((key, run.shape if full else None), []).append(run)
+    for (key, _), runs in sorted(groups.items(), key=lambda item: item[0][0]):
         shapes = dict.fromkeys(f"{run.shape.depth}×{run.shape.width}" for run in runs)
         off = [run.shape.n_params / run.budget - 1 for run in runs if run.budget]
         table.add(
@@ -130,7 +130,7 @@ def _table(plan: Plan, notes: dict[str, int], apart: bool, full: bool) -> Table:
             f"{max(off, key=abs):+.1%}" if off else "",
             _ends([run.tokens for run in runs]),
             _ends([plan.estimates.runs[run.run_id].flops for run in runs]),
-            *(_of_shape(plan, runs[0]) if full else ()),
+            *(_of_shape(plan, runs) if full else ()),
             *_cost(plan, runs),
             _states(runs, notes),
             soft=all(run.action != RUN for run in runs),
@@ -138,12 +138,13 @@ def _table(plan: Plan, notes: dict[str, int], apart: bool, full: bool) -> Table:
     return table
 
 
-def _of_shape(plan: Plan, run: Run) -> tuple[str, ...]:
-    """Heads, parameters of the blocks and of all, and what the parametrization makes of the rate and the branches."""
-    shape, cost = run.shape, plan.estimates.runs[run.run_id]
+def _of_shape(plan: Plan, runs: Sequence[Run]) -> tuple[str, ...]:
+    """Heads, parameters of the blocks and of all, and what the parametrization makes of the rates and the branches."""
+    shape, costs = runs[0].shape, [plan.estimates.runs[run.run_id] for run in runs]
     counts = format_count(shape.n_params), format_count(shape.n_params_total)
-    rate = format_rate(cost.hidden_learning_rate)
-    return f"{shape.heads}×{shape.head_size}", *counts, rate, f"{cost.residual_multiplier:.3g}"
+    rates = [cost.hidden_learning_rate for cost in costs]
+    ends = " … ".join(dict.fromkeys(format_rate(end) for end in (min(rates), max(rates))))
+    return f"{shape.heads}×{shape.head_size}", *counts, ends, f"{costs[0].residual_multiplier:.3g}"
 
 
 def _ends(values: Sequence[float]) -> str:
