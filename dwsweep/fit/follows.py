@@ -57,16 +57,12 @@ def sentences(
     """
     x, y = places(rows)
     skipped = {*taken, *BY_A_RULE, *(PER_TOKEN if unit in OF_TEXT else ())}
-    tested, said, shape = {}, [], ""
+    tested, said = {}, []
     for name, role in roles.items():
         of_length = role == "length" and lengths
-        if name in skipped or not (of_length or name == HEADS or role in ("setting", "label")):
+        if name in skipped or not (of_length or role in ("setting", "label")):
             continue
         values = [hashable(row.get(name)) for row in rows]
-        if name == HEADS:
-            if where := _along_depth(x, y, values, blanks=False, of_length=False):
-                shape = f"{name} follow depth here ({where}): best depths hold for nets in which they do so too"
-            continue
         joined = is_beside_blanks(rows, name)
         if len(set(values) - {None}) < 2 and not joined:
             continue
@@ -88,7 +84,10 @@ def sentences(
         said.append(
             f"{join(untested)} {differ} between nets of equal size, and too few runs tell what that does to the loss"
         )
-    return [*said, shape] if shape else said
+    heads = [row.get(HEADS) for row in rows] if HEADS not in skipped else []
+    if heads and (where := _along_depth(x, y, heads, blanks=False, of_length=False)):
+        said.append(f"{HEADS} follow depth here ({where}): best depths hold for nets in which they do so too")
+    return said
 
 
 def _along_depth(x: np.ndarray, y: np.ndarray, values: Sequence[Any], blanks: bool, of_length: bool) -> str:

@@ -10,7 +10,6 @@ from dwsweep.records.record import Count, Positive, Record, one_of
 from dwsweep.text import SHORT, format_count
 
 TRANSITION, BEST_DEPTH, LOSS = "transition", "best_depth", "loss"
-ROUNDED = 1e-9  # relative difference of two sizes that are one
 UNCHANGED, NOT_COMPARABLE = "no change shown", "not comparable"
 VERDICTS = {  # quantity → verdict if the interval lies below no change, and if it lies above
     TRANSITION: ("smaller", "larger"),
@@ -110,12 +109,12 @@ class Comparison(Record):
     def ahead(self, depth: int, base: str, other: str) -> list[str]:
         """Sentence parts on the sizes at which the arm ``base`` or ``other``, as they are called, is ahead."""
         of_depth = self.losses[depth]
-        first, last = of_depth[0].n_params or 0.0, of_depth[-1].n_params or 0.0
+        first, last = of_depth[0].n_params, of_depth[-1].n_params
         found = []
         for lead in self.leads:
             if lead.depth != depth:
                 continue
-            start, end = lead.start <= first * (1.0 + ROUNDED), lead.end >= last * (1.0 - ROUNDED)
+            start, end = lead.start == first, lead.end == last
             at = [format_count(lead.start), format_count(lead.end)]
             where = f"from {at[0]} on" if end else f"up to {at[1]}" if start else f"from {at[0]} to {at[1]}"
             name = other if lead.ahead == "other" else base

@@ -52,7 +52,7 @@ def read(folder: Path, read_table: Reader) -> tuple[Columns, str]:
         for file in (*settings, table):
             digest.update(f"{name}/{file.name}\n".encode() + file.read_bytes())
         for file in settings:
-            own |= flat(_of_yaml(file) if file.suffix == ".yaml" else _of_file(file), "config.")
+            own |= flat(_of_file(file), "config.")
         columns = of_log(table) if table.name == STATE else read_table(f"table: {printable(str(table))};", table)
         rows += [{**own, **dict(zip(columns, row, strict=True))} for row in zip(*columns.values(), strict=True)]
     return in_columns(of_rows(rows)), digest.hexdigest()
@@ -105,21 +105,16 @@ def of_log(file: Path) -> Columns:
     return of_rows(rows)
 
 
-def _of_yaml(file: Path) -> dict[str, Any]:
-    """Object of a YAML file."""
+def _of_file(file: Path) -> dict[str, Any]:
+    """Object of a JSON or YAML file."""
     from dwsweep.spec.bounded_yaml import load_yaml_file
 
-    found = load_yaml_file(file)
-    if not isinstance(found, dict):
-        raise InputError(f"table: {printable(str(file))}; must be an object of settings")
-    return found
-
-
-def _of_file(file: Path) -> dict[str, Any]:
-    """Object of a JSON file."""
     what = f"table: {printable(str(file))};"
     try:
-        found = json.loads(file.read_text("utf-8"), object_pairs_hook=each_key_once)
+        if file.suffix == ".yaml":
+            found = load_yaml_file(file)
+        else:
+            found = json.loads(file.read_text("utf-8"), object_pairs_hook=each_key_once)
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{what} not readable: {printable((str(error).splitlines() or ['?'])[0])}") from None
     if not isinstance(found, dict):

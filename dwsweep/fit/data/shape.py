@@ -138,10 +138,7 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
     experts = sorted({(row["experts"], used) for row in rows if (used := top_k(row))})
     counts = (_Counts.of(rows, column, columns, names(column), source) for column in ("n_params", "n_params_total"))
     count = next(filter(None, counts), None)
-    if count and count.every:
-        found = _of_all_experts(count)
-        said, doubts = tuple(filter(None, [found.why])), tuple(filter(None, [found.doubt]))
-    elif count is None:
+    if count is None:
         said, found = tuple(_counted_from(rows, columns, names)), Reading()
     elif trusted and count.column == "n_params":
         count.check_unit()
@@ -339,8 +336,10 @@ def _unexplained(of: _Counts) -> Reading:
     )
 
 
-def _of_all_experts(of: _Counts) -> Reading:
+def _of_all_experts(of: _Counts) -> Reading | None:
     """A count of all experts names no N, and shows whether the MLP is gated."""
+    if not of.every:
+        return None
     if found := _of_blocks(of) or _with_embeddings(of):
         return found
     low, high = of.ratio
@@ -352,7 +351,7 @@ def _of_all_experts(of: _Counts) -> Reading:
 
 
 HYPOTHESES: tuple[Callable[[_Counts], Reading | None], ...] = (
-    *(_of_blocks, _in_proportion, _with_embeddings, _with_other_blocks, _nominal, _unexplained),
+    *(_of_all_experts, _of_blocks, _in_proportion, _with_embeddings, _with_other_blocks, _nominal, _unexplained),
 )
 """Readings of a count, each tried in its turn."""
 
