@@ -117,10 +117,9 @@ def all_runs(rows: Sequence[Row]) -> Fold:
     return Fold(f"All {len(rows)} runs", [made], "all-runs")
 
 
-def cells(rows: Sequence[Cell], axis: str = "") -> Table:
-    """Table of the cells of a fit. axis: heading of ``axis_value``, if cells differ in it."""
+def cells(rows: Sequence[Cell]) -> Table:
+    """Table of the cells of a fit."""
     columns: Mapping[Column, tuple[str, Form | None]] = {
-        **({number(axis): ("axis_value", format_count)} if axis else {}),
         number("depth"): ("depth", plain),
         number("width"): ("width", plain),
         number("N"): ("n_params", format_count),

@@ -1,8 +1,8 @@
-"""The best size of each depth and the best depth at equal compute, of sweeps whose minima are known: are they covered?
+"""The best depth and size at equal compute, of sweeps whose minima are known: are they covered?
 
 ``python -m tests.simulations.budgets --out DIR [--n 200] [--processes 2] [SCENARIO …]``
 
-Beside each minimum stands that of a plain parabola through all points, with its own errors. The loss has the form of
+The loss has the form of
 compute-optimal laws (Hoffmann et al. 2022), with a number of useful parameters that depends on the shape:
 
     loss(L, N, D) = E + A/(N·g)^α + B/D^β,    ln g = −s·((r^(−a) − 1)/a + (r^b − 1)/b),    r = L / L*(N)
@@ -21,17 +21,11 @@ from functools import cache
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from dwsweep.fit.budgets import FLOPS, Measured, answered
-from dwsweep.fit.cells import select_runs
-from dwsweep.fit.curves import Curves, build_curves
+from dwsweep.fit.analysis import fit_table
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.noise import t_two_sided
-from dwsweep.fit.scatter import judged
 from dwsweep.records.record import Record
-from tests.simulations.harness import CONFIDENCE, Point, Simulated, Study, covers, mean, median, rms
+from tests.simulations.harness import Point, Simulated, Study, covers, mean, median, rms
 from tests.simulations.sweeps import widths
-
-DRAWS = 100  # nothing here rests on the draws
 
 
 @dataclass(frozen=True)
@@ -196,22 +190,18 @@ def scenarios() -> dict[str, BudgetSweep]:
 
 
 @cache
-def truth_of(name: str) -> tuple[tuple[tuple[float, float, float], dict[int, tuple[float, float]]], ...]:
-    """Per budget: (L, N, loss) of the best shape, and (N, loss) of the best size of each depth. The best depth is that
-    of losses without waves, which are of another phase at each depth."""
+def truth_of(name: str) -> tuple[tuple[float, float, float], ...]:
+    """(L, N, loss) of the best shape at each budget, of losses without waves, which are of another phase at each
+    depth."""
     scenario = scenarios()[name]
     smooth = replace(scenario.truth, wiggle=0.0)
-    return tuple(
-        (smooth.best_shape(c), {d: scenario.truth.best_size(c, d) for d in scenario.depths}) for c in scenario.budgets
-    )
+    return tuple(smooth.best_shape(c) for c in scenario.budgets)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation(Simulated):
-    """One item per budget, and of the sizes of the depths one per depth in it."""
+    """One item per budget."""
 
-    sizes: tuple[tuple[Point, ...], ...]
-    parabolas: tuple[tuple[Point, ...], ...]
     depth: tuple[Point, ...]
     best_size: tuple[Point, ...]
     exponent: Point
@@ -219,49 +209,15 @@ class Simulation(Simulated):
 
 def simulation(scenario: BudgetSweep, rng: np.random.Generator, index: int = 0) -> Simulation:
     """One sweep drawn and fitted."""
-    rows = scenario.rows(rng)
-    measured = {}
-    for budget in scenario.budgets:
-        runs = select_runs([row for row in rows if abs(math.log(row["flops"] / budget)) < 0.2]).runs
-        measured[budget] = Measured(runs, judged(build_curves(runs, None, DRAWS, np.random.default_rng(0))))
-    found = answered(FLOPS, measured, CONFIDENCE)
-    assert found
-    answers, trends, _ = found
-    trend = next((trend for trend in trends if trend.quantity == "n_params"), None)
+    found = fit_table(scenario.rows(rng)).adjusted
+    assert found is not None
+    power = next((row for row in found.growth if row.column == "n_params"), None)
     return Simulation(
         index=index,
-        sizes=tuple(tuple(_point(row, "n_params") for row in b.depths) for b in answers),
-        parabolas=tuple(_parabolas(cells) for _, cells in measured.values() if cells),
-        depth=tuple(_point(b.best, "depth") for b in answers),
-        best_size=tuple(_point(b.best, "n_params") for b in answers),
-        exponent=_point(trend, "exponent") if trend else (None, None, None),
+        depth=tuple((row.depth, row.depth_low, row.depth_high) for row in found.at_budgets),
+        best_size=tuple((row.n_params, row.n_params_low, row.n_params_high) for row in found.at_budgets),
+        exponent=(power.estimate, power.estimate_low, power.estimate_high) if power else (None, None, None),
     )
-
-
-def _point(row: Record, name: str) -> Point:
-    return row[name], row[f"{name}_low"], row[f"{name}_high"]
-
-
-def _parabolas(cells: Curves) -> tuple[Point, ...]:
-    """N at the vertex of a weighted parabola through all sizes of each depth, with the interval of its errors."""
-    found: list[Point] = []
-    covariance = cells.total_covariance
-    t = t_two_sided(CONFIDENCE, cells.noise.df)
-    for depth in cells.depths:
-        where = cells.at(depth)
-        if len(where) < 3:
-            found.append((None, None, None))
-            continue
-        x = cells.x[where] - cells.x[where].mean()
-        X = np.stack([np.ones(len(x)), x, x**2], axis=1)
-        C = np.linalg.inv(X.T @ np.linalg.solve(covariance[np.ix_(where, where)], X))
-        _, b, a = C @ X.T @ np.linalg.solve(covariance[np.ix_(where, where)], cells.mean[where])
-        slope = np.array([0.0, -1.0 / (2.0 * a), b / (2.0 * a**2)])
-        vertex, half = -b / (2.0 * a) + cells.x[where].mean(), t * math.sqrt(slope @ C @ slope)
-        inside = a > 0 and cells.x[where].min() < vertex < cells.x[where].max()
-        ends = math.exp(vertex - half), math.exp(vertex + half)
-        found.append((math.exp(vertex), *ends) if inside else (None, None, None))
-    return tuple(found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,27 +250,22 @@ def score(points: Sequence[Point], truths: Sequence[float], ln: bool) -> Score:
 def summarise(name: str, rows: Sequence[Simulation]) -> dict[str, Score]:
     """Everything of a scenario against its truth.
 
-    depth, best_size: of the best shape. parabola: of plain parabolas in place of ``size``. exponent: of N*
-    over the budgets.
+    depth, best_size: of the best shape. exponent: of N* over the budgets.
     """
     scenario, truths = scenarios()[name], truth_of(name)
-    each = [(row, b, i) for row in rows for b in range(len(truths)) for i in range(len(scenario.depths))]
-    ns = [truths[b][1][scenario.depths[i]][0] for _, b, i in each]
     over = [(row, b) for row in rows for b in range(len(truths))]
-    depth, n = ([truths[b][0][k] for _, b in over] for k in range(2))
+    depth, n = ([truths[b][k] for _, b in over] for k in range(2))
     exponent = math.nan
     if len(truths) > 1:
-        exponent = float(np.polyfit(np.log(scenario.budgets), np.log([best[1] for best, _ in truths]), 1)[0])
+        exponent = float(np.polyfit(np.log(scenario.budgets), np.log([n for _, n, _ in truths]), 1)[0])
     return {
-        "size": score([row.sizes[b][i] for row, b, i in each], ns, True),
-        "parabola": score([row.parabolas[b][i] for row, b, i in each], ns, True),
         "depth": score([row.depth[b] for row, b in over], depth, True),
         "best_size": score([row.best_size[b] for row, b in over], n, True),
         "exponent": score([row.exponent for row in rows], [exponent] * len(rows), False),
     }
 
 
-HEAD = "scenario | n | N* of a depth | by a parabola | best depth | its N | exponent"
+HEAD = "scenario | n | best depth | its N | exponent"
 
 
 def cells(name: str, rows: Sequence[Simulation]) -> list[list[str]]:
