@@ -33,6 +33,7 @@ import numpy as np
 from dwsweep.fit import ask
 from dwsweep.fit.data.rows import Row, positive
 from dwsweep.fit.data.shape import n_params_of
+from dwsweep.fit.heap_design import Scale
 from dwsweep.fit.lengths import TrainedBudgets
 from dwsweep.fit.nets import LEAST_POINTS, UP, Grid, Nets, interval, least
 from dwsweep.fit.posterior import Posterior
@@ -61,8 +62,8 @@ class Runs:
 
     rows: n runs. x, y: (n,) ln N, ln L. others: (n, c) covariates without tokens, standardised, zero at the held
     values.
-    column: name of the column of tokens in the posterior, empty without one. at, spread: ln tokens at its value 0 and
-    per unit. theirs: our column → its name in the table.
+    column: name of the column of tokens in the posterior, empty without one. scale: of it. theirs: our column → its
+    name in the table.
     """
 
     rows: Sequence[Row]
@@ -70,8 +71,7 @@ class Runs:
     y: np.ndarray
     others: np.ndarray
     column: str
-    at: float
-    spread: float
+    scale: Scale
     theirs: dict[str, str]
 
     def numbers(self, name: str) -> np.ndarray:
@@ -186,7 +186,7 @@ class _Question:
         known = self.tokens[np.isfinite(self.tokens)]
         self.low, self.high = (float(known.min()), float(known.max())) if len(known) else (math.nan, math.nan)
         same = len(known) == len(self.tokens) and self.high - self.low < math.log(SAME)
-        self.held = runs.at if runs.column else float(np.median(known)) if same else None
+        self.held = runs.scale.at if runs.column else float(np.median(known)) if same else None
 
     # Lines that need no cost
 
@@ -240,7 +240,7 @@ class _Question:
         """The line of the best net, and draws of ln of its depth and N, by losses ``rows`` (D, n) of the nets of
         ``grid``."""
         x, y, edge = Nets(self.grid, rows).best
-        size, depth = self._interval(x, edge), self._interval(y, edge)
+        size, depth = self._interval(x, edge), self._interval(y, edge, (self.grid.y[0], self.grid.y[-1]))
         drawn = {"n_params": np.where(edge == 0.0, x, edge), "depth": np.where(edge == 0.0, y, edge)}
         row = self._row(equal, spent, said, math.log(size.value) if size.value else None, depth, None)
         return replace(row, **size.columns("n_params")), drawn
@@ -271,7 +271,7 @@ class _Question:
     def at_size(self, cost: Cost) -> Iterator[AnswerRow]:
         """Best depth at the cost of each size's best net after the held tokens."""
         for x in self.x:
-            held, best = self.runs.at, self.surface.at(math.exp(x)).value
+            held, best = self.runs.scale.at, self.surface.at(math.exp(x)).value
             y = np.array([d for d in self._depths() if self._inside(x, d)])
             if best is None or len(y) < LEAST_POINTS:
                 continue
@@ -303,7 +303,7 @@ class _Question:
         if row.n_params and row.depth:
             at = np.log([row.n_params]), np.log([row.depth])
             row = replace(row, tokens=math.exp(spent - float(cost.middle(*at)[0])))
-            with np.errstate(invalid="ignore"):
+            with np.errstate(invalid="ignore", divide="ignore"):  # of a draw that is only a bound
                 drawn["tokens"] = spent - cost.middle(drawn["n_params"], drawn["depth"])
         return row, drawn
 
@@ -317,6 +317,8 @@ class _Question:
         for name in GROWING:
             drawn = [one[name] for _, one in reached]
             finite = [one[np.isfinite(one)] for one in drawn]
+            if min(map(len, finite)) < (1.0 + confidence) / 2.0 * self.posterior.n_draws:
+                continue  # an end of the interval lies among draws that are only bounds
             y = np.array([np.clip(one, few.min(), few.max()) for one, few in zip(drawn, finite, strict=True)])
             weight = 1.0 / y.var(axis=1)
             away = x - float(weight @ x) / weight.sum()
@@ -378,7 +380,7 @@ class _Question:
 
     def _standard(self, t: np.ndarray | float) -> np.ndarray | float:
         """ln tokens on the scale of the posterior."""
-        return (t - self.runs.at) / self.runs.spread
+        return self.runs.scale.value(np.asarray(t))
 
     def _between(self, t: np.ndarray) -> np.ndarray:
         """True if ln tokens lie within the range of the runs."""
@@ -431,8 +433,10 @@ class _Question:
 
     # Answers
 
-    def _interval(self, drawn: np.ndarray, edge: np.ndarray | float = 0.0) -> Interval:
-        return interval(self.posterior, drawn, self.surface.record.confidence, edge).map(math.exp)
+    def _interval(
+        self, drawn: np.ndarray, edge: np.ndarray | float = 0.0, ends: tuple[float, float] = (-math.inf, math.inf)
+    ) -> Interval:
+        return interval(self.posterior, drawn, self.surface.record.confidence, edge, ends=ends).map(math.exp)
 
     def _row(
         self, equal: str, cost: float | None, said: str, x: float | None, depth: Interval, tokens: float | None

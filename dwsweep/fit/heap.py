@@ -29,7 +29,7 @@ from dwsweep.fit.data.rows import ALIKE, Row, no_loss, positive, why_no_loss
 from dwsweep.fit.data.shape import BLOCK, n_params_of, places
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.equal_what import Budget, Runs, equal_what, spent_by_all
-from dwsweep.fit.heap_design import FEWEST_ROWS_EACH, Design, Means, cells_of, design_of, means_of, surface_of
+from dwsweep.fit.heap_design import FEWEST_ROWS_EACH, Design, Means, Scale, cells_of, design_of, means_of, surface_of
 from dwsweep.fit.lengths import TrainedBudgets, all_reach, token_groups
 from dwsweep.fit.model import Frame, distinct_sizes
 from dwsweep.records.adjusted import Adjustment
@@ -305,8 +305,7 @@ def _runs(data: Table, rows: Sequence[Row], x: np.ndarray, y: np.ndarray, means:
         y=y,
         others=np.stack(others, axis=1) if others else np.zeros((len(rows), 0)),
         column="" if k is None else design.names[k],
-        at=0.0 if k is None else means.columns[k].at,
-        spread=1.0 if k is None else design.spread[k],
+        scale=Scale(0.0, 1.0) if k is None else design.scales[k],
         theirs={ours: theirs for theirs, ours in data.theirs.items()},
     )
 
