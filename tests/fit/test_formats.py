@@ -15,7 +15,7 @@ import pytest
 
 from dwsweep import fit_table
 from dwsweep.errors import InputError
-from dwsweep.fit.data import delimited, formats, workbook
+from dwsweep.fit.data import delimited, source
 from dwsweep.fit.data.table import read_table
 from dwsweep.records import fit as fit_record
 from dwsweep.records.sweep import plan_csv
@@ -70,7 +70,7 @@ def test_a_zip_holds_one_table_and_a_damaged_one_is_a_line(tmp_path):
 
 
 def test_a_file_that_unpacks_to_fill_the_memory_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(formats.packing, "MOST_BYTES", 1000)
+    monkeypatch.setattr(source, "MOST_BYTES", 1000)
     with pytest.raises(InputError, match="unpacks to more than 1,000 bytes"):
         rows_of(tmp_path / "t.csv.gz", gzip.compress(CSV.encode() * 100))
 
@@ -197,7 +197,7 @@ def test_a_workbook_without_its_reader_is_refused_with_the_command(tmp_path, mon
     with pytest.raises(
         InputError, match=r"needs openpyxl: in a clone, pip install .*'\.\[xlsx\]'; or save the sheet as CSV"
     ):
-        workbook.read("table: t.xlsx;", b"")
+        source._workbook("table: t.xlsx;", b"")
 
 
 def test_a_format_that_is_not_read_is_refused_by_name(tmp_path):
@@ -427,10 +427,10 @@ def test_no_dialect_of_a_table_is_misread(count):
 
 def test_public_tables_come_with_the_package_by_name(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    for name in formats.BUILT_IN:
+    for name in source.BUILT_IN:
         table = read_table(name)
         assert len(table.rows) > 30 and table.source == f"{name} (of the package)"
-        assert "licence: " in (formats.SOURCES / f"{name}.yaml").read_text("utf-8")
+        assert "licence: " in (source.SOURCES / f"{name}.yaml").read_text("utf-8")
     where = "warmup == 400 and heads == 4 and global_batch == 64"
     assert len(read_table("mlfoundations", where=[where]).rows) == 31
     (tmp_path / "mlfoundations").mkdir()  # a folder of that name is the folder

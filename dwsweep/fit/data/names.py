@@ -11,7 +11,7 @@ from typing import Any
 
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.data import foreign, units
-from dwsweep.fit.data.numbers import Columns, as_number
+from dwsweep.fit.data.cell import Columns, as_number
 from dwsweep.fit.data.rows import cell_text, plain
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.records.columns import ALIASES, HELD_OUT, IN_ANY_CASE, REQUIRED, TRAINING

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit.data import condition, formats, units
+from dwsweep.fit.data import condition, source, units
+from dwsweep.fit.data.cell import Columns, losses
 from dwsweep.fit.data.names import Names, nearest, unit_named
-from dwsweep.fit.data.numbers import Columns, losses
 from dwsweep.fit.data.recipes import without_repeats
 from dwsweep.fit.data.roles import KNOWN, Roles, roles
 from dwsweep.fit.data.rows import ARM, Row, Word, cell_text, no_loss, plain, why_no_loss
@@ -103,7 +103,7 @@ def read_table(
 
     table: path of a sweep directory (its results.csv is read) or of a CSV, TSV, JSON (records or columns), JSONL or
     Parquet file; or a list of dicts; or a dict of columns; or a pandas, polars or pyarrow table; or one that
-    ``formats.load`` has read.
+    ``source.load`` has read.
     columns: ``{ours: theirs}`` or strings ``"ours=theirs"``.
     where: expressions over the columns, by our names or the table's, such as ``"warmup == 400"``; a row stays if all
     are true.
@@ -115,7 +115,7 @@ def read_table(
     """
     if unit is not None and unit not in UNITS:
         raise InputError(f"{argument('unit')}: {unit!r}; must be one of {', '.join(UNITS)}")
-    loaded = table if isinstance(table, formats.Loaded) else formats.load(table)
+    loaded = table if isinstance(table, source.Loaded) else source.load(table)
     n_read = len(next(iter(loaded.columns.values()), ()))
     names = Names.of(loaded.columns, columns, drop)
     names.require(loaded.source, n_read)

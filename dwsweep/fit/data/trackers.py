@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dwsweep.errors import InputError, install
-from dwsweep.fit.data.numbers import Columns, in_columns, of_rows
 from dwsweep.fit.data.objects import flat
 from dwsweep.text import one_line, printable
 
@@ -32,8 +31,8 @@ def name_of(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name.partition(":")[2].rpartition("/")[2]).strip("-.") or "runs"
 
 
-def read(name: str) -> Columns:
-    """Columns of the runs, one row a run.
+def read(name: str) -> list[dict[str, Any]]:
+    """Rows of the runs, one a run.
 
     Raises:
         InputError: the package is not installed, the form is wrong, or the tracker has no such runs or does not answer.
@@ -55,7 +54,7 @@ def read(name: str) -> Columns:
         raise InputError(f"{said} cannot be read ({one_line(error)})") from None
     if not rows:
         raise InputError(f"{said} has no runs; give one with runs that log a loss, a depth and a width")
-    return in_columns(of_rows(rows), said)
+    return rows
 
 
 def _wandb(place: str) -> Iterator[dict[str, Any]]:

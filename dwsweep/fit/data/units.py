@@ -10,7 +10,7 @@ from typing import Any
 
 from dwsweep.errors import InputError, example
 from dwsweep.fit.data import condition
-from dwsweep.fit.data.numbers import UNITS, parted
+from dwsweep.fit.data.cell import UNITS, parted
 from dwsweep.fit.data.rows import Row, is_number, plain
 from dwsweep.records.columns import ALIASES
 from dwsweep.text import join
