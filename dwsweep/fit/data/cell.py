@@ -41,6 +41,7 @@ UNITS = {
 }
 LARGEST_INT = 10**300  # larger integers are read as infinite
 _THOUSANDS_OF_A_UNIT = re.compile(r"\s*[0-9]{1,3}\.[0-9]{3}\s*[kmbgtKMBGT]\s*")
+_WITH_ERROR = re.compile(r"(.+?)\s*(?:±|\+/-)\s*[0-9][0-9.,e-]*")  # 3.21 ± 0.002
 _SECTIONS = re.compile(r"^(?:.*[./])?")  # sections of trackers before a name: summary.total_tokens_M, eval/tokens_B
 
 
@@ -79,6 +80,9 @@ def as_number(value: Any, mark: numerals.Mark = "point") -> Any:
             return int(text) if number.is_integer() and "e" not in text.lower() and "." not in text else number
     if (found := numerals.number(text, mark)) is not None:
         return as_number(found)
+    if with_error := _WITH_ERROR.fullmatch(text):
+        value = as_number(with_error[1], mark)
+        return value if is_number(value) else text
     small = text.lower()
     return Word(text) if small in DASHES else None if small in MISSING else text
 
@@ -167,7 +171,7 @@ def _decimal_commas(held: Mapping[str, Iterable[Any]], what: str, separator: str
     kinds: dict[str, set[str]] = {}
     example: dict[str, str] = {}
     for name, values in held.items():
-        texts = {value for value in values if value.__class__ is str and ("," in value or "." in value)}
+        texts = {_WITH_ERROR.sub(r"\1", one) for one in values if one.__class__ is str and ("," in one or "." in one)}
         kinds[name] = {kind for text in texts if (kind := numerals.shows(text))}
         if kinds[name] == {"either"}:
             example[name] = min((text for text in texts if numerals.shows(text)), key=lambda one: ("," not in one, one))

@@ -2,6 +2,7 @@
 
 runs/depth6_width264_seed0.csv           the name holds the shape, the rows are the curve
 runs/a/config.json  runs/a/metrics.csv   settings, and the curve or one row (also args.json, hparams.json)
+runs/a.json                              one object of settings and losses
 runs/b/config.json  runs/b/trainer_state.json    the log of a Hugging Face Trainer
 multirun/DATE/TIME/0/.hydra/config.yaml  multirun/DATE/TIME/0/metrics.csv    jobs of Hydra, at any depth
 """
@@ -17,7 +18,7 @@ from typing import Any
 from dwsweep.errors import InputError
 from dwsweep.fit.data.cell import of_rows
 from dwsweep.fit.data.delimited import Cells
-from dwsweep.fit.data.objects import flat
+from dwsweep.fit.data.objects import flat, of_run
 from dwsweep.records.record import each_key_once
 from dwsweep.text import join, printable
 
@@ -58,7 +59,12 @@ def read(folder: Path, read_cells: Callable[[bytes, str, str], Cells]) -> tuple[
         content = table.read_bytes()
         for file, held in (*((file, file.read_bytes()) for file in settings), (table, content)):
             digest.update(f"{name}/{file.name}\n".encode() + held)
-        cells = _of_log(table) if table.name == STATE else read_cells(content, printable(str(table)), table.name)
+        if table.name == STATE:
+            cells = _of_log(table)
+        elif table.suffix.lower() == ".json" and (values := of_run(content)):
+            cells = Cells(of_rows([values]))
+        else:
+            cells = read_cells(content, printable(str(table)), table.name)
         separators.add(cells.separator)
         rows += [
             dict(own, **dict(zip(cells.columns, row, strict=True))) for row in zip(*cells.columns.values(), strict=True)

@@ -47,6 +47,18 @@ def read(what: str, text: str) -> Columns:
     return of_rows(found)
 
 
+def of_run(content: bytes) -> dict[str, Any] | None:
+    """Values of the run that a JSON object holds by itself, as ``{"config": {…}, "val_loss": 3.2}``; None if it holds
+    several runs or points."""
+    try:
+        found = json.loads(content, object_pairs_hook=each_key_once)
+    except (ValueError, RecursionError):
+        return None
+    values = list(found.values()) if isinstance(found, dict) else []
+    several = all(isinstance(value, dict | list) for value in values)
+    return None if several and (not _all_objects(values) or _same_keys(values)) else dict(flat(found))
+
+
 def read_lines(what: str, text: str) -> list[dict[str, Any]]:
     """Rows of JSON lines, one object a run."""
     rows = []

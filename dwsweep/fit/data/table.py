@@ -6,13 +6,14 @@ Usual names of columns in other projects are understood, and the output lists th
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit.data import condition, source, units
+from dwsweep.fit.data import condition, source
 from dwsweep.fit.data.cell import Columns, losses
 from dwsweep.fit.data.names import Names, nearest, unit_named
 from dwsweep.fit.data.recipes import without_repeats
@@ -33,6 +34,12 @@ COUNTS = frozenset(of_type("count"))
 FINISHED = {"finished", "completed", "complete", "success", "succeeded", "keep", "kept", "discard", "discarded"}
 DIVERGED_FLAGS = {"diverged", "is_diverged", "has_diverged", "did_diverge"}  # columns of a switch
 OWN = {"run_id", "n_params", "n_params_total", "attention_kernel", "data_hash"}  # results.csv in every folder has these
+OF_LOSS = {"unit", "units", "loss_unit", "loss_units", "metric_unit", "unit_of_loss"}  # columns that name it
+WORDS_OF_LOSS = {
+    **dict.fromkeys(("nat", "nats", "nats_per_token", "nats_token"), "nats"),
+    **dict.fromkeys(("bit", "bits", "bits_per_token", "bits_token", "bpt"), "bits"),
+    **dict.fromkeys(("bpb", "bits_per_byte", "bits_byte"), "bpb"),
+}
 UNITS = {"nats": NATS, "bits": BITS_PER_TOKEN, "bpb": BITS, "bpc": PER_CHARACTER}
 
 
@@ -137,7 +144,7 @@ def read_table(
     if again:
         account.append(LeftOutRows(rows=again, why="list a run again, under other labels"))
     loss = names.theirs("loss")
-    given_unit = unit or units.in_rows(rows, tuple(held))
+    given_unit = unit or _unit_in_rows(rows, tuple(held))
     of_loss = UNITS[given_unit] if given_unit else unit_named(loss)
     return Table(
         rows=rows,
@@ -157,6 +164,32 @@ def read_table(
         notes=(*names.of_loss(of_loss), *names.said, *settled.said),
         doubts=(*settled.doubts, *_contradicted(rows)),
     )
+
+
+def _unit_in_rows(rows: Sequence[Row], names: Sequence[str]) -> str | None:
+    """Unit of the losses that a column names in each row; None without one.
+
+    Raises:
+        InputError: the rows have several.
+    """
+    for name in (one for one in names if plain(one) in OF_LOSS):
+        counts = Counter(str(row[name]) for row in rows if row[name] is not None and row["loss"] is not None)
+        words = {value: WORDS_OF_LOSS.get(plain(value)) for value in counts}
+        found = {word for word in words.values() if word}
+        if not found or None in words.values():
+            continue
+        if len(found) > 1:
+            shown = join(f"{value} in {count} rows" for value, count in counts.most_common())
+            most = condition.equals(name, counts.most_common(1)[0][0])
+            raise InputError(
+                f"loss: {shown} (column {name!r}); must be in one unit: 1 nat is 1.4427 bits; "
+                + example(f"where={most!r}", condition.option(most))
+                + " fits one alone, "
+                + example(f"drop=[{name!r}]", f"--drop {shlex.quote(name)}")
+                + " takes all as they are"
+            )
+        return found.pop()
+    return None
 
 
 def _cleaned(held: Columns) -> Columns:
