@@ -16,17 +16,12 @@ from typing import Any
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.data import foreign
 from dwsweep.fit.data.cell import UNITS, Columns, as_number, parted
-from dwsweep.fit.data.rows import cell_text, is_number, plain
+from dwsweep.fit.data.rows import CONFIG, EVAL, SUMMARY, cell_text, is_number, plain
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.records.columns import ALIASES, HELD_OUT, IN_ANY_CASE, REQUIRED, TRAINING
 from dwsweep.records.columns import named as column_names
 from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, OF_TEXT, PER_CHARACTER, join
 
-CONFIG = {
-    *("config", "params", "hparams", "args", "model", "trainer", "optimizer", "arch", "architecture", "cfg"),
-}  # trackers' sections of settings
-SUMMARY = {"summary", "metrics", "final", "throughput"}  # of final values
-EVAL = {"eval", "val"}  # of held-out losses
 SCORES = {"loss", "loss_stderr", "bits_per_byte"}  # columns that an evaluation gives
 OF_OPTUNA = {"number", "value", "state"}  # columns of a study's trials, whose value is the loss
 BUDGETS = {"flops_budget", "compute_budget", "budget"}  # columns of requested compute

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any, TypeGuard
 
 from dwsweep.text import join
@@ -15,11 +15,24 @@ Row = dict[str, Any]
 VALUES_LISTED = 6
 ALIKE = 1.02  # largest over smallest count that counts as one: an incomplete last batch
 ARM = "arm"  # column that tells the arms of one sweep apart
+CONFIG = {
+    *("config", "params", "hparams", "args", "model", "trainer", "optimizer", "arch", "architecture", "cfg"),
+}  # trackers' sections of settings: config.n_layer
+SUMMARY = {"summary", "metrics", "final", "throughput"}  # of final values
+EVAL = {"eval", "val"}  # of held-out losses
 
 
 def plain(name: str) -> str:
     """A column's name in lower case, its words joined by underscores."""
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+
+
+def bare_name(name: str, sections: Container[str], whole: Container[str] = ()) -> str:
+    """A plain name without the trackers' sections before it, unless it is one of ``whole``."""
+    words = name.split("_")
+    while len(words) > 1 and words[0] in sections and "_".join(words) not in whole:
+        words = words[1:]
+    return "_".join(words)
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dwsweep.fit.data.roles import LENGTHS, RECIPE, TUNING
-from dwsweep.fit.data.rows import ALIKE, ARM, Row, is_number, no_loss, plain
+from dwsweep.fit.data.rows import ALIKE, ARM, CONFIG, EVAL, SUMMARY, Row, bare_name, is_number, no_loss, plain
 from dwsweep.fit.data.shape import BLOCK
 from dwsweep.records.columns import OF_RUNS, STEPS
 from dwsweep.records.fit import LeftOutRows
 
 CURVE = "curve_of_run"  # row key that names the curve of its run, if a table has curves
-PREFIXES = {"trainer", "train", "model", "config", "summary", "metrics", "eval", "val", "history"}
+SECTIONS = CONFIG | SUMMARY | EVAL | {"train", "history"}
 IDS = {
     *(
         "run",
@@ -57,7 +57,7 @@ def curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[str]) -
     """
     names = list(names)
     ids = [name for name in names if plain(name) in IDS and _names_runs(rows, name)]
-    usual = {_end(name): name for name in reversed(names)}
+    usual = {bare_name(plain(name), SECTIONS, STEPS): name for name in reversed(names)}
     times = [usual[name] for name in (*STEPS, *(OF_RUNS if ids else ())) if name in usual]
     time = next((name for name in times if len({row[name] for row in rows if _is_point(row.get(name))}) > 1), None)
     if time is None:
@@ -143,13 +143,6 @@ def _names_runs(rows: Sequence[Row], name: str) -> bool:
         if row.get(name) is not None:
             shapes[str(row[name])].add((row.get("depth"), row.get("width"), row.get(BLOCK)))
     return 1 < len(shapes) < len(rows) and all(len(of) == 1 for of in shapes.values())
-
-
-def _end(name: str) -> str:
-    words = plain(name).split("_")
-    while len(words) > 1 and words[0] in PREFIXES and "_".join(words) not in STEPS:
-        words = words[1:]
-    return "_".join(words)
 
 
 def _is_point(value: Any) -> bool:

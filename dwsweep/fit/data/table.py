@@ -16,8 +16,7 @@ from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.data import condition, source
 from dwsweep.fit.data.cell import Columns, losses
 from dwsweep.fit.data.names import Names, nearest, unit_named
-from dwsweep.fit.data.recipes import without_repeats
-from dwsweep.fit.data.roles import KNOWN, Roles, roles
+from dwsweep.fit.data.roles import KNOWN, Roles, hashable, roles
 from dwsweep.fit.data.rows import ARM, Row, Word, cell_text, no_loss, plain, why_no_loss
 from dwsweep.fit.data.shape import settle
 from dwsweep.records.columns import REQUIRED, of_type
@@ -34,13 +33,14 @@ COUNTS = frozenset(of_type("count"))
 FINISHED = {"finished", "completed", "complete", "success", "succeeded", "keep", "kept", "discard", "discarded"}
 DIVERGED_FLAGS = {"diverged", "is_diverged", "has_diverged", "did_diverge"}  # columns of a switch
 OWN = {"run_id", "n_params", "n_params_total", "attention_kernel", "data_hash"}  # results.csv in every folder has these
-OF_LOSS = {"unit", "units", "loss_unit", "loss_units", "metric_unit", "unit_of_loss"}  # columns that name it
-WORDS_OF_LOSS = {
+UNITS = {"nats": NATS, "bits": BITS_PER_TOKEN, "bpb": BITS, "bpc": PER_CHARACTER}
+UNIT_COLUMNS = {"unit", "units", "loss_unit", "loss_units", "metric_unit", "unit_of_loss"}  # that name it in each row
+UNIT_WORDS = {
     **dict.fromkeys(("nat", "nats", "nats_per_token", "nats_token"), "nats"),
     **dict.fromkeys(("bit", "bits", "bits_per_token", "bits_token", "bpt"), "bits"),
     **dict.fromkeys(("bpb", "bits_per_byte", "bits_byte"), "bpb"),
 }
-UNITS = {"nats": NATS, "bits": BITS_PER_TOKEN, "bpb": BITS, "bpc": PER_CHARACTER}
+TELLING_DIGITS = 4  # decimals of a loss: two runs that agree to these are one run
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,7 @@ class Table:
     @property
     def settings(self) -> tuple[str, ...]:
         """Columns that distinguish runs of one shape, as their values show."""
-        known = {*KNOWN, *self.named}
-        return tuple(name for name, role in self.roles.items() if role == "setting" and name not in known)
+        return tuple(name for name in _chosen(self.roles) if name not in self.named)
 
 
 def read_asked(table: Any, options: FitOptions) -> Table:
@@ -126,26 +125,21 @@ def read_table(
     n_read = len(next(iter(loaded.columns.values()), ()))
     names = Names.of(loaded.columns, columns, drop)
     names.require(loaded.source, n_read)
-    held = _cleaned(names.columns if arm is None else _with_arms(names.columns, arm, names.taken))
+    held = _meant(names.columns if arm is None else _with_arms(names.columns, arm, names.taken))
     rows = [dict(zip(held, values, strict=True)) for values in zip(*held.values(), strict=True)]
     theirs = {their: our for our, their in (*names.asked.items(), *names.taken.items())}
-    rows, account = _chosen(rows, tuple(held), theirs, where, loaded.source)
-    if loaded.comments:
-        account.append(LeftOutRows(rows=loaded.comments, why="begin with # and count as comments"))
-    _words_to_status(rows)
-    rows, left_out, unsized = _with_sizes(rows)
-    account += [LeftOutRows(rows=n, why=no_loss(why)) for why, n in unsized.items()]
+    out: Counter[tuple[str, str]] = Counter()  # (why, option) → rows
+    rows = _distinct(_selected(rows, tuple(held), theirs, where, loaded.source, out), out)
+    out["begin with # and count as comments", ""] += loaded.comments
+    rows, left_out = _with_sizes(rows, out)
     _check_numbers(rows, tuple(held))
     _check_exchanged(rows, names.asked)
     trusted = loaded.directory is not None or "n_params" in names.asked or set(names.given) >= OWN
     settled = settle(rows, trusted, loaded.source, names.theirs)
     of = roles(rows, held, by_values=not loaded.directory)
-    rows, again = without_repeats(rows, [name for name, role in of.items() if role == "setting" and name not in KNOWN])
-    if again:
-        account.append(LeftOutRows(rows=again, why="list a run again, under other labels"))
-    loss = names.theirs("loss")
+    rows = _without_labels(rows, _chosen(of), out)
     given_unit = unit or _unit_in_rows(rows, tuple(held))
-    of_loss = UNITS[given_unit] if given_unit else unit_named(loss)
+    of_loss = UNITS[given_unit] if given_unit else unit_named(names.theirs("loss"))
     return Table(
         rows=rows,
         columns=tuple(held),
@@ -155,15 +149,51 @@ def read_table(
         n_read=n_read + loaded.comments,
         named=tuple(name for name in names.asked if name not in MEASURED),
         taken=tuple(f"{ours} = {theirs}" for ours, theirs in names.taken.items()),
-        loss_column=loss,
+        loss_column=names.theirs("loss"),
         unit=of_loss,
         left_out=left_out,
         roles=of,
         theirs=theirs,
-        account=tuple(account),
+        account=tuple(LeftOutRows(rows=n, why=why, option=option) for (why, option), n in out.items() if n),
         notes=(*names.of_loss(of_loss), *names.said, *settled.said),
         doubts=(*settled.doubts, *_contradicted(rows)),
     )
+
+
+def _chosen(of: Roles) -> list[str]:
+    """Columns that are settings by their values."""
+    return [name for name, role in of.items() if role == "setting" and name not in KNOWN]
+
+
+# Columns
+
+
+def _meant(held: Columns) -> Columns:
+    """Columns in which a blank is None, a loss that is missing is a ``Word``, and the status is one of ours."""
+    found = {}
+    for name, values in held.items():
+        if name == "loss":
+            found[name] = losses(values)
+        else:  # a frame's NaN is a blank, and NaN equals no other NaN as a key
+            found[name] = [None if v.__class__ is Word or (v != v and name not in REQUIRED) else v for v in values]
+    if "status" in found:
+        found["status"] = ["done" if str(v).lower() in FINISHED else v for v in found["status"]]
+    for name in (one for one in held if plain(one) in DIVERGED_FLAGS):
+        status = found.get("status", [None] * len(found[name]))
+        marks = [v in (True, 1) or str(v).lower() in ("true", "yes") for v in found[name]]
+        found["status"] = ["diverged" if out else v for out, v in zip(marks, status, strict=True)]
+    return found
+
+
+def _with_arms(held: Columns, arm: str, taken: Mapping[str, str]) -> Columns:
+    """The columns with the values of one as the arms."""
+    name = next((ours for ours, theirs in taken.items() if theirs == arm), arm)
+    if name in REQUIRED:
+        raise InputError(f"{argument('arm')}: {arm!r}; is the {name} of the nets; allowed: a column that names recipes")
+    if name not in held:
+        raise InputError(f"{argument('arm')}: {arm!r}; not in the table{nearest(arm, tuple(held))}")
+    texts = [v if isinstance(v, str) else f"{arm} {'blank' if v is None else v}" for v in held[name]]
+    return {**{one: values for one, values in held.items() if one != name}, ARM: texts}
 
 
 def _unit_in_rows(rows: Sequence[Row], names: Sequence[str]) -> str | None:
@@ -172,51 +202,100 @@ def _unit_in_rows(rows: Sequence[Row], names: Sequence[str]) -> str | None:
     Raises:
         InputError: the rows have several.
     """
-    for name in (one for one in names if plain(one) in OF_LOSS):
+    for name in (one for one in names if plain(one) in UNIT_COLUMNS):
         counts = Counter(str(row[name]) for row in rows if row[name] is not None and row["loss"] is not None)
-        words = {value: WORDS_OF_LOSS.get(plain(value)) for value in counts}
-        found = {word for word in words.values() if word}
-        if not found or None in words.values():
-            continue
-        if len(found) > 1:
+        found = {UNIT_WORDS.get(plain(value), "") for value in counts}
+        if len(found) > 1 and "" not in found:
             shown = join(f"{value} in {count} rows" for value, count in counts.most_common())
             most = condition.equals(name, counts.most_common(1)[0][0])
+            alone = example(f"where={most!r}", condition.option(most))
+            as_they_are = example(f"drop=[{name!r}]", f"--drop {shlex.quote(name)}")
             raise InputError(
-                f"loss: {shown} (column {name!r}); must be in one unit: 1 nat is 1.4427 bits; "
-                + example(f"where={most!r}", condition.option(most))
-                + " fits one alone, "
-                + example(f"drop=[{name!r}]", f"--drop {shlex.quote(name)}")
-                + " takes all as they are"
+                f"loss: {shown} (column {name!r}); must be in one unit: 1 nat is 1.4427 bits; {alone} fits one alone, "
+                f"{as_they_are} takes all as they are"
             )
-        return found.pop()
+        if unit := "".join(found):
+            return unit
     return None
 
 
-def _cleaned(held: Columns) -> Columns:
-    """Columns in which a blank is None, a loss that is missing is a ``Word``, and the status is one of ours."""
-    cleaned = {}
-    for name, values in held.items():
-        if name == "loss":
-            cleaned[name] = losses(values)
-        else:  # a frame's NaN is a blank, and NaN equals no other NaN as a key
-            blank = [v.__class__ is Word or (v != v and name not in REQUIRED) for v in values]
-            cleaned[name] = [None if out else v for v, out in zip(values, blank, strict=True)]
-    if "status" in cleaned:
-        cleaned["status"] = ["done" if str(v).lower() in FINISHED else v for v in cleaned["status"]]
-    for name in (one for one in held if plain(one) in DIVERGED_FLAGS):
-        status = cleaned.get("status", [None] * len(cleaned[name]))
-        marks = [v in (True, 1) or str(v).lower() in ("true", "yes") for v in cleaned[name]]
-        cleaned["status"] = ["diverged" if out else v for out, v in zip(marks, status, strict=True)]
-    return cleaned
+# Rows that count
 
 
-def _with_sizes(rows: Sequence[Row]) -> tuple[list[Row], dict[str, int], Mapping[str, int]]:
-    """(rows that have a loss or a shape, reasons without a loss → rows, the same of rows without a shape)."""
-    reasons = [why_no_loss(row) for row in rows]
-    sized = [row["depth"] is not None and row["width"] is not None for row in rows]
-    unsized = Counter(why for why, has_size in zip(reasons, sized, strict=True) if why and not has_size)
-    kept = [row for row, reason, has_size in zip(rows, reasons, sized, strict=True) if has_size or not reason]
-    return kept, dict(sorted(Counter(map(str, filter(None, reasons))).items())), unsized
+def _selected(
+    rows: list[Row],
+    names: Sequence[str],
+    theirs: Mapping[str, str],
+    where: Iterable[str],
+    source: str,
+    out: Counter[tuple[str, str]],
+) -> list[Row]:
+    """Rows that ``where`` keeps; the others are counted in ``out``."""
+    n_read = len(rows)
+    known = set(names)
+    written = {one: our for their, our in theirs.items() for one in (their, plain(their)) if one not in known}
+    written |= {one: name for name in names if (one := plain(name)) not in known and one not in written}
+    expressions = [where] if isinstance(where, str) else list(where)
+    for expression in expressions:
+        keep = condition.compile_expression(expression, names, written)
+        kept = [row for row in rows if keep(row)]
+        of_arms = expression.startswith(f"{ARM} ==")
+        out[("are of other arms", "") if of_arms else ("are not asked for", "--where")] += len(rows) - len(kept)
+        rows = kept
+    if n_read and not rows and expressions:
+        raise InputError(
+            f"{argument('where')}: {' and '.join(expressions)!r}; keeps none of the {n_read} rows of {source}"
+        )
+    return rows
+
+
+def _distinct(rows: list[Row], out: Counter[tuple[str, str]]) -> list[Row]:
+    once = list({tuple(map(_same, row.values())): row for row in reversed(rows)}.values())[::-1]
+    out["repeat another row exactly", ""] += len(rows) - len(once)
+    return once
+
+
+def _same(value: Any) -> Any:
+    """A value as a key: NaN equals itself, and 1 is not True."""
+    return (value.__class__.__name__, str(value)) if not isinstance(value, int | float) or value != value else value
+
+
+def _with_sizes(rows: Sequence[Row], out: Counter[tuple[str, str]]) -> tuple[list[Row], dict[str, int]]:
+    """(rows that have a loss or a shape, reasons without a loss → rows); rows without either are counted in ``out``. A
+    word in place of a loss, such as FAIL, is the status of a run without a more specific one."""
+    kept: list[Row] = []
+    reasons: Counter[str] = Counter()
+    for row in rows:
+        word = row["loss"]
+        if word.__class__ is Word:
+            row["loss"] = None
+            row["status"] = word if why_no_loss(row) == "no loss" else row.get("status")
+        why = why_no_loss(row)
+        if why:
+            reasons[str(why)] += 1
+        if why and None in (row["depth"], row["width"]):
+            out[no_loss(why), ""] += 1
+        else:
+            kept.append(row)
+    return kept, dict(sorted(reasons.items()))
+
+
+def _without_labels(rows: list[Row], settings: Sequence[str], out: Counter[tuple[str, str]]) -> list[Row]:
+    """Rows without repeats of a run under other labels: shape, seed, learning rate, loss and all other measurements
+    agree to the last digit."""
+    digits = sorted(len(repr(row.get("loss")).partition(".")[2]) for row in rows)
+    seeds = all(row.get("seed") is not None for row in rows)
+    if not settings or not seeds or digits[len(digits) // 2] < TELLING_DIGITS:
+        return rows
+    kept: dict[Any, Row] = {}
+    for k, row in enumerate(rows):
+        own = tuple((name, hashable(value)) for name, value in row.items() if name not in settings)
+        kept.setdefault(own if isinstance(row.get("loss"), float) else k, row)
+    out["list a run again, under other labels", ""] += len(rows) - len(kept)
+    return list(kept.values())
+
+
+# Checks
 
 
 def _contradicted(rows: Sequence[Row]) -> Iterator[str]:
@@ -233,59 +312,6 @@ def _contradicted(rows: Sequence[Row]) -> Iterator[str]:
             f"run_id: {join(names, 3)} {'has' if len(names) == 1 else 'have'} several losses in rows that are equal "
             "otherwise; they count as replicates: check the table"
         )
-
-
-def _with_arms(held: Columns, arm: str, taken: Mapping[str, str]) -> Columns:
-    """The columns with the values of one as the arms."""
-    name = next((ours for ours, theirs in taken.items() if theirs == arm), arm)
-    if name in REQUIRED:
-        raise InputError(f"{argument('arm')}: {arm!r}; is the {name} of the nets; allowed: a column that names recipes")
-    if name not in held:
-        raise InputError(f"{argument('arm')}: {arm!r}; not in the table{nearest(arm, tuple(held))}")
-    texts = [v if isinstance(v, str) else f"{arm} {'blank' if v is None else v}" for v in held[name]]
-    return {**{one: values for one, values in held.items() if one != name}, ARM: texts}
-
-
-def _chosen(
-    rows: list[Row], names: Sequence[str], theirs: Mapping[str, str], where: Iterable[str], source: str
-) -> tuple[list[Row], list[LeftOutRows]]:
-    """Distinct rows that ``where`` keeps, and an account of the others."""
-    n_read, account = len(rows), []
-    known = set(names)
-    written = {one: our for their, our in theirs.items() for one in (their, plain(their)) if one not in known}
-    written |= {one: name for name in names if (one := plain(name)) not in known and one not in written}
-    expressions = [where] if isinstance(where, str) else list(where)
-    for expression in expressions:
-        keep = condition.compile_expression(expression, names, written)
-        kept = [row for row in rows if keep(row)]
-        arms = expression.startswith(f"{ARM} ==")
-        why, option = ("are of other arms", "") if arms else ("are not asked for", "--where")
-        if len(kept) < len(rows):
-            account.append(LeftOutRows(rows=len(rows) - len(kept), why=why, option=option))
-        rows = kept
-    if n_read and not rows and expressions:
-        raise InputError(
-            f"{argument('where')}: {' and '.join(expressions)!r}; keeps none of the {n_read} rows of {source}"
-        )
-    once = list({tuple(map(_same, row.values())): row for row in reversed(rows)}.values())[::-1]
-    if again := len(rows) - len(once):
-        account.append(LeftOutRows(rows=again, why="repeat another row exactly"))
-    return once, account
-
-
-def _same(value: Any) -> Any:
-    """A value as a key: NaN equals itself, and 1 is not True."""
-    return (value.__class__.__name__, str(value)) if not isinstance(value, int | float) or value != value else value
-
-
-def _words_to_status(rows: list[Row]) -> None:
-    """Take a word in place of a loss, such as FAIL, for the status of a run without a more specific one."""
-    for row in rows:
-        word = row["loss"]
-        if word.__class__ is Word:
-            row["loss"] = None
-            if why_no_loss(row) == "no loss":
-                row["status"] = word
 
 
 def _check_exchanged(rows: Sequence[Row], renamed: Mapping[str, str]) -> None:
