@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, zip_longest
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ class Cells(NamedTuple):
     """Columns of cells as they were written. separator: between fields. comments: lines among the rows that begin with
     ``#``."""
 
-    columns: dict[Any, Sequence[Any]]
+    columns: Mapping[Any, Sequence[Any]]
     separator: str = ""
     comments: int = 0
 

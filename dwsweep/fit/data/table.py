@@ -17,11 +17,11 @@ from dwsweep.fit.data import condition, source
 from dwsweep.fit.data.cell import Columns, losses
 from dwsweep.fit.data.names import Names, nearest, unit_named
 from dwsweep.fit.data.roles import KNOWN, Roles, hashable, roles
-from dwsweep.fit.data.rows import ARM, Row, Word, cell_text, no_loss, plain, why_no_loss
+from dwsweep.fit.data.rows import ARM, LeftOut, Row, Word, cell_text, no_loss, plain, why_no_loss
 from dwsweep.fit.data.shape import settle
 from dwsweep.records.columns import REQUIRED, of_type
 from dwsweep.records.columns import named as column_names
-from dwsweep.records.fit import FitOptions, LeftOutRows
+from dwsweep.records.fit import Account, FitOptions, LeftOutRows
 from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, PER_CHARACTER, join
 
 MEASURED = {*column_names("size", "outcome", "identity"), "learning_rate"}  # may differ between the runs of a cell
@@ -128,7 +128,7 @@ def read_table(
     held = _meant(names.columns if arm is None else _with_arms(names.columns, arm, names.taken))
     rows = [dict(zip(held, values, strict=True)) for values in zip(*held.values(), strict=True)]
     theirs = {their: our for our, their in (*names.asked.items(), *names.taken.items())}
-    out: Counter[tuple[str, str]] = Counter()  # (why, option) → rows
+    out: Counter[LeftOut] = Counter()  # (why, option) → rows
     rows = _distinct(_selected(rows, tuple(held), theirs, where, loaded.source, out), out)
     out["begin with # and count as comments", ""] += loaded.comments
     rows, left_out = _with_sizes(rows, out)
@@ -154,10 +154,33 @@ def read_table(
         left_out=left_out,
         roles=of,
         theirs=theirs,
-        account=tuple(LeftOutRows(rows=n, why=why, option=option) for (why, option), n in out.items() if n),
+        account=_left_out(out.items()),
         notes=(*names.of_loss(of_loss), *names.said, *settled.said),
         doubts=(*settled.doubts, *_contradicted(rows)),
     )
+
+
+def account(
+    read: int, used: int, before: Iterable[LeftOutRows], left_out: Iterable[Mapping[LeftOut, int]], notes: Iterable[str]
+) -> Account:
+    """Account of ``read`` rows, ``used`` of them in the fit; reasons that are alike add up, most rows first.
+
+    before: rows that were out once the table was read. left_out: reason → rows, for each fitted part.
+    """
+    rows: Counter[LeftOut] = Counter()
+    for one in before:
+        rows[one.why, one.option] += one.rows
+    for part in left_out:
+        rows.update(part)
+    known = _left_out(sorted(rows.items(), key=lambda item: (-item[1], item[0])))
+    rest = read - used - sum(one.rows for one in known)
+    if rest > 0:
+        known = (*known, LeftOutRows(rows=rest, why="count with other rows of their run"))
+    return Account(read=read, used=used, left_out=known, notes=tuple(dict.fromkeys(notes)))
+
+
+def _left_out(rows: Iterable[tuple[LeftOut, int]]) -> tuple[LeftOutRows, ...]:
+    return tuple(LeftOutRows(rows=n, why=why, option=option) for (why, option), n in rows if n > 0)
 
 
 def _chosen(of: Roles) -> list[str]:
@@ -228,7 +251,7 @@ def _selected(
     theirs: Mapping[str, str],
     where: Iterable[str],
     source: str,
-    out: Counter[tuple[str, str]],
+    out: Counter[LeftOut],
 ) -> list[Row]:
     """Rows that ``where`` keeps; the others are counted in ``out``."""
     n_read = len(rows)
@@ -249,7 +272,7 @@ def _selected(
     return rows
 
 
-def _distinct(rows: list[Row], out: Counter[tuple[str, str]]) -> list[Row]:
+def _distinct(rows: list[Row], out: Counter[LeftOut]) -> list[Row]:
     once = list({tuple(map(_same, row.values())): row for row in reversed(rows)}.values())[::-1]
     out["repeat another row exactly", ""] += len(rows) - len(once)
     return once
@@ -260,7 +283,7 @@ def _same(value: Any) -> Any:
     return (value.__class__.__name__, str(value)) if not isinstance(value, int | float) or value != value else value
 
 
-def _with_sizes(rows: Sequence[Row], out: Counter[tuple[str, str]]) -> tuple[list[Row], dict[str, int]]:
+def _with_sizes(rows: Sequence[Row], out: Counter[LeftOut]) -> tuple[list[Row], dict[str, int]]:
     """(rows that have a loss or a shape, reasons without a loss → rows); rows without either are counted in ``out``. A
     word in place of a loss, such as FAIL, is the status of a run without a more specific one."""
     kept: list[Row] = []
@@ -280,7 +303,7 @@ def _with_sizes(rows: Sequence[Row], out: Counter[tuple[str, str]]) -> tuple[lis
     return kept, dict(sorted(reasons.items()))
 
 
-def _without_labels(rows: list[Row], settings: Sequence[str], out: Counter[tuple[str, str]]) -> list[Row]:
+def _without_labels(rows: list[Row], settings: Sequence[str], out: Counter[LeftOut]) -> list[Row]:
     """Rows without repeats of a run under other labels: shape, seed, learning rate, loss and all other measurements
     agree to the last digit."""
     digits = sorted(len(repr(row.get("loss")).partition(".")[2]) for row in rows)
