@@ -97,10 +97,13 @@ SURROUNDED = [
     CSV.replace("\n", ",,\n"),  # a spreadsheet's empty columns
     CSV.replace("\n", "," * 100_000 + "\n"),
     CSV.replace("\n", "\r\n"),
+    CSV.replace("\n", "\r"),
+    CSV.replace("6,96,3.125", '"6", "96", "3.125"'),
     CSV + ",,\n\n",
     CSV + "depth,width,loss\n",  # files put one behind the other
     CSV.replace("6,96", "# resumed here\n6,96"),
     MARKDOWN,
+    MARKDOWN.replace("---: | :--- | ---", ":-: | -: | -").replace("3.5", "**3.5**"),
 ]
 OBJECTS = [
     ROWS,
@@ -112,6 +115,11 @@ OBJECTS = [
     {"my runs": ROWS, "note": "x"},
     {"results": COLUMNS},
     {"results": LABELLED},
+    {"columns": [*COLUMNS], "index": [0, 1, 2], "data": [[*row.values()] for row in ROWS]},
+    [
+        {"shape": {"depth": row["depth"], "width": row["width"]}, "result": {"val": {"loss": row["loss"]}}}
+        for row in ROWS
+    ],
     # after a sort of one column; it was joined by place
     {**LABELLED, "loss": dict(reversed(LABELLED["loss"].items()))},
 ]
@@ -161,6 +169,8 @@ REFUSED = [
     ("t.csv", b"\x89PNG\r\n\x1a\n\x00\x00\x01\xff\xd8\xff\x02\x03", "not readable as csv: "),
     ("t.csv", "depth,width,loss\n6,64,3,1\n", "a row has more fields than the header"),
     ("t.csv", f"{'x,' * 100_002}depth\n1\n", "100,003 columns; must be at most 10,000, one row per run"),
+    # all losses were blank
+    ("t.txt", "depth  width  val loss\n6 64 3.2\n", "a row has 3 fields between blanks, another 4; separate by commas"),
     # an unbalanced quote swallowed rows: of 28 rows 10 were "read, all used"
     ("t.csv", SWALLOWED, "of row 12 holds further rows: a quote without its partner"),
     ("t.csv", SWALLOWED.replace("3.30,ok", '3.30,"ok"'), "of row 12 holds further rows"),

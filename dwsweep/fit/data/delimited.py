@@ -45,8 +45,9 @@ def read(what: str, text: str) -> Cells:
     filled = {one: _width(lines, one) for one in SEPARATORS}
     separator = max(SEPARATORS, key=lambda one: filled[one])
     if filled[separator] < 2 and any(len(line.split()) > 2 for line in lines):
-        return of_fields(what, (line.split() for line in text.splitlines()))
-    return of_fields(what, _whole(what, csv.reader(io.StringIO(text), delimiter=separator), separator), separator)
+        return of_fields(what, _as_long(what, (line.split() for line in text.splitlines())))
+    rows = csv.reader(io.StringIO(text, newline=None), delimiter=separator, skipinitialspace=True)
+    return of_fields(what, _whole(what, rows, separator), separator)
 
 
 def of_fields(what: str, rows: Iterable[Fields], separator: str = "") -> Cells:
@@ -90,10 +91,10 @@ def check_names(what: str, names: Iterable[Any]) -> None:
 def _of_markdown(text: str) -> str:
     """Rows of the Markdown table in a text, without their outer bars and the rule below the header; any other text
     unchanged."""
-    rule = re.search(r"^[ ]*\|?[ ]*:?-{2,}:?[ ]*(?:\|[ ]*:?-{2,}:?[ ]*)+\|?[ ]*$", text[:HEAD], re.MULTILINE)
+    rule = re.search(r"^(?=.*(?:--|:))[ ]*\|?[ ]*:?-+:?[ ]*(?:\|[ ]*:?-+:?[ ]*)+\|?[ ]*$", text[:HEAD], re.MULTILINE)
     if not rule:
         return text
-    rows = [line.strip() for line in text.splitlines() if "|" in line]
+    rows = [line.strip().replace("**", "") for line in text.splitlines() if "|" in line]
     return "\n".join(line.removeprefix("|").removesuffix("|") for line in rows if line != rule[0].strip())
 
 
@@ -112,6 +113,22 @@ def _whole(what: str, rows: Iterable[Fields], separator: str) -> Iterator[Fields
                     f"{what} the field {value[:30]!r} of row {number:,} holds further rows: a quote without its "
                     "partner; write it twice or leave it out"
                 )
+        yield row
+
+
+def _as_long(what: str, rows: Iterable[Fields]) -> Iterator[Fields]:
+    """Rows between blanks, none of which is shorter than the longest before it: ``val loss`` counts as two names.
+
+    Raises:
+        InputError: one is shorter.
+    """
+    longest = 0
+    for row in rows:
+        if row and row[0][:1] != "#" and len(row) < longest and longest > 2:
+            raise InputError(
+                f"{what} a row has {len(row)} fields between blanks, another {longest}; separate by commas"
+            )
+        longest = max(longest, len(row) if row and row[0][:1] != "#" else 0)
         yield row
 
 

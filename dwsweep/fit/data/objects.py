@@ -33,6 +33,8 @@ def read(what: str, text: str) -> Columns:
         if error.msg == "Extra data" and "\n" in text.strip():
             return of_rows(read_lines(what, text))
         raise
+    if isinstance(found, dict) and {*found} in ({"columns", "data"}, {"columns", "data", "index"}):  # as pandas splits
+        return of_rows([dict(zip(found["columns"], row, strict=True)) for row in found["data"]])
     for _ in range(3):  # {"data": {"runs": […]}}
         inner = _under_a_key(what, found)
         if inner is None:

@@ -21,9 +21,9 @@ VALUES_LISTED = 6
 ALIKE = 1.02  # largest over smallest count that counts as one: an incomplete last batch
 ARM = "arm"  # column that tells the arms of one sweep apart
 CONFIG = {
-    *("config", "params", "hparams", "args", "model", "trainer", "optimizer", "arch", "architecture", "cfg"),
+    *("config", "params", "hparams", "args", "model", "trainer", "optimizer", "arch", "architecture", "cfg", "shape"),
 }  # trackers' sections of settings: config.n_layer
-SUMMARY = {"summary", "metrics", "final", "throughput"}  # of final values
+SUMMARY = {"summary", "metrics", "final", "throughput", "result", "results"}  # of final values
 EVAL = {"eval", "val"}  # of held-out losses
 
 

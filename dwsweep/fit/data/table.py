@@ -30,7 +30,7 @@ LEAST_COUNT, LARGEST_COUNT = 1e-6, 1e30  # seconds and tokens count too
 LARGEST_LOSS = 1e6
 COUNTS = frozenset(of_type("count"))
 # trackers' words for a finished run; autoresearch discards runs without an improvement, which still have a loss
-FINISHED = {"finished", "completed", "complete", "success", "succeeded", "keep", "kept", "discard", "discarded"}
+FINISHED = {"ok", "finished", "completed", "complete", "success", "succeeded", "keep", "kept", "discard", "discarded"}
 DIVERGED_FLAGS = {"diverged", "is_diverged", "has_diverged", "did_diverge"}  # columns of a switch
 OWN = {"run_id", "n_params", "n_params_total", "attention_kernel", "data_hash"}  # results.csv in every folder has these
 UNITS = {"nats": NATS, "bits": BITS_PER_TOKEN, "bpb": BITS, "bpc": PER_CHARACTER}
