@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dwsweep.records.columns import ALIASES
+
 RUNS = "give the results.csv of its runs, or the sweep directory"
 OTHER_FILES = {
     ("mean", "se", "n", "excluded"): f"cells.csv of a fit, whose means are no runs; {RUNS}",
@@ -23,16 +25,11 @@ NO_LOSS = {
 """Words in names of columns other than losses, and the column to give instead."""
 EXPORTS = "export the table of runs in place of the chart (W&B: Runs, Export, CSV), with depth, width and loss"
 MOST_LAYERS = 2000
-WORDS = {
-    "depth": (
-        *("num_hidden_layers", "num_layers", "n_layers", "n_layer", "nlayers", "nlayer", "layers", "layer", "depth"),
-        *("numl", "nl", "l", "d"),
-    ),
-    "width": (
-        *("hidden_size", "hidden_dim", "d_model", "dmodel", "n_embd", "nembd", "hidden", "width", "embd", "emb", "dim"),
-        *("d_x", "dx", "h", "d", "w"),
-    ),
+SHORT = {
+    "depth": ("depth", "layer", "nlayer", "numl", "nl", "d"),
+    "width": ("width", "hidden", "dmodel", "nembd", "embd", "emb", "dx", "h", "w"),
 }
+WORDS = {ours: sorted((*ALIASES[ours], *short), key=lambda word: -len(word)) for ours, short in SHORT.items()}
 """Words beside a number in the name of a run, the surer first: L12-d768, numl6, n_layer=12; 12L, 768d."""
 BEFORE, BEHIND = r"(?i)(?<![a-z])WORD([0-9]+)(?![0-9.])", r"(?i)(?<![a-z0-9.])([0-9]+)WORD(?![a-z])"
 PAIRS = (r"(?<![0-9.])([0-9]+) ?[x×] ?([0-9]+)(?![0-9.])", r"^[^0-9]*([0-9]+)[^0-9]+([0-9]+)[^0-9]*$")
