@@ -171,7 +171,8 @@ def _decimal_commas(held: Mapping[str, Iterable[Any]], what: str, separator: str
     kinds: dict[str, set[str]] = {}
     example: dict[str, str] = {}
     for name, values in held.items():
-        texts = {_WITH_ERROR.sub(r"\1", one) for one in values if one.__class__ is str and ("," in one or "." in one)}
+        texts = {value for value in values if value.__class__ is str and ("," in value or "." in value)}
+        texts = {_WITH_ERROR.sub(r"\1", text) if "±" in text or "+/-" in text else text for text in texts}
         kinds[name] = {kind for text in texts if (kind := numerals.shows(text))}
         if kinds[name] == {"either"}:
             example[name] = min((text for text in texts if numerals.shows(text)), key=lambda one: ("," not in one, one))

@@ -32,6 +32,7 @@ BLOCK = "net_block"  # row key that names its block, if nets of its depth and wi
 COLUMNS = ("d_ff", "mlp_ratio", "gated", "heads", "kv_heads", "head_size", "experts", "top_k")
 GATES = ("gated", "activation", "mlp", "mlp_type", "ffn_type", "hidden_act", "act_fn")  # columns that may name a gate
 GATED_WORDS = re.compile(r"glu|(?<!un)(?<!non.)(?<!not.)gated")
+OF_NET = (ARM, "depth", "width", *COLUMNS, *GATES[1:])
 YES = {"true", "t", "yes", "y", "on", "1", "1.0"}
 LARGEST_RATIO = 32.0  # smaller values of an inner width are ratios to d
 OFF = 0.05  # relative difference above which a count is named beside others that agree
@@ -113,8 +114,12 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
     Raises:
         InputError: nothing explains how the table's n_params differs from the weights of its blocks.
     """
-    _name_blocks(rows)
-    columns = [name for name in COLUMNS if any(row.get(name) not in (None, "") for row in rows)]
+    nets: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        nets[tuple(map(row.get, OF_NET))].append(row)
+    _name_blocks(list(nets.values()))
+    each = [of_net[0] for of_net in nets.values()]
+    columns = [name for name in COLUMNS if any(row.get(name) not in (None, "") for row in each)]
     counts = (_Counts.of(rows, column, columns, names(column), source) for column in ("n_params", "n_params_total"))
     count = next(filter(None, counts), None)
     if count and trusted and count.column == "n_params":
@@ -124,21 +129,25 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
         found = next(filter(None, (hypothesis(count) for hypothesis in HYPOTHESES)))
         said, doubts = [found.why] * bool(found.why), [found.doubt] * bool(found.doubt)
     else:
-        found, said, doubts = Reading(), list(_counted_from(rows, columns, names)), []
-    for row in rows:
-        if found.gated:
-            row["gated"] = True
-        own = row.get(count.column) if count else None
-        if found.total and positive(own):
-            row.setdefault("n_params_total", float(own))
-        if found.used and positive(own):
-            row["n_params"] = float(own)
-        elif (count or set(columns) - {"heads"}) and row["depth"] and row["width"]:
-            row["n_params"] = found.times * weights(row, found.gated or None)
-    if experts := sorted({(row["experts"], used) for row in rows if (used := top_k(row))}):
+        found, said, doubts = Reading(), list(_counted_from(each, columns, names)), []
+    for of_net in nets.values():
+        first = of_net[0]
+        known = (count or set(columns) - {"heads"}) and first["depth"] and first["width"]
+        n_params = found.times * weights(first, found.gated or None) if known else None
+        for row in of_net:
+            own = row.get(count.column) if count else None
+            if found.gated:
+                row["gated"] = True
+            if found.total and positive(own):
+                row.setdefault("n_params_total", float(own))
+            if found.used and positive(own):
+                row["n_params"] = float(own)
+            elif n_params is not None:
+                row["n_params"] = n_params
+    if experts := sorted({(row["experts"], used) for row in each if (used := top_k(row))}):
         named = join([f"{used:g} of {every:g}" for every, used in experts], 3)
         said.append(f"N counts the weights that a token uses, {named} experts; all of them: --axis n_params_total")
-    elif count is None and (many := max((_at_least_one(row.get("experts")) or 1.0 for row in rows), default=1.0)) > 1.0:
+    elif count is None and (many := max((_at_least_one(row.get("experts")) or 1.0 for row in each), default=1.0)) > 1.0:
         how = "and no column says how many a token passes: N counts one of them"
         doubts.append(f"confound n_params: {many:g} experts, {how}")
     return Settled(said, doubts)
@@ -387,18 +396,20 @@ def _at_least_one(value: Any) -> float | None:
 # Blocks
 
 
-def _name_blocks(rows: Sequence[Row]) -> None:
-    """Name each row's block by the parts that differ between nets of one depth and width."""
-    nets = [(row, (row.get(ARM), row["depth"], row["width"]), _parts(row)) for row in rows if row["width"]]
+def _name_blocks(every: Sequence[Sequence[Row]]) -> None:
+    """Name the block of each row by the parts that differ between nets of one depth and width. every: rows of each
+    net."""
+    nets = [(rows, (rows[0].get(ARM), rows[0]["depth"], rows[0]["width"]), _parts(rows[0])) for rows in every]
     varied = {name for _, _, parts in nets for name in parts}
     varied = {name for name in varied if any(several > 1 for several in _values(nets, name))}
     if "heads" in varied:  # if most nets were trained with several counts of heads, these are no part of the shape
         several = _values(nets, "heads", [name for name in ("d_ff", "kv_heads", "head_size") if name in varied])
         if sum(count > 1 for count in several) > TRIED_ALIKE * len(several):
             varied -= {"heads", "head_size"}
-    for row, _, parts in nets:
+    for rows, _, parts in nets:
         if texts := [f"{name} {value:g}" for name, value in parts.items() if name in varied]:
-            row[BLOCK] = ", ".join(texts)
+            for row in rows:
+                row[BLOCK] = ", ".join(texts)
 
 
 def _parts(row: Row) -> dict[str, float]:
@@ -408,7 +419,7 @@ def _parts(row: Row) -> dict[str, float]:
 
 
 def _values(
-    nets: Sequence[tuple[Row, tuple[Any, ...], dict[str, float]]], part: str, beside: Sequence[str] | None = None
+    nets: Sequence[tuple[Any, tuple[Any, ...], dict[str, float]]], part: str, beside: Sequence[str] | None = None
 ) -> list[int]:
     """Number of values of a part in each depth and width, or, a blank among them, in each value of the parts
     ``beside``."""
