@@ -158,24 +158,17 @@ def _refusal(varying: Sequence[_Setting], shapes: Sequence[Any]) -> str:
 
 
 def _choices(varying: Sequence[_Setting], shapes: Sequence[Any]) -> list[tuple[str, Any]]:
-    """Values that leave no shape mixed: column by column the value that keeps the most shapes."""
-    kept, left = list(range(len(shapes))), list(varying)
+    """Values that leave no shape mixed: of each column in its turn the value that keeps the most shapes."""
+    kept = list(range(len(shapes)))
     chosen: list[tuple[str, Any]] = []
-    while True:
-        offers = []
-        for place, one in enumerate(left):
-            of: dict[Any, set[Any]] = defaultdict(set)
-            for k in kept:
-                if one.value[k] is not None:
-                    of[one.value[k]].add(shapes[k])
-            if not of or not one.mixed(kept, False):
-                continue
-            value = max(of, key=lambda value: (len(of[value]), str(value)))
-            if len(of[value]) > 1 or len(set().union(*of.values())) == 1:  # else no row is left
-                offers.append((len(of[value]), -place, value))
-        if not offers:
-            return chosen
-        _, place, value = max(offers, key=lambda offer: offer[:2])
-        one = left.pop(-place)
-        chosen.append((one.name, value))
-        kept = [k for k in kept if one.value[k] == value]
+    for one in varying:
+        of: dict[Any, set[Any]] = defaultdict(set)
+        for k in kept:
+            if one.value[k] is not None:
+                of[one.value[k]].add(shapes[k])
+        value = max(of, key=lambda value: (len(of[value]), str(value)), default=None)
+        several = len(set().union(*of.values())) > 1
+        if one.mixed(kept, False) and (len(of[value]) > 1 or not several):  # else no row is left
+            chosen.append((one.name, value))
+            kept = [k for k in kept if one.value[k] == value]
+    return chosen
