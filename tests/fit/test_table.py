@@ -146,10 +146,10 @@ def damaged_tables():
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("third", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
-def test_odd_tables_are_refused_in_a_line_or_fitted_in_silence_and_read_back(third, tmp_path, monkeypatch):
-    tables = list(damaged_tables())[third::3]
-    assert len(tables) > 50
+@pytest.mark.parametrize("sixth", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 6))])
+def test_odd_tables_are_refused_in_a_line_or_fitted_in_silence_and_read_back(sixth, tmp_path):
+    tables = list(damaged_tables())[sixth::6]
+    assert len(tables) > 25
     refused = 0
     for name, rows in tables:
         try:
@@ -162,7 +162,7 @@ def test_odd_tables_are_refused_in_a_line_or_fitted_in_silence_and_read_back(thi
         else:
             (tmp_path / "fit.json").write_text(result.to_json())
             assert fit_record.read(tmp_path).to_json() == result.to_json(), name
-    assert 20 < refused < len(tables)
+    assert 10 < refused < len(tables)
 
 
 @pytest.mark.parametrize("vocabulary", [-1, 0, 0.5, 1, math.inf, None])
@@ -277,8 +277,8 @@ def test_nothing_in_a_table_steers_the_terminal(tmp_path):
     assert table.rows[0]["arm"] == r"\x1b]0;owned\x07" and table.rows[0][table.columns[-1]] == r"\x9b31m"
 
 
-@pytest.mark.slow
-def test_two_hundred_thousand_rows_are_read_and_selected_in_seconds(tmp_path, seeds=8_333):
+def test_fifty_thousand_rows_are_read_and_selected_in_seconds(tmp_path):
+    seeds = 2_083
     shapes = [(depth, width) for depth in (4, 8, 16, 32) for width in (64, 96, 128, 192, 256, 384)]
     loss = np.random.default_rng(0).normal(3.0, 0.002, (24, seeds))
     lines = [f"{L},{d},{k},{v:.6f}" for (L, d), own in zip(shapes, loss, strict=True) for k, v in enumerate(own)]
@@ -286,7 +286,7 @@ def test_two_hundred_thousand_rows_are_read_and_selected_in_seconds(tmp_path, se
     begin = time.process_time()
     selection, bad = without_bad_runs(select_runs(read_table(tmp_path / "t.csv").rows))
     assert len(selection.runs) == 24 * seeds and not bad
-    assert time.process_time() - begin < 40.0  # four times as long as it takes
+    assert time.process_time() - begin < 5.0  # about a fifth of it
 
 
 def test_more_arms_than_can_be_compared_are_refused_in_a_line():
