@@ -1,7 +1,4 @@
-"""Any table of runs, read into plain rows: a sweep directory, CSV, TSV, JSON, JSONL or Parquet, rows or columns.
-
-Usual names of columns in other projects are understood, and the output lists the assignments.
-"""
+"""Any table of runs, read into plain rows under our names of columns, with an account of the rows that are out."""
 
 from __future__ import annotations
 
@@ -45,20 +42,13 @@ TELLING_DIGITS = 4  # decimals of a loss: two runs that agree to these are one r
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of a table under dwsweep's column names.
-
-    rows: one dict per run; numbers are float or int, blanks are None.
-    columns: names in order, after renaming.
-    source: origin of the rows, for messages and provenance.
-    sha256: hash of the content as read (before ``where``).
-    directory: the sweep directory, where there is one (documents.npy lie below it).
-    n_read: rows before ``where``, with lines of comments among them.
-    loss_column: the table's name of the loss.
-    named: columns beyond those that the analysis reads to which the user gave a name.
-    taken: ``ours = theirs`` for columns that were found under another usual name.
-    unit: of the losses. left_out: why runs have no loss that counts → how many.
-    roles: of each column. theirs: the table's name of a column → ours. account: rows that are out already. notes:
-    meanings taken for the columns. doubts: warnings about them.
+    """Rows of a table under our column names. rows: one dict per run; numbers are float or int, blanks are None.
+    columns: names in order. source: origin of the rows, for messages. sha256: of the content as read. directory: the
+    sweep directory, where there is one (documents.npy lie below it). n_read: rows before ``where``, with lines of
+    comments among them. loss_column: the table's name of the loss. named: further columns to which the user gave a
+    name. taken: ``ours = theirs`` for columns under another usual name; theirs: the table's name of a column → ours.
+    unit: of the losses. left_out: why runs have no loss that counts → how many. account: rows that are out already.
+    roles: of each column. notes: meanings taken for the columns. doubts: warnings about them.
     """
 
     rows: list[Row]
@@ -107,17 +97,14 @@ def read_table(
 ) -> Table:
     """Read ``table``, rename and select its rows, and determine their meaning.
 
-    table: path of a sweep directory (its results.csv is read) or of a CSV, TSV, JSON (records or columns), JSONL or
-    Parquet file; or a list of dicts; or a dict of columns; or a pandas, polars or pyarrow table; or one that
-    ``source.load`` has read.
-    columns: ``{ours: theirs}`` or strings ``"ours=theirs"``.
-    where: expressions over the columns, by our names or the table's, such as ``"warmup == 400"``; a row stays if all
-    are true.
-    unit: of the losses, one of ``UNITS``; default: by the name of their column, else nats.
-    drop: columns to ignore, by the table's names or ours. arm: the column that
-    names the arm of a run.
+    table: path of a sweep directory, a folder of runs or a file (``source.READERS``); runs of a tracker; a list of
+    dicts; a dict of columns; a pandas, polars or pyarrow table; or one that ``source.load`` has read.
+    columns: ``{ours: theirs}`` or strings ``"ours=theirs"``. where: expressions over the columns, by our names or the
+    table's, such as ``"warmup == 400"``; a row stays if all are true. unit: of the losses, one of ``UNITS``; default:
+    by the name of their column, else nats. drop: columns to ignore. arm: the column that names the arm of a run.
 
-    Raises InputError for a missing file, format or column, a text where a number belongs, or a bad expression.
+    Raises:
+        InputError: a missing file, format or column, a text where a number belongs, or a bad expression.
     """
     if unit is not None and unit not in UNITS:
         raise InputError(f"{argument('unit')}: {unit!r}; must be one of {', '.join(UNITS)}")
