@@ -34,6 +34,7 @@ def test_renaming_displaces_an_old_column():
 
 
 def test_where_selects_and_names_what_is_wrong():
+    assert len(read_table([*ROWS, {**ROWS[0], "depth": "mean", "width": None}], where="not depth == 'mean'").rows) == 3
     assert len(read_table(ROWS, where=["warmup == 400"]).rows) == 2
     assert len(read_table(ROWS, where=["warmup == 400", "optimizer != 'lion'"]).rows) == 1
     assert len(read_table(ROWS, where="depth in [12, 24] or seed >= 1").rows) == 2
@@ -60,7 +61,10 @@ def test_where_selects_and_names_what_is_wrong():
     [
         ([], "no rows"),
         ([{"depth": 6, "width": 64}], "column 'loss' is missing"),
-        ([{"depth": 6, "width": "wide", "loss": 1.0}], "width: 'wide' in row 1"),
+        (
+            [{"depth": 6, "width": "wide", "loss": 1.0}],
+            "width: 'wide' in row 1; must be a number; where=\"not width == 'wide'",
+        ),
         ([{"depth": 0, "width": 64, "loss": 1.0}], "depth: 0 in row 1"),
         ([{"depth": 6, "width": None, "loss": 1.0}], "width: None in row 1"),
         ([{"depth": 2.5, "width": 64, "loss": 1.0}], "depth: 2.5 in row 1; must be a whole number of layers"),

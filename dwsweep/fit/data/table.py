@@ -356,6 +356,9 @@ def _check_numbers(rows: list[Row], names: Sequence[str]) -> None:
 
 def _must(name: str, value: Any) -> str:
     """Condition on a column's numbers that ``value`` breaks, in words; empty if it breaks none."""
+    if isinstance(value, str) and name in LARGEST:  # a row of means, or of units below the header
+        text = f"not {condition.equals(name, value[:40])}"
+        return f"be a number; {example(f'where={text!r}', condition.option(text))} leaves such rows out"
     if isinstance(value, str | bool):
         return "be a number"
     if name in LARGEST:
