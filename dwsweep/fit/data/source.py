@@ -242,10 +242,7 @@ def _text_of(content: bytes) -> str:
     except UnicodeDecodeError:
         if _CONTROLS & set(head):
             raise
-    try:
-        return content.decode("cp1252")
-    except UnicodeDecodeError:
-        return content.decode("latin-1")
+    return content.decode("cp1252", errors="replace")
 
 
 # Formats: functions of (beginning of the line of an error, bytes)
