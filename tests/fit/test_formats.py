@@ -8,7 +8,6 @@ import gzip
 import io
 import json
 import lzma
-import math
 import os
 import zipfile
 
@@ -263,58 +262,14 @@ def test_standard_input_and_open_files_are_read_by_their_content(monkeypatch, co
     assert read_table(io.StringIO(content)).rows == read_table(io.BytesIO(content.encode())).rows == ROWS
 
 
-class Frame:
-    """What pandas and polars tables have in common, and what tells them apart."""
-
-    def __init__(self, columns):
-        self._held, self.columns = columns, list(columns)
-
-
-class PandasLike(Frame):
-    iloc = None
-
-    def to_dict(self, orient="dict"):
-        assert orient == "list"
-        return self._held
-
-
-class PolarsLike(Frame):
-    def to_dict(self, *, as_series=True):
-        assert not as_series
-        return self._held
-
-
-class LazyPolarsLike(Frame):
-    to_dict = None
-
-    def collect(self):
-        return PolarsLike(self._held)
-
-
-def test_frames_are_known_by_what_they_can_do():
-    for frame in (PandasLike(COLUMNS), PolarsLike(COLUMNS), LazyPolarsLike(COLUMNS)):
-        assert read_table(frame).rows == ROWS
-    blank = {**COLUMNS, "seed": [math.nan, 1, math.nan], "loss": [math.nan, 3.5, 3.75]}
-    rows = read_table(PandasLike(blank)).rows
-    assert rows[0]["seed"] is None and math.isnan(rows[0]["loss"])
-
-
 def test_two_columns_of_one_name_are_refused(tmp_path):
     """The last of two columns ``loss`` was taken without a word."""
-    twice = PandasLike(COLUMNS)
-    twice.columns = [*COLUMNS, "loss"]
     held = arrow(ROWS)
     held = held.append_column("loss", held["loss"])
     (tmp_path / "t.parquet").write_bytes(parquet(held))
-    for table in (twice, held, tmp_path / "t.parquet", io.StringIO("depth,width,loss,loss\n6,64,3,2\n")):
+    for table in (held, tmp_path / "t.parquet", io.StringIO("depth,width,loss,loss\n6,64,3,2\n")):
         with pytest.raises(InputError, match="column 'loss' is there twice"):
             read_table(table)
-
-
-@pytest.mark.parametrize("package", ["pandas", "polars"])
-def test_frames_of_the_packages_themselves(package):
-    frame = pytest.importorskip(package).DataFrame(ROWS)
-    assert read_table(frame).rows == ROWS
 
 
 # Shapes in names, folders of runs

@@ -105,6 +105,48 @@ def test_messages_name_the_argument_in_python_and_the_option_on_the_command_line
         assert option in caught.value.option_lines[0]
 
 
+class Frame:
+    """What pandas and polars tables have in common, and what tells them apart."""
+
+    def __init__(self, columns, **more):
+        self._held, self.columns = columns, list(columns)
+        self.__dict__.update(more)
+
+
+class PandasLike(Frame):
+    iloc = None
+
+    def to_dict(self, orient="dict"):
+        assert orient == "list"
+        return self._held
+
+
+class PolarsLike(Frame):
+    def to_dict(self, *, as_series=True):
+        assert not as_series
+        return self._held
+
+
+class LazyPolarsLike(Frame):
+    to_dict = None
+
+    def collect(self):
+        return PolarsLike(self._held)
+
+
+def test_frames_are_known_by_what_they_can_do():
+    columns = {name: [row[name] for row in ROWS] for name in ROWS[0]}
+    for frame in (PandasLike(columns), PolarsLike(columns), LazyPolarsLike(columns)):
+        assert read_table(frame).rows == ROWS
+    blank = {**columns, "seed": [math.nan, 1, math.nan], "loss": [math.nan, 3.5, 3.75]}
+    rows = read_table(PandasLike(blank)).rows
+    assert rows[0]["seed"] is None and math.isnan(rows[0]["loss"])
+    twice = PandasLike(columns)
+    twice.columns = [*columns, "loss"]
+    with pytest.raises(InputError, match="'loss' is there twice"):
+        read_table(twice)
+
+
 ODD = (
     *(None, math.nan, math.inf, -math.inf, 0, -1, 1e308, -1e308, 5e-324, 1e-300, 1e9, 1e5, 10**400, 2.5, True),
     *("", "text", "12", "1e5", "nan", [1], {"a": 1}, 1j, b"12", np.float32(3), np.array([1, 2]), np.str_("7")),
