@@ -239,8 +239,6 @@ def test_dicts_in_the_cells_of_a_table_are_columns(tmp_path):
     for write in (str, json.dumps):
         text = csv_of(["config", "summary"], [[write(config), write(summary)] for config, summary in shapes])
         assert rows_of(tmp_path / "t.csv", text) == ROWS
-    nested = [{"config": {"n_layer": 6, "n_embd": 64}, "loss": 3.25, "history": [1.0, 2.0]}]
-    assert rows_of(tmp_path / "t.parquet", parquet(arrow(nested))) == ROWS[:1]
 
 
 def test_records_by_the_name_of_their_run_and_columns_by_label_are_read(tmp_path):

@@ -323,6 +323,15 @@ def test_nothing_in_a_table_steers_the_terminal(tmp_path):
     assert table.rows[0]["arm"] == r"\x1b]0;owned\x07" and table.rows[0][table.columns[-1]] == r"\x9b31m"
 
 
+def test_nested_columns_of_parquet_are_skipped_and_structs_are_read(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [{"config": {"n_layer": 6, "n_embd": 64}, "loss": 3.0, "history": [1.0, 2.0]}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
+    assert read_table(tmp_path / "t.parquet").rows == [{"depth": 6, "width": 64, "loss": 3.0}]
+
+
 def test_fifty_thousand_rows_are_read_and_selected_in_seconds(tmp_path):
     seeds = 2_083
     shapes = [(depth, width) for depth in (4, 8, 16, 32) for width in (64, 96, 128, 192, 256, 384)]
