@@ -324,10 +324,11 @@ def test_a_folder_holds_one_file_a_run(tmp_path):
 TRAINER = [{"step": 10, "loss": 4.0}, {"step": 20, "loss": 3.9}, {"step": 20, "train_runtime": 50.0}]
 
 
-@pytest.mark.parametrize("form", ["trainer_state.json", "metrics.csv", "metrics.json", "hydra", "one object"])
+@pytest.mark.parametrize("form", ["trainer_state.json", "metrics.csv", "metrics.json", "hydra", "one object", "wandb"])
 def test_a_folder_holds_one_folder_a_run_with_its_settings(tmp_path, form):
     for k, row in enumerate(ROWS):
         place = tmp_path / ("2026-01-01/10-00-00" if form == "hydra" else ".") / f"run-{k}"
+        place /= "files" if form == "wandb" else "."
         settings = {"num_hidden_layers": row["depth"], "model": {"hidden_size": row["width"]}, "lr": 1e-3}
         (place / ".hydra" if form == "hydra" else tmp_path if form == "one object" else place).mkdir(
             parents=True, exist_ok=True
@@ -339,8 +340,13 @@ def test_a_folder_holds_one_folder_a_run_with_its_settings(tmp_path, form):
         if form == "trainer_state.json":  # the seconds of an evaluation are not those of the training
             log = [*TRAINER, {"step": 20, "eval_loss": row["loss"], "eval_runtime": 3.0}]
             (place / form).write_text(json.dumps({"log_history": log}))
-        elif form == "metrics.json":
-            (place / form).write_text(json.dumps({"val_loss": row["loss"], "train_loss": 2.0}))
+        elif form in ("metrics.json", "wandb"):  # W&B: beside files that are none, and a link to one of the runs
+            name = "wandb-summary.json" if form == "wandb" else form
+            (place / name).write_text(json.dumps({"val_loss": row["loss"], "train_loss": 2.0, "_wandb": {"t": 1}}))
+            if form == "wandb":
+                (place / "wandb-metadata.json").write_text('{"host": "n1"}')
+                (tmp_path / "latest-run").mkdir(exist_ok=True)
+                (tmp_path / "latest-run" / "metrics.csv").write_text("step,val_loss\n10,9\n")
         else:
             (place / "metrics.csv").write_text(f"step,val_loss\n10,4.0\n20,{row['loss']}\n")
     found = [row for row in read_table(tmp_path).rows if row.get("step", 20) == 20]

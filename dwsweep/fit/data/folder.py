@@ -4,6 +4,7 @@ runs/depth6_width264_seed0.csv           the name holds the shape, the rows are 
 runs/a/config.json  runs/a/metrics.csv   settings, and the curve or one row (also args.json, hparams.json)
 runs/a.json                              one object of settings and losses
 runs/b/config.json  runs/b/trainer_state.json    the log of a Hugging Face Trainer
+wandb/run-a/files/config.yaml  wandb/run-a/files/wandb-summary.json    runs of W&B on this disk
 multirun/DATE/TIME/0/.hydra/config.yaml  multirun/DATE/TIME/0/metrics.csv    jobs of Hydra, at any depth
 """
 
@@ -26,6 +27,8 @@ HYDRA = ".hydra/config.yaml"
 SETTINGS = ("config.json", "args.json", "hparams.json", "params.json", "config.yaml", "hparams.yaml", HYDRA)
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
 STATE = "trainer_state.json"
+WHOLE = (STATE, "wandb-summary.json", "all_results.json")  # files that stand for all others of a run
+LATEST = "latest-run"  # W&B's link to one of the runs
 MOST_RUNS = 20_000
 RUN = "run"  # column of a run's name
 
@@ -75,12 +78,12 @@ def read(folder: Path, read_cells: Callable[[bytes, str, str], Cells]) -> tuple[
 def _runs(folder: Path) -> list[Run]:
     found: list[Run] = []
     for path in sorted(folder.iterdir()):
-        if path.name.startswith("."):
+        if path.name.startswith(".") or path.name == LATEST:
             continue
         if path.is_file() and path.suffix.lower() in TABLES and path.name not in (*SETTINGS, STATE):
             found.append((path.stem, [], path))
         elif path.is_dir():
-            found += _run(path.name, path)
+            found += _run(path.name, path) or _run(path.name, path / "files")
     return found
 
 
@@ -92,10 +95,12 @@ def _of_hydra(folder: Path) -> list[Run]:
 
 def _run(name: str, folder: Path) -> list[Run]:
     """The run of a folder, or none."""
+    if not folder.is_dir():
+        return []
     settings = [file for one in SETTINGS if (file := folder / one).is_file()]
     tables = [file for file in sorted(folder.iterdir()) if file.suffix.lower() in TABLES and file.is_file()]
     tables = [file for file in tables if file.name not in SETTINGS]
-    tables = [file for file in tables if file.name == STATE] or tables
+    tables = next(([file] for one in WHOLE for file in tables if file.name == one), tables)
     if len(tables) > 1:
         names = join(printable(file.name) for file in tables)
         raise InputError(f"table: {printable(str(folder))}; {len(tables)} tables ({names}); must be one a run")
