@@ -14,11 +14,9 @@ from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.cells import Run
 from dwsweep.fit.crossing import STRUCTURAL
 from dwsweep.fit.curves import Curves
-from dwsweep.fit.data.account import account
-from dwsweep.fit.data.arms import check_one_arm
-from dwsweep.fit.data.numbers import as_number
-from dwsweep.fit.data.rows import ALIKE, Row
-from dwsweep.fit.data.table import Table, read_asked, read_other
+from dwsweep.fit.data.cell import as_number
+from dwsweep.fit.data.rows import ALIKE, Row, check_one_arm
+from dwsweep.fit.data.table import Table, account, read_asked, read_other
 from dwsweep.fit.drawn_curves import fit_curves
 from dwsweep.fit.foretold import foretold
 from dwsweep.fit.guideline import (

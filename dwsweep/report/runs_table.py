@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dwsweep.errors import InputError
-from dwsweep.fit.data import formats
+from dwsweep.fit.data import source
 from dwsweep.fit.data.table import read_asked
 from dwsweep.interval import Form, written
 from dwsweep.records.fit import FitOptions, FitResult
@@ -47,7 +47,7 @@ def rows_of(path: Any) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     try:
-        table = formats.load(path)
+        table = source.load(path)
         rows = table.rows
         if rows:
             read_asked(table, FitOptions())
