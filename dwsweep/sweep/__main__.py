@@ -1,8 +1,8 @@
 """Entry of a worker process, ``python -m dwsweep.sweep``: settings before its imports, which take about a second.
 
-The parent's Ctrl-C is not the worker's: the parent asks it to stop. SIGTERM waits until the worker can heed it. A
-worker that was stopped (SIGSTOP) could not see that its parent is gone, and would hold its device for ever: the kernel
-wakes it when its parent dies.
+The parent's Ctrl-C and its closed terminal are not the worker's: the parent asks it to stop. SIGTERM waits until the
+worker can heed it. A worker that was stopped (SIGSTOP) could not see that its parent is gone, and would hold its device
+for ever: the kernel wakes it when its parent dies.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def wake_when_the_parent_dies() -> None:
 def main() -> None:
     """Import the worker and run it."""
     gc.set_threshold(100_000)  # looking for cycles took a tenth of importing, tracing and compiling; `release` does
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     wake_when_the_parent_dies()
     from dwsweep.sweep.worker import main as run

@@ -31,7 +31,7 @@ from dwsweep.records.sweep import DROP, Manifest
 from dwsweep.spec import load_spec
 from dwsweep.sweep import claim, work_queue
 from dwsweep.sweep.directory import DOCUMENTS, METRICS, NOT_WRITTEN, PLAN, SweepStore, set_aside_unless_file
-from dwsweep.sweep.results_table import ORPHANS, rebuild_results, tables
+from dwsweep.sweep.results_table import rebuild_results, results_text
 
 RESULTS, SPEC = "results.csv", "spec.yaml"
 IN_NAME = ("seed", "learning_rate", "steps", "tokens", "n_params", "n_params_total", "data_hash", "shape")
@@ -124,7 +124,7 @@ def look(store: SweepStore, plan: Plan | None = None) -> Iterator[File]:
     for pack_id in dict.fromkeys([*store.pack_ids(), *finished_by]):
         yield from _pack(store, pack_id, pack_id in finished_by, packs.get(pack_id))
         yield from _lost_results(store, pack_id)
-    yield from _tables(store)
+    yield from _results(store)
     yield from _fit(root)
     bench = root / bench_record.FILE_NAME
     if paths.is_there(bench):
@@ -216,15 +216,9 @@ def _lost_results(store: SweepStore, pack_id: str) -> Iterator[File]:
             yield File(_kind_of(store, path), path, MISSING)
 
 
-def _tables(store: SweepStore) -> Iterator[File]:
-    try:
-        texts = tables(store)
-    except (InputError, OSError):  # a damaged plan has a line of its own
-        return
-    for name in (RESULTS, ORPHANS):
-        path = store.directory / name
-        if name in texts or path.exists():
-            yield _table(name, path, texts.get(name))
+def _results(store: SweepStore) -> Iterator[File]:
+    with contextlib.suppress(InputError, OSError):  # a damaged plan has a line of its own
+        yield _table(RESULTS, store.results_path, results_text(store))
 
 
 def _fit(root: Any) -> Iterator[File]:
@@ -270,7 +264,7 @@ def _fault(check: Callable[[], Any]) -> str:
     return ""
 
 
-def _fault_of_bytes(path: Any, digest: str | None, why: str) -> str:
+def _fault_of_bytes(path: Any, digest: str, why: str) -> str:
     """``why``, where the hash of a file is not ``digest``."""
 
     def check() -> None:
@@ -288,9 +282,9 @@ def _text(path: Any, known: dict[str, str], read: Callable[[Any], Any]) -> File:
     return File(path.name, path, why)
 
 
-def _table(kind: str, path: Any, text: str | None) -> File:
+def _table(kind: str, path: Any, text: str) -> File:
     """Table that follows from other files."""
-    digest = hashlib.sha256(text.encode()).hexdigest() if text is not None else None
+    digest = hashlib.sha256(text.encode()).hexdigest()
     return File(kind, path, _fault_of_bytes(path, digest, "is not the table of the runs"))
 
 
@@ -319,7 +313,7 @@ def _mend_all(store: SweepStore, plan: Plan | None, faults: list[File], say: Say
     if plan is not None:
         mend(store, plan, plan.packs, say)
         store.write_plan(plan)
-    elif kinds - {RESULTS, ORPHANS}:
+    elif kinds - {RESULTS}:
         say("files that follow from the plan are not rebuilt: the spec differs, or its data is not on this host")
     _mend_texts(store, say)
     with contextlib.suppress(InputError):
@@ -382,7 +376,7 @@ def _report(store: SweepStore, file: File, say: Say, then: str) -> None:
 
 def _mend_texts(store: SweepStore, say: Say) -> None:
     """Set folders aside in the place of the texts that every call writes again."""
-    for name in (SPEC, PLAN, RESULTS, ORPHANS):
+    for name in (SPEC, PLAN, RESULTS):
         _clear(store, store.directory / name, say)
 
 

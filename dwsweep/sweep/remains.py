@@ -47,19 +47,18 @@ def remove_temporaries(store: SweepStore, packs: Collection[Pack], say: Callable
         say(f"removed {removed} half-written file{'s' * (removed != 1)} of processes that were killed")
 
 
-def settle(store: SweepStore, packs: Collection[Pack], keep_checkpoints: bool, say: Callable[[str], None]) -> None:
+def settle(store: SweepStore, packs: Collection[Pack], say: Callable[[str], None]) -> None:
     """Sync the runs of packs that did not end well, and remove progress.json and checkpoints of finished packs.
 
     If the parent was killed before it recorded a pack as done, the results of its runs prove it.
     """
     removed = 0
-    remains = {"progress.json"} if keep_checkpoints else {"progress.json", "checkpoints"}
     for planned, family in families(store, packs):
         if any(store.pack_state(pack_id).state not in (DONE, REBUILT) for pack_id in family):
             for run_id in planned.run_ids:
                 store.sync(run_id)
         for pack_id in family:
-            if not remains & set(paths.names_in(store.place("packs", pack_id))):
+            if not {"progress.json", "checkpoints"} & set(paths.names_in(store.place("packs", pack_id))):
                 continue
             state, pack = store.pack_state(pack_id), store.pack(pack_id)
             if state.state not in (DONE, REBUILT):
@@ -67,11 +66,7 @@ def settle(store: SweepStore, packs: Collection[Pack], keep_checkpoints: bool, s
                     continue
                 store.write(pack_id, replace(state, state=DONE))
             store.remove_progress(pack_id)
-            if not keep_checkpoints:
-                removed += store.has_checkpoints(pack_id)
-                store.remove_checkpoints(pack_id)
+            removed += store.has_checkpoints(pack_id)
+            store.remove_checkpoints(pack_id)
     if removed:
-        say(
-            f"removed the checkpoints of {removed} finished pack{'s' * (removed != 1)}; "
-            "execution.keep_finished_checkpoints: true keeps them"
-        )
+        say(f"removed the checkpoints of {removed} finished pack{'s' * (removed != 1)}")

@@ -253,7 +253,8 @@ def outcomes(made: Made, folder_of: Path, name: str, fault: str) -> str:
 @pytest.mark.parametrize("name", TABLE)
 def test_each_fault_of_a_kind_of_file_has_its_outcome(made: Made, tmp_path: Path, name: str) -> None:
     several = len(files(made.folder["finished"], name)) > 1
-    found = {fault: outcomes(made, tmp_path, name, fault) for fault in FAULTS if fault != "another" or several}
+    left_out = {*(["another"] if not several else []), *(["device", "loop"] if name != "result.json" else [])}
+    found = {fault: outcomes(made, tmp_path, name, fault) for fault in FAULTS if fault not in left_out}
     usual, others = TABLE[name]
     assert found == {fault: others.get(fault, usual) for fault in found}
 
@@ -311,8 +312,9 @@ RECORDS = ("config.json", "status.json", "result.json", "pack.json", "state.json
 VALUES = ["x", [], {}, None, True, -1, 1.5, float("nan"), float("inf"), 10**30, "[/bold]"]
 
 
-@pytest.mark.parametrize("damage", WHOLE, ids=list(WHOLE))
-@pytest.mark.parametrize("begun", ["finished", "stopped"])
+@pytest.mark.parametrize(
+    ("begun", "damage"), [("finished", "list"), ("finished", "foreign"), ("stopped", "deep"), ("stopped", "no text")]
+)
 def test_a_sweep_with_every_record_damaged_ends_with_the_same_results(
     made: Made, tmp_path: Path, begun: str, damage: str
 ) -> None:
@@ -328,6 +330,10 @@ def test_a_sweep_with_every_record_damaged_ends_with_the_same_results(
     assert table_of(directory) == table_of(made.folder["finished"])
     assert files(directory, "config.json.damaged") and "damaged" not in text_of(directory)
     assert work_in(run(made.plan, directory)[1]) == (0, 0, 4)
+    store = SweepStore(directory)  # the stopped pack has resumed from its checkpoint
+    assert {store.pack_state(name).resumed_step for name in store.pack_ids()} == (
+        {0} if begun == "finished" else {0, STOPPED_AT}
+    )
 
 
 @pytest.mark.parametrize("name", RECORDS)
@@ -343,7 +349,7 @@ def test_one_wrong_value_ends_with_the_same_results(made: Made, tmp_path: Path, 
             content = {n: v for n, v in original.items() if n != key} if value is ... else {**original, key: value}
             path.write_text(json.dumps(content))
             assert len(snapshot(directory).runs) == 4
-            if n % 3 or k != n // 3 % (len(VALUES) + 1):  # all are read; a whole sweep takes longer
+            if n % 8 or k != n // 8 % (len(VALUES) + 1):  # all are read; a whole sweep takes longer
                 continue
             case = tmp_path / "case"
             shutil.rmtree(case, ignore_errors=True)
@@ -354,18 +360,6 @@ def test_one_wrong_value_ends_with_the_same_results(made: Made, tmp_path: Path, 
             # a count or a time that is merely another one cannot be told from the true one
             for row, true in zip(table_of(case), table_of(made.folder["finished"]), strict=True):
                 assert [row[k] for k in ("run_id", "status", "loss")] == [true["run_id"], "done", true["loss"]], key
-
-
-@pytest.mark.parametrize("name", ["pack.json", "state.json", "progress.json", "status.json", "config.json"])
-def test_a_stopped_pack_resumes_from_its_checkpoint(made: Made, stopped: Path, name: str) -> None:
-    store = SweepStore(stopped)
-    pack_id = next(name for name in store.pack_ids() if store.newest_checkpoint(name))
-    for path in files(stopped, name):
-        path.write_text("[]")
-    state, text = run(made.plan, stopped)
-    assert state == 0, text
-    assert store.pack_state(pack_id).resumed_step == STOPPED_AT
-    assert_complete(made.plan, stopped)
 
 
 def test_a_sweep_of_an_earlier_version_is_read(made: Made, finished: Path) -> None:
@@ -412,14 +406,13 @@ OTHER_DOCUMENTS: dict[str, Callable[[np.ndarray], Any]] = {
 
 
 @pytest.mark.parametrize("other", OTHER_DOCUMENTS)
-@pytest.mark.parametrize("hashed", [True, False])
-def test_documents_that_are_not_those_of_the_loss_are_damage(finished: Path, other: str, hashed: bool) -> None:
+def test_documents_that_are_not_those_of_the_loss_are_damage(finished: Path, other: str) -> None:
+    """Also where result.json has no hash of them, as an earlier version wrote it."""
     folder = sorted((finished / "runs").iterdir())[0]
-    if not hashed:  # as an earlier version wrote it
-        content = json.loads((folder / "result.json").read_text())
-        for name in ("documents_sha256", "content_sha256"):
-            content.pop(name)
-        (folder / "result.json").write_text(json.dumps(content))
+    content = json.loads((folder / "result.json").read_text())
+    for name in ("documents_sha256", "content_sha256"):
+        content.pop(name)
+    (folder / "result.json").write_text(json.dumps(content))
     assert faults(finished) == []
     np.save(folder / "documents.npy", OTHER_DOCUMENTS[other](np.load(folder / "documents.npy")))
     assert faults(finished)[0][0] == "runs/*/documents.npy"
@@ -526,8 +519,9 @@ def test_a_whole_number_that_no_float_holds_is_a_lost_line(tmp_path: Path) -> No
     assert [row["step"] for row in found.rows] == [1] and found.lost == 2
 
 
-@pytest.mark.parametrize("name", ["guard", "results.guard", "shard-0-of-1.lock", "shard-0-of-1.workers"])
-@pytest.mark.parametrize("kind", ["folder", "link"])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("guard", "folder"), ("results.guard", "link"), ("shard-0-of-1.lock", "link")]
+)
 def test_what_is_no_lock_is_set_aside_and_never_followed(
     made: Made, stopped: Path, tmp_path: Path, name: str, kind: str
 ) -> None:
@@ -571,17 +565,6 @@ def test_what_killed_processes_left_half_written_is_swept_up(made: Made, stopped
         os.utime(path, (0, 0))
     assert "removed 3 half-written files" in run(made.plan, stopped)[1]
     assert not list(stopped.rglob(".*.tmp"))
-
-
-def test_an_orphan_without_a_config_has_no_row(made: Made, finished: Path) -> None:
-    less = made.spec.model_copy(update={"grid": made.spec.grid.model_copy(update={"budgets": [3e4]})})
-    plan = build(less, data=DataFacts.of(made.tokens))
-    orphan = next(run.run_id for run in made.plan.runs if run.run_id not in {run.run_id for run in plan.runs})
-    (finished / "runs" / orphan / "config.json").write_text("{}")
-    run(plan, finished)
-    with (finished / "orphans.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 1 and all(row["depth"] for row in rows)
 
 
 def test_a_plan_that_cannot_be_read_is_one_line(finished: Path) -> None:

@@ -210,11 +210,7 @@ def test_a_finished_pack_keeps_no_checkpoints(tmp_path: Path, monkeypatch: pytes
     assert {store.pack_state(name).state for name in store.pack_ids()} == {"done", "rebuilt", "failed"}
     assert kept == {name for name in store.pack_ids() if store.pack_state(name).state == "failed"}
     order(tmp_path)
-    asked = make_plan(execution={"checkpoint_steps": 5, "keep_finished_checkpoints": True})
-    assert run(asked, tmp_path / "sweep", retry={"failed"})[0] == 0
-    assert {name for name in store.pack_ids() if store.newest_checkpoint(name)} == kept
-    text = run(plan, tmp_path / "sweep")[1]
-    assert says(text, "sweep: checkpoints removed by default")
+    assert run(plan, tmp_path / "sweep", retry={"failed"})[0] == 0
     assert not [name for name in store.pack_ids() if store.newest_checkpoint(name)]
     assert_complete(plan, tmp_path / "sweep")
 
@@ -225,7 +221,7 @@ def test_a_finished_pack_keeps_its_files_and_a_failed_one_its_progress(
     """A kill between the last result and the end of the pack may leave the progress; the next call removes it."""
     train_here(monkeypatch)
     order(tmp_path, {"L1-d48-h2": {"most_replicas": 1}, "L2-d64-h2": {"raise_at": 17}})
-    plan = make_plan(execution={"checkpoint_steps": 5, "max_retries": 0, "keep_finished_checkpoints": True})
+    plan = make_plan(execution={"checkpoint_steps": 5, "max_retries": 0})
     assert run(plan, tmp_path / "sweep")[0] == 1
     store = SweepStore(tmp_path / "sweep")
     states = {name: store.pack_state(name).state for name in store.pack_ids()}

@@ -109,14 +109,6 @@ def test_a_pack_is_trained_and_recorded(store: Store, whole: Whole) -> None:
     assert not (folder / "checkpoints").exists()  # its results prove that it is complete
 
 
-def test_a_pack_whose_checkpoint_is_kept_is_not_trained_again(store: Store, tmp_path: Path) -> None:
-    pack = make_pack(store, make_spec(execution={"keep_finished_checkpoints": True}))
-    assert len(train(pack, store, tmp_path)[0].results) == 2
-    again = Kept()
-    assert train_pack(pack, store, tmp_path, again).finished == ()
-    assert not again.facts and not again.results
-
-
 @again
 def test_the_rate_that_is_shown_last_is_that_of_the_result(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
