@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from dwsweep import paths
 from dwsweep.cost.arithmetic import training_flops
 from dwsweep.cost.duration import Calibration
-from dwsweep.data.split import expected_heldout_caution
 from dwsweep.data.tokenizer import given_files
 from dwsweep.errors import InputError
 from dwsweep.plan import DROP, DataFacts, Pack, Plan, build
@@ -222,9 +221,7 @@ def plan_of_rest(spec: Spec, tokens: TokenStore | None, directory: Any, retry: C
     """Plan the remaining work of a sweep in ``directory``, with the rates of its `bench`: `plan` shows it, `run`
     carries it out. Reads, and writes nothing."""
     store, data = SweepStore(directory), DataFacts.of(tokens) if tokens else None
-    plan = build(spec, data=data, finished=store.finished(retry), calibration=Calibration.read(store.directory))
-    caution = None if tokens else expected_heldout_caution(spec.data)
-    return replace(plan, warnings=(caution, *plan.warnings)) if caution else plan
+    return build(spec, data=data, finished=store.finished(retry), calibration=Calibration.read(store.directory))
 
 
 def check(spec: Spec) -> None:

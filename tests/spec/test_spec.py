@@ -269,13 +269,6 @@ def test_a_folder_is_read_by_its_spec_and_hides_no_built_in_one(tmp_path, monkey
     assert load_spec("own").name == "mine"
 
 
-def test_the_readme_of_the_keys_is_that_of_the_sections():
-    """``python -m dwsweep.spec.reference > dwsweep/spec/README.md`` writes it anew."""
-    written = Path(reference.__file__).with_name("README.md").read_text(encoding="utf-8")
-    assert written == reference.readme()
-    assert all(f"| `{key.name}` |" in written for key in reference.all_keys() if key.depth or key.name == "name")
-
-
 def test_every_spec_names_the_schema_that_lies_beside_it() -> None:
     """An editor finds it in a clone without a network; `schema` writes the same file beside a spec of one's own."""
     shipped = SWEEPS / "dwsweep.schema.json"
