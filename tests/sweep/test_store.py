@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from sentences import says
-from sweep_tools import assert_complete, make_plan, order, run, train_here
+from sweep_tools import assert_complete, make_plan, order, run
 
 from dwsweep import jsonl, paths
 from dwsweep.plan import Pack
@@ -27,7 +27,7 @@ from dwsweep.sweep.events import Event
 from dwsweep.sweep.recorder import RunRecorder
 from dwsweep.sweep.results_table import rebuild_results
 
-pytestmark = pytest.mark.usefixtures("standin")
+pytestmark = pytest.mark.usefixtures("standin_here")
 
 
 @pytest.fixture
@@ -184,12 +184,9 @@ def test_the_manifest_tells_how_a_sweep_was_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", ["7", "7.orbax-checkpoint-tmp"])
-def test_a_pack_whose_parent_was_killed_at_its_very_end_is_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str
-) -> None:
+def test_a_pack_whose_parent_was_killed_at_its_very_end_is_done(tmp_path: Path, left: str) -> None:
     """All its results are there, but its state.json still says that it runs. Its worker left a checkpoint, or half of
     one."""
-    train_here(monkeypatch)
     plan = make_plan()
     assert run(plan, tmp_path / "sweep")[0] == 0
     store, pack_id = SweepStore(tmp_path / "sweep"), plan.packs[0].pack_id
@@ -199,9 +196,8 @@ def test_a_pack_whose_parent_was_killed_at_its_very_end_is_done(
     assert store.pack_state(pack_id).state == "done" and not store.has_checkpoints(pack_id)
 
 
-def test_a_finished_pack_keeps_no_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_pack_keeps_no_checkpoints(tmp_path: Path) -> None:
     """Nor does one whose replicas others took over; a failed one keeps them, to be resumed."""
-    train_here(monkeypatch)
     order(tmp_path, {"L1-d48-h2": {"most_replicas": 1}, "L2-d64-h2": {"raise_at": 17}})
     plan = make_plan(execution={"checkpoint_steps": 5, "max_retries": 0})
     assert run(plan, tmp_path / "sweep")[0] == 1
@@ -215,11 +211,8 @@ def test_a_finished_pack_keeps_no_checkpoints(tmp_path: Path, monkeypatch: pytes
     assert_complete(plan, tmp_path / "sweep")
 
 
-def test_a_finished_pack_keeps_its_files_and_a_failed_one_its_progress(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_pack_keeps_its_files_and_a_failed_one_its_progress(tmp_path: Path) -> None:
     """A kill between the last result and the end of the pack may leave the progress; the next call removes it."""
-    train_here(monkeypatch)
     order(tmp_path, {"L1-d48-h2": {"most_replicas": 1}, "L2-d64-h2": {"raise_at": 17}})
     plan = make_plan(execution={"checkpoint_steps": 5, "max_retries": 0})
     assert run(plan, tmp_path / "sweep")[0] == 1
