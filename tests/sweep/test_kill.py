@@ -71,15 +71,12 @@ def kill_until_done(
     return killed["worker"], killed["parent"]
 
 
-@pytest.mark.parametrize(
-    ("kills", "step_seconds", "seed"),
-    [(2, 0.1, 1), *(pytest.param(40, 0.3, seed, marks=pytest.mark.slow) for seed in range(3))],
-)
-def test_killed_at_random_moments(tmp_path: Path, kills: int, step_seconds: float, seed: int) -> None:
-    order(tmp_path, step_seconds=step_seconds)
+def test_killed_at_random_moments(tmp_path: Path) -> None:
+    """``test_torture`` kills the real trainer, many times."""
+    order(tmp_path, step_seconds=0.1)
     directory = tmp_path / "sweep"
-    workers, parents = kill_until_done(lambda: start(directory, SMALL), kills, (0.05, 1.5), seed=seed, patience=400)
-    assert workers and parents and workers + parents == kills
+    workers, parents = kill_until_done(lambda: start(directory, SMALL), 2, (0.05, 1.5), seed=1, patience=400)
+    assert workers and parents and workers + parents == 2
     assert_complete(make_plan(**SMALL), directory)
 
 

@@ -68,18 +68,6 @@ def test_a_file_of_a_later_version_is_read(store: SweepStore) -> None:
     assert store.state("r").state == "done"
 
 
-def test_config_holds_all_facts_of_a_run(store: SweepStore) -> None:
-    planned = make_plan().runs[0]
-    config = store.config(planned.run_id)
-    assert config and config.shape == planned.shape and config.shape.depth == 1
-    assert config.data_hash == "f00d" and config.data["source"] == "stdlib-docs"
-    assert config.seed == 0 and config.learning_rate == 1e-3 and config.budget == 3e4
-    assert config.train["batch_size"] == 16 and config.model["parametrization"] == "completep"
-    assert config.n_params == planned.shape.n_params and config.tokens == 30 * 16 * 128
-    written = json.loads((store.run_directory(planned.run_id) / "config.json").read_text())
-    assert written["shape"]["depth"] == 1 and written["train"]["betas"] == [0.9, 0.95]
-
-
 def test_a_finished_run_is_frozen(store: SweepStore, pack: Pack) -> None:
     name = pack.replicas[0].run_ids[0]
     one, events = recorder(store, pack)

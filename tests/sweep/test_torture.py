@@ -186,13 +186,6 @@ def test_a_sweep_under_fire_ends_with_the_same_bits(
     under_fire(tmp_path, disk, orders(chosen, moments, disk is not None), workers=workers, optimizer=optimizer)
 
 
-@pytest.mark.slow
-def test_a_sweep_killed_while_it_writes_a_checkpoint_ends_with_the_same_bits(tmp_path: Path) -> None:
-    """A sample of a quarter of a minute: one kill, of a short sweep of one pack that is compiled in a hurry."""
-    kill = {"action": "KILL", "victim": "both", "phase": "checkpoint", "after": 0.0}
-    under_fire(tmp_path, None, [kill], {}, depths=(1,), steps=60, every=20)
-
-
 def under_fire(
     tmp_path: Path,
     disk: Path | None,
