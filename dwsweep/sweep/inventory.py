@@ -108,7 +108,8 @@ def look(store: SweepStore, plan: Plan | None = None) -> Iterator[File]:
     """Every file of the sweep; with its ``plan`` a record that contradicts it is faulty."""
     root = store.directory
     configs = {run.run_id: run for run in plan.runs} if plan else {}
-    packs = {pack_id: pack for pack, family in families(store, plan.packs if plan else ()) for pack_id in family}
+    families = work_queue.Families(store)
+    packs = {pack_id: pack for pack in (plan.packs if plan else ()) for pack_id in families.of(pack.pack_id)}
     known = getattr(_sound(store, Manifest), "files", None) or {}
     planned: list[str] = []
     yield _text(root / SPEC, known, load_spec)
@@ -339,7 +340,9 @@ def mend(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Say) -> No
     with exclusive(store.directory / "locks" / "repair.guard"):
         _mend_texts(store, say)
         _mend_configs(store, plan, say)
-    for pack, family in families(store, packs):
+    families = work_queue.Families(store)
+    for pack in packs:
+        family = families.of(pack.pack_id)
         for run_id in pack.run_ids:
             _mend_run(store, run_id, say)
         states = {run_id: store.state(run_id) for run_id in pack.run_ids}
@@ -409,26 +412,6 @@ def _mend_run(store: SweepStore, run_id: str, say: Say) -> None:
             store.write_state(run_id, RunState(PENDING, pack_id=result.pack_id))
     for name in (METRICS, DOCUMENTS):
         _clear(store, store.place("runs", run_id, name), say)
-
-
-def families(store: SweepStore, packs: Collection[Pack]) -> list[tuple[Pack, list[str]]]:
-    """Each planned pack with the packs that hold its replicas: itself, then those that took replicas over from it, by
-    their pack.json, or by the state.json of the pack they come from where that one is damaged."""
-    parents: dict[str, str] = {}
-    there = store.pack_ids()
-    for pack_id in there:
-        parents |= dict.fromkeys(store.pack_state(pack_id).rebuilt_into, pack_id)
-    for pack_id in there:
-        if (pack := store.pack(pack_id)) is not None and pack.rebuilt_from:
-            parents[pack_id] = pack.rebuilt_from
-    found = {pack.pack_id: [pack.pack_id] for pack in packs}
-    for pack_id in sorted(parents, key=lambda name: (len(name), name)):
-        root, steps = pack_id, 0
-        while root not in found and root in parents and steps < len(parents):
-            root, steps = parents[root], steps + 1
-        if root in found and root != pack_id:
-            found[root].append(pack_id)
-    return [(pack, found[pack.pack_id]) for pack in packs]
 
 
 def _derived_pack(

@@ -17,7 +17,7 @@ from dwsweep.records.pack import REBUILT
 from dwsweep.records.run import DONE, FINAL
 from dwsweep.sweep.claim import owners
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.inventory import families
+from dwsweep.sweep.work_queue import Families
 
 SHARED_SECONDS = 3600.0  # age at which a half-written file counts as a killed process's
 
@@ -33,7 +33,8 @@ def remove_temporaries(store: SweepStore, packs: Collection[Pack], say: Callable
         return
     alone = len(owners(store.directory)) == 1
     folders = [store.place("runs", name) for pack in packs for name in pack.run_ids]
-    folders += [store.place("packs", name) for _, family in families(store, packs) for name in family]
+    families = Families(store)
+    folders += [store.place("packs", name) for pack in packs for name in families.of(pack.pack_id)]
     removed = 0
     for folder in [*folders, store.place(), store.place("locks")]:
         for name in paths.temporaries_in(folder):
@@ -53,7 +54,9 @@ def settle(store: SweepStore, packs: Collection[Pack], say: Callable[[str], None
     If the parent was killed before it recorded a pack as done, the results of its runs prove it.
     """
     removed = 0
-    for planned, family in families(store, packs):
+    families = Families(store)
+    for planned in packs:
+        family = families.of(planned.pack_id)
         if any(store.pack_state(pack_id).state not in (DONE, REBUILT) for pack_id in family):
             for run_id in planned.run_ids:
                 store.sync(run_id)

@@ -59,7 +59,7 @@ def run_sweep(
         view: display of the progress.
         shard: (index, count): this call trains every count-th pack from the index-th.
         retry: states to try again: ``failed`` (and oom), ``diverged``.
-        takeover: ask an owner to let go at a checkpoint; take over from one that gives no sign of life.
+        takeover: ask an owner to let go at a checkpoint.
         executor: ``local`` or ``ray``, with ``address`` of the cluster.
         distributed: this host is one of several that train each pack together (``jax.distributed``).
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -104,7 +105,7 @@ def make(plan: Plan, store: SweepStore, shard: Shard = (0, 1), retry: Collection
     planned = [run.run_id for run in plan.runs if run.action != DROP]
     states = {run_id: store.state(run_id) for run_id in planned}
     needed = {run_id for run_id, state in states.items() if not is_over(state.state, retry)}
-    families = _Families(store)
+    families = Families(store)
 
     units: dict[str, Unit] = {}
     shard_of: dict[str, int] = {}
@@ -150,22 +151,33 @@ def settle(schedule: Schedule, store: SweepStore, plan: Plan) -> list[Unit]:
     return settled
 
 
-class _Families:
-    """Packs in the directory and their successors, each read once."""
+class Families:
+    """Packs of a directory with those that took replicas over from them, each file read once.
+
+    A successor is known by its own pack.json, or by the state.json of the pack it comes from where that is damaged.
+    """
 
     def __init__(self, store: SweepStore) -> None:
         self.store = store
         self.pack, self.state = cache(store.pack), cache(store.pack_state)
+        there = store.pack_ids()
+        parents = {child: pack_id for pack_id in there for child in self.state(pack_id).rebuilt_into}
+        parents |= {name: pack.rebuilt_from for name in there if (pack := self.pack(name)) and pack.rebuilt_from}
+        self._children: dict[str, list[str]] = defaultdict(list)
+        for child in sorted(parents, key=lambda name: (len(name), name)):
+            self._children[parents[child]].append(child)
+
+    def of(self, pack_id: str) -> list[str]:
+        """The pack and its successors, older ones first."""
+        found = [pack_id]
+        for name in found:
+            found += [child for child in self._children[name] if child not in found]
+        return found
 
     def members(self, pack_id: str) -> list[Pack]:
-        """The pack and its successors, older ones first."""
-        pack = self.pack(pack_id)
-        if pack is None:
-            return []
-        found = [pack]
-        for child in self.state(pack_id).rebuilt_into:
-            found += self.members(child)
-        return found
+        """The pack and its successors as they were written; none if the pack was not."""
+        found = [pack for pack in map(self.pack, self.of(pack_id)) if pack is not None]
+        return found if self.pack(pack_id) is not None else []
 
     def can_finish(self, pack_id: str) -> bool:
         """True if a pack outside the plan should finish its runs: it has begun, or trains again unchanged."""
@@ -185,7 +197,7 @@ class _Families:
         return None
 
 
-def _units(pack: Pack, needed: list[str], states: dict[str, RunState], families: _Families) -> list[Unit]:
+def _units(pack: Pack, needed: list[str], states: dict[str, RunState], families: Families) -> list[Unit]:
     """Assign the needed runs of one planned pack to the packs that train them."""
     if not needed:
         return []
