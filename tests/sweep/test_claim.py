@@ -8,11 +8,9 @@ import errno
 import fcntl
 import os
 import platform
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -31,7 +29,7 @@ from sweep_tools import (
 
 from dwsweep import jsonl, paths
 from dwsweep.errors import InputError
-from dwsweep.locks import exclusive, opened
+from dwsweep.locks import exclusive, if_free, opened
 from dwsweep.paths import FencedOff
 from dwsweep.plan import build
 from dwsweep.sweep import claim
@@ -421,19 +419,9 @@ def test_a_lock_file_follows_no_link(tmp_path: Path) -> None:
     assert victim.read_text() == (tmp_path / "kept.guard").read_text() == "kept"
 
 
-def test_locks_of_a_bucket_lie_in_a_folder_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    folder = tmp_path / f"dwsweep-locks-{os.getuid()}"
-    bucket = paths.as_path("gs://bucket/sweep/locks/guard")
-    with exclusive(bucket):
-        assert folder.stat().st_mode & 0o777 == 0o700 and len(list(folder.iterdir())) == 1
-    shutil.rmtree(folder)
-    (tmp_path / "elsewhere").mkdir()
-    folder.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match=r"dwsweep-locks-.*TMPDIR"), exclusive(bucket):
-        pass
-    folder.unlink()
-    folder.mkdir()
-    folder.chmod(0o777)
-    with pytest.raises(InputError, match=r"dwsweep-locks-.*TMPDIR"), exclusive(bucket):
-        pass
+def test_locks_of_a_bucket_lie_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DWSWEEP_CACHE", str(tmp_path))
+    with exclusive(paths.as_path("gs://bucket/sweep/locks/guard")):
+        (file,) = (tmp_path / "locks").iterdir()
+        with if_free(file) as free:
+            assert not free

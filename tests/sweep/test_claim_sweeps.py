@@ -90,9 +90,7 @@ def test_a_sweep_in_a_bucket_that_slept_through_its_lease_writes_nothing_more(
 ) -> None:
     order(tmp_path, step_seconds=SLOW)
     shared = {"SWEEP_BUCKET": str(tmp_path / "bucket"), "SWEEP_STANDIN": str(tmp_path / "orders.json")}
-    caches = [{"DWSWEEP_CACHE": str(tmp_path / f"cache{k}"), "TMPDIR": str(tmp_path / f"tmp{k}")} for k in range(2)]
-    for cache in caches:
-        Path(cache["TMPDIR"]).mkdir()
+    caches = [{"DWSWEEP_CACHE": str(tmp_path / f"cache{k}")} for k in range(2)]
     sweep_bucket.lead_to(tmp_path / "bucket", monkeypatch)
     first = begin("gs://b/sweep", **shared, **caches[0])
     wait_for(lambda: has_begun("gs://b/sweep"))
