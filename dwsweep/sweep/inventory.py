@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,9 +28,9 @@ from dwsweep.records.record import Damaged
 from dwsweep.records.run import DONE, FINAL, PENDING, RunConfig, RunResult, RunState
 from dwsweep.records.sweep import DROP, Manifest
 from dwsweep.spec import load_spec
-from dwsweep.sweep import claim, work_queue
+from dwsweep.sweep import work_queue
 from dwsweep.sweep.directory import DOCUMENTS, METRICS, NOT_WRITTEN, PLAN, SweepStore, set_aside_unless_file
-from dwsweep.sweep.results_table import rebuild_results, results_text
+from dwsweep.sweep.results_table import results_text
 
 RESULTS, SPEC = "results.csv", "spec.yaml"
 IN_NAME = ("seed", "learning_rate", "steps", "tokens", "n_params", "n_params_total", "data_hash", "shape")
@@ -55,25 +54,11 @@ class Finding:
 
     kind: str
     whole: int = 0
-    rebuilt: list[File] = field(default_factory=list)
-    lost: list[File] = field(default_factory=list)
+    faulty: list[File] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Inventory:
-    """Findings of ``verify``."""
-
-    findings: tuple[Finding, ...]
-    notes: tuple[str, ...] = ()  # a line each
-
-    @property
-    def is_whole(self) -> bool:
-        """True if nothing is lost."""
-        return not any(finding.lost for finding in self.findings)
-
-
-def verify(directory: Any) -> Inventory:
-    """Compare every file with its recorded hash, and rebuild derived files; a sweep that trains is only looked at.
+def verify(directory: Any) -> tuple[Finding, ...]:
+    """Compare every file with its recorded hash and with the plan. Reads, and writes nothing.
 
     Raises:
         InputError: it is no sweep directory.
@@ -81,24 +66,26 @@ def verify(directory: Any) -> Inventory:
     store = SweepStore(directory)
     if not any((store.directory / name).exists() for name in (PLAN, "runs", "manifest.json")):
         raise InputError(f"DIR: {directory}; must be a directory made by `dwsweep run`")
-    notes: list[str] = []
-    plan = _plan_of(store, notes.append)
-    found = [*look(store, plan)]
-    faults = [file for file in found if file.why]
-    if not faults:
-        notes.clear()
-    else:
-        try:
-            with claim.hold(directory, say=notes.append):
-                _mend_all(store, plan, faults, notes.append)
-        except InputError as error:
-            notes.append(f"nothing is written again: {error.lines[0]}")
-    sound = {str(file.path) for file in look(store, plan) if not file.why} if faults else set()
-    whole = Counter(file.kind for file in found if not file.why)
-    findings = {file.kind: Finding(file.kind, whole[file.kind]) for file in found}
-    for file in faults:
-        (findings[file.kind].rebuilt if str(file.path) in sound else findings[file.kind].lost).append(file)
-    return Inventory(tuple(findings.values()), tuple(notes))
+    found: dict[str, Finding] = {}
+    for file in look(store, _plan_of(store)):
+        finding = found.setdefault(file.kind, Finding(file.kind))
+        if file.why:
+            finding.faulty.append(file)
+        else:
+            finding.whole += 1
+    return tuple(found.values())
+
+
+def _plan_of(store: SweepStore) -> Plan | None:
+    """Plan of the sweep's own spec; None where the spec is damaged, or its text is not on this host."""
+    try:
+        known = getattr(_sound(store, Manifest), "files", None) or {}
+        spec = load_spec(store.directory / SPEC)
+        tokens = None if _text(store.directory / SPEC, known, load_spec).why else find_store(spec.data)
+        plan = work_queue.plan_of_rest(spec, tokens, store.directory) if tokens else None
+    except (InputError, DamagedStore, OSError):
+        return None
+    return None if plan is None or plan.waits_for_data else plan
 
 
 # the look
@@ -212,8 +199,8 @@ def _lost_results(store: SweepStore, pack_id: str) -> Iterator[File]:
     for run_id in pack.run_ids if pack is not None and state is not None and state.state == DONE else ():
         found = _sound(store, RunState, run_id) or RunState()
         # a run that is tried again names the pack that will train it
-        if found.state not in FINAL and found.pack_id in (None, pack_id) and _sound(store, RunResult, run_id) is None:
-            path = store.path_of(RunResult, run_id)
+        path = store.path_of(RunResult, run_id)  # one that is there and faulty has a line of its own
+        if found.state not in FINAL and found.pack_id in (None, pack_id) and not paths.is_there(path):
             yield File(_kind_of(store, path), path, MISSING)
 
 
@@ -289,43 +276,7 @@ def _table(kind: str, path: Any, text: str) -> File:
     return File(kind, path, _fault_of_bytes(path, digest, "is not the table of the runs"))
 
 
-# mending
-
-
-def _plan_of(store: SweepStore, say: Say) -> Plan | None:
-    """Plan of the sweep's own spec; None where the spec is damaged, or its text is not on this host."""
-    try:
-        known = getattr(_sound(store, Manifest), "files", None) or {}
-        spec = load_spec(store.directory / SPEC)
-        tokens = None if _text(store.directory / SPEC, known, load_spec).why else find_store(spec.data)
-        plan = work_queue.plan_of_rest(spec, tokens, store.directory) if tokens else None
-    except (InputError, DamagedStore, OSError) as error:
-        say(f"{SPEC}: {error.lines[0] if isinstance(error, InputError) else error}")
-        return None
-    return None if plan is None or plan.waits_for_data else plan
-
-
-def _mend_all(store: SweepStore, plan: Plan | None, faults: list[File], say: Say) -> None:
-    """Mend all that ``verify`` found."""
-    kinds = {file.kind for file in faults}
-    for file in faults:
-        if file.kind == "runs/*/params.safetensors" and file.path.exists():
-            paths.set_aside(file.path)
-    if plan is not None:
-        mend(store, plan, plan.packs, say)
-        store.write_plan(plan)
-    elif kinds - {RESULTS}:
-        say("files that follow from the plan are not rebuilt: the spec differs, or its data is not on this host")
-    _mend_texts(store, say)
-    with contextlib.suppress(InputError):
-        rebuild_results(store)
-    path = store.directory / "fit" / "fit.json"
-    if any(kind.startswith("fit/") and kind != "fit/fit.json" for kind in kinds):
-        fit_record.write(fit_record.read_any(path), path.parent)
-    for file in faults:
-        if file.kind in ("fit/fit.json", "token store"):
-            command = "fit" if file.kind == "fit/fit.json" else "prepare"
-            say(f"{file.kind}: `dwsweep {command}` makes it again")
+# the mend
 
 
 def mend(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Say) -> None:

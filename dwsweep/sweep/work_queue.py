@@ -24,8 +24,7 @@ from dwsweep.errors import InputError
 from dwsweep.plan import DROP, DataFacts, Pack, Plan, build
 from dwsweep.records.pack import IN_PART, REBUILT
 from dwsweep.records.run import DIVERGED, DONE, PENDING, RunState
-from dwsweep.spec import Spec
-from dwsweep.spec.bounded_yaml import load_yaml, load_yaml_file
+from dwsweep.spec import Spec, load_spec
 from dwsweep.sweep import claim
 from dwsweep.sweep.claim import Shard
 from dwsweep.sweep.directory import SweepStore, is_over
@@ -253,10 +252,10 @@ def changes_of_spec(spec: Spec, store: SweepStore) -> list[str]:
     """Line on the keys whose values differ from those of the spec that was last run in the directory. Keys that an
     earlier version did not write are passed over, and so is a damaged spec.yaml."""
     try:
-        before = _leaves(load_yaml_file(store.directory / "spec.yaml"))
+        before = _leaves(load_spec(store.directory / "spec.yaml").model_dump(mode="json", by_alias=True))
     except (InputError, OSError):
         return []
-    after = _leaves(load_yaml(spec.to_yaml(), "SPEC"))
+    after = _leaves(spec.model_dump(mode="json", by_alias=True))
     changed = [
         f"{key} {_short(value)} → {_short(after[key]) if key in after else 'left out'}"
         for key, value in before.items()

@@ -21,7 +21,7 @@ import pytest
 from sentences import says
 from shown import printed
 from spec_tools import spec_of
-from sweep_tools import SMALL, WorkerHere, assert_complete, make_plan, order, run, with_standin, work_in
+from sweep_tools import SMALL, WorkerHere, assert_complete, order, run, with_standin, work_in
 
 from dwsweep import paths, results
 from dwsweep.data.prepare import prepare
@@ -155,24 +155,24 @@ FAULTS: dict[str, Callable[[Path, Path], None]] = {
     one.__name__: one for one in (digit, cut, missing, another, folder, fifo, device, loop)
 }
 TABLE: dict[str, tuple[str, dict[str, str]]] = {
-    # file: (outcome of status, of reading the results, of verify, of run; outcomes of faults that have others)
-    "spec.yaml": ("same, same, lost, same", dict.fromkeys(("digit", "folder"), "same, same, lost, says")),
+    # file: (outcome of status, of reading the results, of run; outcomes of faults that have others)
+    "spec.yaml": ("same, same, same", dict.fromkeys(("digit", "folder"), "same, same, says")),
     "plan.csv": (
-        "refused, same, rebuilt, same",
+        "refused, same, same",
         {
-            **dict.fromkeys(("digit", "cut"), "said, same, rebuilt, same"),
-            "folder": "refused, same, rebuilt, says",
+            **dict.fromkeys(("digit", "cut"), "said, same, same"),
+            "folder": "refused, same, says",
         },
     ),
-    "results.csv": ("same, said, rebuilt, says", {}),
-    "manifest.json": ("said, refused, rebuilt, says", {"missing": "same, same, rebuilt, says"}),
-    "config.json": ("same, said, rebuilt, says", {}),
-    "result.json": ("said, said, lost, trains 1", {"missing": "other, said, lost, trains 1"}),
-    "documents.npy": ("said, said, lost, trains 1", {"missing": "said, same, lost, says"}),  # the loss stands
-    "metrics.jsonl": ("same, said, lost, same", {"folder": "same, said, lost, says"}),
-    "params.safetensors": ("same, same, lost, same", {}),  # `export` reads it, and compares it
-    "pack.json": ("same, same, rebuilt, says", {}),
-    "state.json": ("same, same, rebuilt, says", {"another": "same, same, whole, same"}),  # it names no pack
+    "results.csv": ("same, said, says", {}),
+    "manifest.json": ("said, refused, says", {"missing": "same, same, says"}),
+    "config.json": ("same, said, says", {}),
+    "result.json": ("said, said, trains 1", {"missing": "other, said, trains 1"}),
+    "documents.npy": ("said, said, trains 1", {"missing": "said, same, says"}),  # the loss stands
+    "metrics.jsonl": ("same, said, same", {"folder": "same, said, says"}),
+    "params.safetensors": ("same, same, same", {}),  # `export` reads it, and compares it
+    "pack.json": ("same, same, says", {}),
+    "state.json": ("same, same, says", {"another": "same, same, same"}),  # it names no pack
 }
 
 
@@ -201,15 +201,13 @@ def outcome_of_reading(directory: Path, name: str, whole: list[Any]) -> str:
     return "same" if str(rows) == str(whole) else "SILENT"
 
 
-def outcome_of_verify(directory: Path, path: Path, fault: str) -> str:
-    found = inventory.verify(directory)
-    for finding in found.findings:
-        for outcome, faulty in (("rebuilt", finding.rebuilt), ("lost", finding.lost)):
-            for file in faulty:
-                if file.path == path:
-                    assert ("missing" in file.why) == (fault == "missing"), file.why
-                    return outcome
-    return "whole"
+def check_verify(directory: Path, path: Path, fault: str) -> None:
+    """``verify`` names the file, and changes nothing."""
+    before = listing(directory)
+    found = [file for finding in inventory.verify(directory) for file in finding.faulty if file.path == path]
+    if (path.name, fault) != ("state.json", "another"):  # it names no pack
+        assert len(found) == 1 and ("missing" in found[0].why) == (fault == "missing"), found
+    assert listing(directory) == before
 
 
 def outcome_of_run(directory: Path, name: str, made: Made) -> str:
@@ -221,22 +219,21 @@ def outcome_of_run(directory: Path, name: str, made: Made) -> str:
 
 
 def outcomes(made: Made, folder_of: Path, name: str, fault: str) -> str:
-    """Outcome of ``status``, of reading the results, of ``verify`` and of ``run`` for one fault in one file."""
+    """Outcome of ``status``, of reading the results and of ``run`` for one fault in one file."""
     whole = made.folder["finished"]
     rows = [vars(row) if hasattr(row, "__dict__") else row for row in read_table(whole / "results.csv").rows]
     expected = text_of(whole)
     found = []
-    for command in ("status", "read", "verify", "run"):
+    for command in ("status", "read", "run"):
         _sha256.cache_clear()
         directory = Path(shutil.copytree(whole, folder_of / f"{fault}-{command}" / "sweep"))
         path = files(directory, name)[0]
         FAULTS[fault](path, files(directory, name)[-1])
         if command == "status":
             found.append(outcome_of_status(directory, name, expected))
+            check_verify(directory, path, fault)
         elif command == "read":
             found.append(outcome_of_reading(directory, name, rows))
-        elif command == "verify":
-            found.append(outcome_of_verify(directory, path, fault))
         else:
             found.append(outcome_of_run(directory, name, made))
             _sha256.cache_clear()
@@ -281,25 +278,6 @@ def test_every_changed_byte_is_found(finished: Path, trials: int) -> None:
             assert faults(finished), (kind, trial, place, whole[max(0, place - 20) : place + 20])
             path.write_bytes(whole)
     assert faults(finished) == []
-
-
-def test_verify_without_the_text_says_what_it_cannot_make_again(tmp_path: Path) -> None:
-    plan = make_plan(grid__depths=[1], execution={"checkpoint_steps": 5})  # its text is on no host
-    assert run(plan, tmp_path / "sweep")[0] == 0
-    path = files(tmp_path / "sweep", "config.json")[0]
-    path.write_bytes(path.read_bytes().replace(b"0", b"1", 1))
-    found = inventory.verify(tmp_path / "sweep")
-    assert [fault.kind for finding in found.findings for fault in finding.lost] == ["runs/*/config.json"]
-    assert not found.is_whole and says(found.notes, "sweep: not made again without the plan")
-    assert run(plan, tmp_path / "sweep")[0] == 0 and inventory.verify(tmp_path / "sweep").is_whole
-
-
-def test_a_sweep_that_trains_is_only_looked_at(finished: Path) -> None:
-    path = files(finished, "config.json")[0]
-    path.write_text("{")
-    with claim.hold(finished):
-        found = inventory.verify(finished)
-    assert not found.is_whole and "owns it" in found.notes[0] and path.read_text() == "{"
 
 
 WHOLE = {
@@ -389,10 +367,9 @@ def test_a_finished_run_whose_folder_is_gone_is_lost_and_trained_in_its_pack(mad
     first = sorted((finished / "runs").iterdir())[0]
     whole = (first / "documents.npy").read_bytes()
     shutil.rmtree(first)
-    lost = [one.path for finding in inventory.verify(finished).findings for one in finding.lost]
-    assert first / "result.json" in lost
+    assert first / "result.json" in [one.path for finding in inventory.verify(finished) for one in finding.faulty]
     assert work_in(run(made.plan, finished)[1]) == (1, 1, 3)
-    assert (first / "documents.npy").read_bytes() == whole and inventory.verify(finished).is_whole
+    assert (first / "documents.npy").read_bytes() == whole and not faults(finished)
 
 
 @pytest.mark.parametrize("command", ["verify", "run"])
@@ -404,9 +381,9 @@ def test_a_config_that_contradicts_its_name_is_damage(made: Made, finished: Path
     path.write_text(json.dumps(content))
     if command == "run":
         assert says(run(made.plan, finished)[1], "sweep: a damaged config set aside")
+        assert path.read_text() == before
     else:
-        assert outcome_of_verify(finished, path, "another") == "rebuilt"
-    assert path.read_text() == before
+        check_verify(finished, path, "another")
 
 
 def test_a_pack_gets_back_the_members_it_was_written_with(made: Made, finished: Path) -> None:
