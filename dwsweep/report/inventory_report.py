@@ -29,8 +29,8 @@ def render(found: Sequence[Finding]) -> Any:
     kinds = [finding.kind for finding in found if finding.faulty]
     own = {start: any(kind.startswith(start) for kind in kinds) for start, _ in REMEDIES[1:]}
     own[""] = any(not kind.startswith(tuple(own)) for kind in kinds)
-    counts = f"{sum(one.whole for one in found):,} files whole, {sum(len(one.faulty) for one in found)} faulty"
-    return rendered([table, Lines([counts, *(remedy for start, remedy in REMEDIES if own[start])])])
+    total = f"{sum(one.whole for one in found):,} files whole, {sum(len(one.faulty) for one in found)} faulty"
+    return rendered([table, Lines([total, *(remedy for start, remedy in REMEDIES if own[start])])])
 
 
 def _shown(fault: File) -> str:

@@ -47,9 +47,9 @@ def _describe(item: Any) -> str:
     key = key if len(key) <= 120 else f"{key[:117]}…"
     kind, value = item["type"], item.get("input")
     if kind == "extra_forbidden":
-        section = _section_at(location[:-1])
-        if section is not None and location[-1] in section.retired:
-            return f"{key}: removed in this version; {section.retired[location[-1]][1]}"
+        retired = getattr(_section_at(location[:-1]), "retired", {})
+        if location[-1] in retired:
+            return f"{key}: removed in this version; {retired[location[-1]][1]}"
         known = _known_keys(location[:-1])
         meant = _key_meant(str(location[-1]), known)
         hint = f"did you mean `{meant}`? " if meant else ""

@@ -249,8 +249,8 @@ MOST_CHANGES = 8  # changed keys that are named
 
 
 def changes_of_spec(spec: Spec, store: SweepStore) -> list[str]:
-    """Line on the keys whose values differ from those of the spec that was last run in the directory. Keys that an
-    earlier version did not write are passed over, and so is a damaged spec.yaml."""
+    """Line on the keys whose values differ from those of the spec that was last run in the directory; none where that
+    is damaged."""
     try:
         before = _leaves(load_spec(store.directory / "spec.yaml").model_dump(mode="json", by_alias=True))
     except (InputError, OSError):
