@@ -15,7 +15,6 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.data.prepare import find as find_store
-from dwsweep.data.token_store import DamagedStore
 from dwsweep.errors import InputError
 from dwsweep.locks import exclusive
 from dwsweep.plan import Plan
@@ -58,7 +57,7 @@ class Finding:
 
 
 def verify(directory: Any) -> tuple[Finding, ...]:
-    """Compare every file with its recorded hash and with the plan. Reads, and writes nothing.
+    """Compare every file with its recorded hash. Reads, and writes nothing.
 
     Raises:
         InputError: it is no sweep directory.
@@ -67,7 +66,7 @@ def verify(directory: Any) -> tuple[Finding, ...]:
     if not any((store.directory / name).exists() for name in (PLAN, "runs", "manifest.json")):
         raise InputError(f"DIR: {directory}; must be a directory made by `dwsweep run`")
     found: dict[str, Finding] = {}
-    for file in look(store, _plan_of(store)):
+    for file in look(store):
         finding = found.setdefault(file.kind, Finding(file.kind))
         if file.why:
             finding.faulty.append(file)
@@ -76,41 +75,25 @@ def verify(directory: Any) -> tuple[Finding, ...]:
     return tuple(found.values())
 
 
-def _plan_of(store: SweepStore) -> Plan | None:
-    """Plan of the sweep's own spec; None where the spec is damaged, or its text is not on this host."""
-    try:
-        known = getattr(_sound(store, Manifest), "files", None) or {}
-        spec = load_spec(store.directory / SPEC)
-        tokens = None if _text(store.directory / SPEC, known, load_spec).why else find_store(spec.data)
-        plan = work_queue.plan_of_rest(spec, tokens, store.directory) if tokens else None
-    except (InputError, DamagedStore, OSError):
-        return None
-    return None if plan is None or plan.waits_for_data else plan
-
-
 # the look
 
 
-def look(store: SweepStore, plan: Plan | None = None) -> Iterator[File]:
-    """Every file of the sweep; with its ``plan`` a record that contradicts it is faulty."""
+def look(store: SweepStore) -> Iterator[File]:
+    """Every file of the sweep that is there, or that another one says is missing."""
     root = store.directory
-    configs = {run.run_id: run for run in plan.runs} if plan else {}
-    families = work_queue.Families(store)
-    packs = {pack_id: pack for pack in (plan.packs if plan else ()) for pack_id in families.of(pack.pack_id)}
     known = getattr(_sound(store, Manifest), "files", None) or {}
     planned: list[str] = []
     yield _text(root / SPEC, known, load_spec)
     yield _text(root / PLAN, known, lambda _: planned.extend(_planned(store)))
     run_ids = dict.fromkeys([*planned, *store.run_ids()])
     for run_id in run_ids:
-        expected = run_config(configs[run_id], plan) if plan and run_id in configs else None
-        yield from _config(store, run_id, run_id in planned, expected)
+        yield from _record(store, RunConfig, run_id, run_id in planned)
         yield from _run(store, run_id)
         yield from _kept(store, run_id)
     finished_by = store.packs_that_finished(run_ids)
     yield from _record(store, Manifest, needed=bool(finished_by))
     for pack_id in dict.fromkeys([*store.pack_ids(), *finished_by]):
-        yield from _pack(store, pack_id, pack_id in finished_by, packs.get(pack_id))
+        yield from _pack(store, pack_id, pack_id in finished_by)
         yield from _lost_results(store, pack_id)
     yield from _results(store)
     yield from _fit(root)
@@ -120,11 +103,6 @@ def look(store: SweepStore, plan: Plan | None = None) -> Iterator[File]:
     with contextlib.suppress(InputError, OSError):
         if (tokens := find_store(load_spec(root / SPEC).data)) is not None:
             yield File("token store", tokens.path, _fault(tokens.verify))
-
-
-def _config(store: SweepStore, run_id: str, needed: bool, expected: RunConfig | None) -> Iterator[File]:
-    check = partial(_differs, expected=expected, names=IN_NAME) if expected else None
-    yield from _record(store, RunConfig, run_id, needed, check)
 
 
 def _run(store: SweepStore, run_id: str) -> Iterator[File]:
@@ -345,7 +323,8 @@ def _mend_configs(store: SweepStore, plan: Plan, say: Say) -> None:
         if run.action == DROP or run.run_id not in there:
             continue
         expected = run_config(run, plan)
-        for file in _faulty(_config(store, run.run_id, True, expected)):
+        check = partial(_differs, expected=expected, names=IN_NAME)
+        for file in _faulty(_record(store, RunConfig, run.run_id, True, check)):
             _report(store, file, say, "written again from the plan")
             store.write(run.run_id, expected)
 
