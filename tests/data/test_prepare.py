@@ -333,18 +333,6 @@ def test_validation_fraction_that_holds_nothing_out_names_one_that_does(tmp_path
     assert len(fraction) <= 5 and "none for validation" in str(error.value)
 
 
-def test_a_fraction_that_splits_is_found_for_any_documents() -> None:
-    rng = np.random.default_rng(0)
-    for n in (2, 3, 50, 5000):
-        for _ in range(20):
-            digest = rng.integers(0, 2**64, n, dtype=np.uint64)
-            wanted = max(1, min(5, n // 4))
-            fraction, held = split_module.fraction_for(digest, wanted)
-            assert wanted <= held < n
-            assert held == int((digests.validation_mark(digest, fraction) == digests.VALIDATION).sum())
-    assert split_module.fraction_for(np.arange(10**6, 10**6 + 2, dtype=np.uint64), 1)[1] == 1
-
-
 def zeros_inside(store: Path) -> None:
     with open(store / "train-00000.bin", "r+b") as file:
         file.seek(1000)

@@ -341,7 +341,7 @@ def test_one_wrong_value_ends_with_the_same_results(made: Made, tmp_path: Path, 
 
 
 def test_a_sweep_of_an_earlier_version_is_read(made: Made, finished: Path) -> None:
-    """It wrote the state of finished runs too, a hash into each line of metrics, and none of its file."""
+    """It wrote the state of finished runs too, and no hash of the file of metrics."""
     for path in (finished / "runs").iterdir():
         result = json.loads((path / "result.json").read_text())
         for name in ("metrics_sha256", "content_sha256"):
@@ -349,10 +349,6 @@ def test_a_sweep_of_an_earlier_version_is_read(made: Made, finished: Path) -> No
         (path / "result.json").write_text(json.dumps(result))
         state = {"state": "done", "step": 30, "loss": result["loss"], "pack_id": result["pack_id"], "run_id": path.name}
         (path / "status.json").write_text(json.dumps(state))
-        lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-        rows = (json.dumps({**row, "check": f"{k}-0123abcd"}) for k, row in enumerate(lines, 1))
-        (path / "metrics.jsonl").write_text("\n".join(rows) + "\n")
-        assert metrics_of(path) == Metrics(tuple(lines))
     assert faults(finished) == [] and "4 done" in text_of(finished)
     assert work_in(run(made.plan, finished)[1]) == (0, 0, 4)
     one = files(finished, "metrics.jsonl")[0]
