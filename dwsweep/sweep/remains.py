@@ -61,7 +61,8 @@ def settle(store: SweepStore, packs: Collection[Pack], say: Callable[[str], None
             for run_id in planned.run_ids:
                 store.sync(run_id)
         for pack_id in family:
-            if not {"progress.json", "checkpoints"} & set(paths.names_in(store.place("packs", pack_id))):
+            left = {"progress.json", "checkpoints"} & set(paths.names_in(store.place("packs", pack_id)))
+            if not left:
                 continue
             state, pack = store.pack_state(pack_id), store.pack(pack_id)
             if state.state not in (DONE, REBUILT):
@@ -69,7 +70,7 @@ def settle(store: SweepStore, packs: Collection[Pack], say: Callable[[str], None
                     continue
                 store.write(pack_id, replace(state, state=DONE))
             store.remove_progress(pack_id)
-            removed += store.has_checkpoints(pack_id)
+            removed += "checkpoints" in left
             store.remove_checkpoints(pack_id)
     if removed:
         say(f"removed the checkpoints of {removed} finished pack{'s' * (removed != 1)}")
