@@ -1,0 +1,159 @@
+"""Sample of mutants of a room: which small faults in the package does no test notice?
+
+    python tests/tools/mutants.py dwsweep/data tests/data [MORE TESTS …] [--n 20] [--seed 0] [--timeout 300]
+
+The tests run once with ``coverage`` (``pip install coverage``), which records the tests that reach each line. Then one
+reached operator, constant, condition or statement after another is changed in a copy of the checkout, and the files of
+these tests run until one fails. Lines that only other processes reach are not mutated: coverage does not see them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
+FLIPPED: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.Add: ast.Sub, ast.Sub: ast.Add,
+    ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Div, ast.And: ast.Or, ast.Or: ast.And,
+}  # fmt: skip
+
+CONTEXTS = """
+import sys, coverage, pytest
+class Contexts:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item):
+        cover.switch_context(item.nodeid)
+        return (yield)
+cover = coverage.Coverage(data_file="mutants.coverage", source=[sys.argv[1]], messages=False)
+cover.start()
+status = pytest.main(sys.argv[2:], plugins=[Contexts()])
+cover.stop()
+cover.save()
+sys.exit(status)
+"""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A changed piece of a file. tests: files of the tests that reach its line."""
+
+    file: str
+    line: int
+    old: str
+    new: str
+    source: str
+    tests: tuple[str, ...]
+
+
+def changed(node: ast.AST) -> ast.AST | None:
+    """The node with one fault; None where there is none to make."""
+    new = copy.deepcopy(node)
+    match new:
+        case ast.Compare(ops=[op]) if type(op) in FLIPPED:
+            new.ops = [FLIPPED[type(op)]()]
+        case ast.BinOp(op=op) | ast.BoolOp(op=op) if type(op) in FLIPPED:
+            new.op = FLIPPED[type(op)]()
+        case ast.UnaryOp(op=ast.Not()):
+            return new.operand
+        case ast.IfExp():
+            new.body, new.orelse = new.orelse, new.body
+        case ast.Constant(value=bool()):
+            new.value = not new.value
+        case ast.Constant(value=int() | float()):
+            new.value = new.value + 1 if isinstance(new.value, int) else new.value * 2 + 0.01
+        case ast.Raise() | ast.AugAssign() | ast.Continue() | ast.Break():
+            return ast.Pass()
+        case ast.Expr(value=ast.Call()):
+            return ast.Pass()
+        case _:
+            return None
+    return new
+
+
+def candidates(node: ast.AST, inside: bool = False) -> Iterator[ast.AST]:
+    """Nodes in functions that can be changed; no annotations, no f-strings."""
+    for name, part in ast.iter_fields(node):
+        for child in part if isinstance(part, list) else [part]:
+            if isinstance(child, ast.AST) and name not in ("annotation", "returns", "decorator_list"):
+                if inside and changed(child) is not None:
+                    yield child
+                if not isinstance(child, ast.JoinedStr):
+                    yield from candidates(child, inside or isinstance(node, ast.FunctionDef))
+
+
+def mutants(place: Path, coverage_data: Any) -> Iterator[Mutant]:
+    for file in sorted(coverage_data.measured_files()):
+        reached = coverage_data.contexts_by_lineno(file)
+        source = Path(file).read_bytes()
+        starts = [0, *(at + 1 for at, byte in enumerate(source) if byte == ord("\n"))]
+        for node in candidates(ast.parse(source)):
+            tests = sorted({name.partition("::")[0] for name in reached.get(node.lineno, ()) if name})
+            begin, end = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
+            new = changed(node)
+            if tests and new is not None:
+                text = ast.unparse(new)
+                text = f"({text})" if isinstance(new, ast.expr) else text
+                mutated = (source[:begin] + text.encode() + source[end:]).decode()
+                old = source[begin:end].decode()
+                yield Mutant(str(Path(file).relative_to(place)), node.lineno, old, text, mutated, tuple(tests))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("room", help="folder or file of the package")
+    parser.add_argument("tests", nargs="+", help="folders or files of tests")
+    parser.add_argument("--n", type=int, default=20, help="mutants to draw")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--timeout", type=float, default=300.0, help="seconds after which a mutant counts as noticed")
+    options = parser.parse_args()
+    try:
+        from coverage import CoverageData
+    except ImportError:
+        parser.error("needs the package coverage: pip install coverage")
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "checkout"
+        shutil.copytree(ROOT, place, ignore=shutil.ignore_patterns(".*", "runs", "__pycache__"))
+        programs = {"JAX_COMPILATION_CACHE_DIR": f"{folder}/xla", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+        environment = {**os.environ, **programs, "PYTHONPATH": str(place)}
+        command = [sys.executable, "-c", CONTEXTS, str(place / options.room), "-n", "0", "-q", *options.tests]
+        if subprocess.run(command, cwd=place, env=environment).returncode:
+            parser.error("the tests fail before any change")
+        data = CoverageData(str(place / "mutants.coverage"))
+        data.read()
+        within = [one for one in mutants(place, data) if one.file.startswith(options.room.rstrip("/"))]
+        drawn = random.Random(options.seed).sample(within, min(options.n, len(within)))
+        survived = 0
+        for mutant in drawn:
+            path = place / mutant.file
+            before = path.read_text("utf-8")
+            path.write_text(mutant.source, "utf-8")
+            try:
+                done = subprocess.run(
+                    [*PYTEST, *mutant.tests], cwd=place, env=environment, capture_output=True, timeout=options.timeout
+                )
+                noticed = done.returncode != 0
+            except subprocess.TimeoutExpired:
+                noticed = True
+            path.write_text(before, "utf-8")
+            survived += not noticed
+            said = "noticed " if noticed else "SURVIVED"
+            print(f"{said} {mutant.file}:{mutant.line}: {mutant.old!r} → {mutant.new!r}", flush=True)
+        print(f"{survived} of {len(drawn)} mutants survived (of {len(within)} that can be drawn)")
+
+
+if __name__ == "__main__":
+    main()
