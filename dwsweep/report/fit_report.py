@@ -301,7 +301,7 @@ def _place(row: Transition) -> str:
 def _law(result: FitResult) -> list[Part]:
     """The law of the best depth, its alternatives, and below them the law of the pairs as a check."""
     law, check = result.width_law, Lines(())
-    if result.law_check:
+    if law is not None or result.pairs_law:
         ends = f"; {_ends_of_constants(result.pairs_law)}" if result.pairs_law else ""
         first = "check by the pairs of depths, each at its shallower depth, half a step of the grid shallower:"
         check = Lines([first, result.law_check + ends], indent=2)
