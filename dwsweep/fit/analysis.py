@@ -30,8 +30,8 @@ from dwsweep.fit.heap import Heap, beside_a_grid, check_answered, heap_of, over_
 from dwsweep.fit.lengths import (
     TrainedBudgets,
     at_equal_length,
+    budgets_warning,
     largest,
-    other_axis_warning,
     token_groups,
     token_warnings,
     trained_budgets,
@@ -259,7 +259,7 @@ def _found(asked: Request) -> FitResult:
     curves, drawn = group.curves, group.surface
     warnings = [*group.warnings, *token_warnings(rows, main)]
     if asked.trained and asked.trained.axis != axis:
-        warnings.insert(0, other_axis_warning(asked.trained, axis))
+        warnings.insert(0, budgets_warning(asked.trained, axis))
     report = LawReport.none("no finished run with a usable loss")
     if curves:
         report = fit_laws(curves, drawn, group.pairs, confidence)
