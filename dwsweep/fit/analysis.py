@@ -208,7 +208,8 @@ class Request:
         return {None: self.trained.rows[self.trained.main]} if self.trained else token_groups(self.data.rows)
 
     def group(self, rows: list[Row]) -> TokenGroup:
-        return TokenGroup.of(self.data, rows, self.options, self.trained is not None, heap=self.heap, fit=self.model)
+        shorter = self.heap.shorter if self.heap else self.trained is not None
+        return TokenGroup.of(self.data, rows, self.options, shorter, heap=self.heap, fit=self.model)
 
 
 def _check_curve(data: Table, options: FitOptions, trained: TrainedBudgets | None) -> None:

@@ -40,11 +40,14 @@ from dwsweep.text import join
 @dataclass(frozen=True)
 class Heap:
     """``data``: the table with each loss moved to the held values. surface: the posterior at these. record: the
-    adjustment."""
+    adjustment. shorter: all runs had one budget, so that larger nets were trained on less. paired: effects of seeds are
+    taken off."""
 
     data: Table
     surface: Surface | None
     record: Adjustment
+    shorter: bool = False
+    paired: bool = False
 
 
 def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = None) -> Heap | None:
@@ -278,7 +281,7 @@ def _fitted(
         account=(*data.account, *account),
         notes=(*record.sentences, *data.notes),
     )
-    return Heap(table, surface, record)
+    return Heap(table, surface, record, budget is not None, means.paired)
 
 
 def beside_a_grid(data: Table, options: FitOptions, at_budgets: bool) -> list[str]:

@@ -25,6 +25,7 @@ from dwsweep.fit.data.covariates import D_FF, NUMBER, RATE, TEXT, TOKENS, Covari
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.shape import BLOCK
 from dwsweep.fit.model import UNREPLICATED, Cells, Column, Frame, Prior, covariate, factor, rate
+from dwsweep.fit.noise import cell_means
 from dwsweep.records.fit import FitOptions, Surface
 
 LEAST_SCALE, TYPICAL_SCALE, SCALE_SD = 1e-4, 0.01, 1.5  # prior of settings' effects: nats, nats, sd of ln
@@ -47,7 +48,8 @@ INTERACT = Prior(math.log(0.08), 1.3, "ln of E", "as large as in public heaps, o
 @dataclass(frozen=True)
 class Means:
     """Rows that agree in depth, size and covariates, averaged. of: (n,) place of each row. x, y, mean, variance: (K,);
-    df: of the replicates. depth, width: of the nets. columns: covariates (K,). run: (K,) label of the run."""
+    df: of the replicates. depth, width: of the nets. columns: covariates (K,). run: (K,) label of the run. paired: the
+    effects of seeds, which link all means, are taken off."""
 
     of: np.ndarray
     x: np.ndarray
@@ -59,6 +61,7 @@ class Means:
     width: np.ndarray
     columns: tuple[Covariate, ...]
     run: np.ndarray
+    paired: bool
 
 
 def means_of(rows: Sequence[Row], x: np.ndarray, y: np.ndarray, columns: Sequence[Covariate], noise: Any) -> Means:
@@ -69,13 +72,13 @@ def means_of(rows: Sequence[Row], x: np.ndarray, y: np.ndarray, columns: Sequenc
     _, first, of, count = np.unique(values, axis=0, return_index=True, return_inverse=True, return_counts=True)
     of = of.ravel()
     loss = np.array([float(row["loss"]) for row in rows])
-    mean = np.bincount(of, loss) / count
-    df = float(len(rows) - len(mean))
-    variance, known = np.zeros(len(mean)), 0.0
+    found = cell_means(loss, of, [row.get("seed") for row in rows], len(count))
+    df = float((1.0 - found.leverage).sum())
+    variance, known = np.zeros(len(count)), 0.0
     if isinstance(noise, int | float):
         variance, known = float(noise) ** 2 / count, math.inf
     elif df >= 2.0:
-        squares = float(((loss - mean[of]) ** 2).sum())
+        squares = float((found.residual**2).sum())
         variance, known = squares / df / count, df if squares > 0.0 else 0.0
     shape = np.array([one.column != "tokens" for one in columns], dtype=bool)
     label = values[first][:, np.concatenate([[True, True, True], shape])]
@@ -84,13 +87,14 @@ def means_of(rows: Sequence[Row], x: np.ndarray, y: np.ndarray, columns: Sequenc
         of,
         x[first],
         y[first],
-        mean,
+        found.mean,
         variance,
         known,
         np.array([int(rows[k]["depth"]) for k in first]),
         np.array([float(rows[k]["width"]) for k in first]),
         tuple(one.at_rows(first) for one in columns),
         run.ravel(),
+        found.paired,
     )
 
 

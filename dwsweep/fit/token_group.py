@@ -69,7 +69,7 @@ class TokenGroup:
         declared = options.noise, options.shape_noise
         curves = build_curves(runs, declared[0], options.draws, rng, held_out, declared[1], data.unit)
         if heap:
-            curves = replace(curves, layer_weights=heap.record.layer_weights)
+            curves = replace(curves, layer_weights=heap.record.layer_weights, paired=heap.paired)
         if held_out:
             warnings += held_out.warnings
         if data.directory:
