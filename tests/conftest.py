@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from cli_tools import Command, in_this_process
-from coarse import coarse
+from coarse import coarse, whole
 
 # A shell starts a background job with SIGINT ignored, and children inherit that: the tests that interrupt a `dwsweep`
 # of their own would wait for it in vain. A handler of this process is reset to the default in its children.
@@ -129,6 +129,12 @@ def coarse_grids(request: pytest.FixtureRequest) -> Iterator[None]:
         if "not slow" in request.config.option.markexpr:
             coarse(patch)
         yield
+
+
+@pytest.fixture
+def whole_grids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fits on all points and draws in the quick tier too."""
+    whole(monkeypatch)
 
 
 MADE: dict[bytes, Any] = {}

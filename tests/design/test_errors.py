@@ -131,6 +131,7 @@ def test_more_of_everything_helps() -> None:
     assert again.rms == pytest.approx(base.rms)
 
 
+@pytest.mark.slow  # in the quick tier more of everything helps
 def test_a_study_prints_no_larger_error_for_more_seeds() -> None:
     """Draws too few for a printed number gave 82 % of the error to 6 seeds and 90 % to 12."""
     grid = {"depths": [6, 9, 12, 18], "budgets": {"from": 1.5e6, "to": 3.7e7, "count": 7}, "width_multiple": 4}

@@ -188,6 +188,7 @@ def test_the_narrow_shapes_of_completep_price_the_deep_side() -> None:
         assert math.exp(value) == pytest.approx(curvature / levels.LAWS["besiroglu2024"].slope(n), rel=0.05)
 
 
+@pytest.mark.usefixtures("whole_grids")
 def test_the_summary_of_a_table_is_what_fit_says_of_it_now() -> None:
     stored, made = SOURCES["mlfoundations"], summarised(HERE / "sources" / "mlfoundations.yaml")
     assert made.depth.n_params == stored.depth.n_params

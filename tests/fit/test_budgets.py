@@ -341,22 +341,6 @@ def test_the_files_hold_the_rows_and_read_back(two, tmp_path):
 # ---- coverage ----
 
 
-@pytest.mark.slow  # in the quick tier the answers of one sweep are the true ones
-def test_a_few_simulated_sweeps_cover():
-    """Five sweeps of many sizes a depth at one budget, three of two sizes at each of four budgets that spread by 5 %. A
-    plain parabola covers one minimum in ten: its errors leave out its bias."""
-    for name, number in (("base", 5), ("two sizes a depth, 4 budgets", 3)):
-        found = budgets.summarise(name, [budgets.STUDY.one(name, index) for index in range(number)])
-        size, depth, best = found["size"], found["depth"], found["best_size"]
-        assert depth.reached == best.reached == 1.0 and size.reached > 0.7
-        # of 18 answers of 95 % each 16 or fewer hold in 23 % of draws, 15 or fewer in 6 %
-        assert size.coverage >= 0.88 and depth.coverage >= 0.88 and best.coverage >= 0.88
-        assert abs(size.bias) < 0.02 and size.rmse < 0.05 and size.width < 0.15
-        assert abs(depth.bias) < 0.08 and depth.width < 0.6 and best.width < 0.3
-        if name == "base":
-            assert found["parabola"].coverage < 0.3 and found["parabola"].bias > 0.02
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", budgets.scenarios())
 def test_minima_are_covered(name, tmp_path_factory):

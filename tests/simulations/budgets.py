@@ -23,9 +23,8 @@ from scipy.optimize import minimize_scalar
 
 from dwsweep.fit.budgets import FLOPS, Measured, answered
 from dwsweep.fit.cells import select_runs
-from dwsweep.fit.curves import Curves, build_curves
+from dwsweep.fit.curves import build_curves
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.scatter import judged
 from dwsweep.records.record import Record
 from tests.simulations.harness import CONFIDENCE, Point, Simulated, Study, covers, mean, median, rms
@@ -211,7 +210,6 @@ class Simulation(Simulated):
     """One item per budget, and of the sizes of the depths one per depth in it."""
 
     sizes: tuple[tuple[Point, ...], ...]
-    parabolas: tuple[tuple[Point, ...], ...]
     depth: tuple[Point, ...]
     best_size: tuple[Point, ...]
     exponent: Point
@@ -231,7 +229,6 @@ def simulation(scenario: BudgetSweep, rng: np.random.Generator, index: int = 0) 
     return Simulation(
         index=index,
         sizes=tuple(tuple(_point(row, "n_params") for row in b.depths) for b in answers),
-        parabolas=tuple(_parabolas(cells) for _, cells in measured.values() if cells),
         depth=tuple(_point(b.best, "depth") for b in answers),
         best_size=tuple(_point(b.best, "n_params") for b in answers),
         exponent=_point(trend, "exponent") if trend else (None, None, None),
@@ -240,28 +237,6 @@ def simulation(scenario: BudgetSweep, rng: np.random.Generator, index: int = 0) 
 
 def _point(row: Record, name: str) -> Point:
     return row[name], row[f"{name}_low"], row[f"{name}_high"]
-
-
-def _parabolas(cells: Curves) -> tuple[Point, ...]:
-    """N at the vertex of a weighted parabola through all sizes of each depth, with the interval of its errors."""
-    found: list[Point] = []
-    covariance = cells.total_covariance
-    t = t_two_sided(CONFIDENCE, cells.noise.df)
-    for depth in cells.depths:
-        where = cells.at(depth)
-        if len(where) < 3:
-            found.append((None, None, None))
-            continue
-        x = cells.x[where] - cells.x[where].mean()
-        X = np.stack([np.ones(len(x)), x, x**2], axis=1)
-        C = np.linalg.inv(X.T @ np.linalg.solve(covariance[np.ix_(where, where)], X))
-        _, b, a = C @ X.T @ np.linalg.solve(covariance[np.ix_(where, where)], cells.mean[where])
-        slope = np.array([0.0, -1.0 / (2.0 * a), b / (2.0 * a**2)])
-        vertex, half = -b / (2.0 * a) + cells.x[where].mean(), t * math.sqrt(slope @ C @ slope)
-        inside = a > 0 and cells.x[where].min() < vertex < cells.x[where].max()
-        ends = math.exp(vertex - half), math.exp(vertex + half)
-        found.append((math.exp(vertex), *ends) if inside else (None, None, None))
-    return tuple(found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,8 +269,7 @@ def score(points: Sequence[Point], truths: Sequence[float], ln: bool) -> Score:
 def summarise(name: str, rows: Sequence[Simulation]) -> dict[str, Score]:
     """Everything of a scenario against its truth.
 
-    depth, best_size: of the best shape. parabola: of plain parabolas in place of ``size``. exponent: of N*
-    over the budgets.
+    depth, best_size: of the best shape. exponent: of N* over the budgets.
     """
     scenario, truths = scenarios()[name], truth_of(name)
     each = [(row, b, i) for row in rows for b in range(len(truths)) for i in range(len(scenario.depths))]
@@ -307,14 +281,13 @@ def summarise(name: str, rows: Sequence[Simulation]) -> dict[str, Score]:
         exponent = float(np.polyfit(np.log(scenario.budgets), np.log([best[1] for best, _ in truths]), 1)[0])
     return {
         "size": score([row.sizes[b][i] for row, b, i in each], ns, True),
-        "parabola": score([row.parabolas[b][i] for row, b, i in each], ns, True),
         "depth": score([row.depth[b] for row, b in over], depth, True),
         "best_size": score([row.best_size[b] for row, b in over], n, True),
         "exponent": score([row.exponent for row in rows], [exponent] * len(rows), False),
     }
 
 
-HEAD = "scenario | n | N* of a depth | by a parabola | best depth | its N | exponent"
+HEAD = "scenario | n | N* of a depth | best depth | its N | exponent"
 
 
 def cells(name: str, rows: Sequence[Simulation]) -> list[list[str]]:
