@@ -76,7 +76,7 @@ def test_nets_of_other_blocks_are_judged_at_their_own_sizes() -> None:
     for a, b in zip(found[0].pairs, found[1].pairs, strict=True):
         assert a.n_params == pytest.approx(b.n_params) and 2 * a.width == pytest.approx(b.width)
         assert a.se_ln_n == pytest.approx(b.se_ln_n) and a.power == pytest.approx(b.power)
-    gated = spec_of(PLANNED, model={"activation": "silu", "mlp": "gated"})
+    gated = spec_of(PLANNED, grid={"budgets": [5e5, 1e6]}, model={"activation": "silu", "mlp": "gated"})
     assert errors_alone(gated).prior.layer_weights == pytest.approx(16.0) and usual().prior.layer_weights == 12.0
 
 

@@ -259,17 +259,6 @@ def test_a_record_that_names_a_key_twice_is_refused(degraded: AlongFit, tmp_path
         fit_record.read_any(file)
 
 
-def test_the_figure_has_a_line_per_arm_and_open_marks_where_nothing_is_shown(degraded: AlongFit) -> None:
-    assert degraded.figures == ["along"]
-    made = degraded.plot()
-    bottom, _ = made.axes
-    assert "fixed − standard" in made.get_supylabel()
-    rows = list(degraded.along.curves[2].rows)  # type: ignore[union-attr]
-    clear = [row.above_base_high is not None and (row.above_base_high < 0 or row.above_base_low > 0) for row in rows]
-    marks = [line.get_markerfacecolor() for line in bottom.lines if line.get_marker() == "s"]
-    assert [mark != "white" for mark in marks] == clear and 0 < sum(clear) < 5
-
-
 # Whether the intervals hold
 
 

@@ -119,10 +119,6 @@ def test_the_first_sentence_says_whether_the_best_depth_grows(falling):
     assert says(headline(falling[0].surface, "N"), "fit: falling best depth")
 
 
-def test_growth_below_the_depths_tried_rests_on_a_form_and_is_not_claimed():
-    assert says(headline(bowls(2.0, 3.5)[0].surface, "N"), "fit: best depth below the depths tried")
-
-
 def test_a_best_depth_that_falls_with_size_is_told_and_not_carried_beyond_the_data(falling):
     result, true = falling
     small, large = result.surface.falls

@@ -142,8 +142,8 @@ def test_the_last_checkpoint_is_the_loss_and_gives_the_truth() -> None:
 def test_a_run_that_stopped_before_the_others_is_left_out() -> None:
     rows = [row for row in checkpoints() if not (row["run"] == "r-6-264" and row["step"] > 5000)]
     table = at_equal_length(read_table(rows), fit_options())
-    assert ["2 are of 1 runs that end at step 5,000, before 20,000"] == [
-        f"{one.rows} {one.why}" for one in table.account if "end at step" in one.why
+    assert [f"{one.rows} {one.why}" for one in table.account if "end at step" in one.why] == [
+        "2 are of 1 runs that end at step 5,000, before 20,000"
     ]
 
 

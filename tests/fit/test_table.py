@@ -238,12 +238,6 @@ def test_frames_are_known_by_what_they_can_do():
         read_table(twice)
 
 
-@pytest.mark.parametrize("package", ["pandas", "polars"])
-def test_frames_of_the_packages_themselves(package):
-    frame = pytest.importorskip(package).DataFrame(ROWS)
-    assert read_table(frame).rows == ROWS
-
-
 ODD = (
     *(None, math.nan, math.inf, -math.inf, 0, -1, 1e308, -1e308, 5e-324, 1e-300, 1e9, 1e5, 10**400, 2.5, True),
     *("", "text", "12", "1e5", "nan", [1], {"a": 1}, 1j, b"12", np.float32(3), np.array([1, 2]), np.str_("7")),
@@ -289,10 +283,10 @@ def damaged_tables():
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("third", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
-def test_odd_tables_are_refused_in_a_line_or_fitted_in_silence_and_read_back(third, tmp_path, monkeypatch):
-    tables = list(damaged_tables())[third::3]
-    assert len(tables) > 50
+@pytest.mark.parametrize("sixth", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 6))])
+def test_odd_tables_are_refused_in_a_line_or_fitted_in_silence_and_read_back(sixth, tmp_path):
+    tables = list(damaged_tables())[sixth::6]
+    assert len(tables) > 25
     refused = 0
     for name, rows in tables:
         try:
@@ -305,7 +299,7 @@ def test_odd_tables_are_refused_in_a_line_or_fitted_in_silence_and_read_back(thi
         else:
             (tmp_path / "fit.json").write_text(result.to_json())
             assert fit_record.read(tmp_path).to_json() == result.to_json(), name
-    assert 20 < refused < len(tables)
+    assert 10 < refused < len(tables)
 
 
 @pytest.mark.parametrize("vocabulary", [-1, 0, 0.5, 1, math.inf, None])
@@ -437,8 +431,8 @@ def test_nested_columns_of_parquet_are_skipped_and_structs_are_read(tmp_path):
     assert read_table(tmp_path / "t.parquet").rows == [{"depth": 6, "width": 64, "loss": 3.0}]
 
 
-@pytest.mark.parametrize("seeds", [2_083, pytest.param(8_333, marks=pytest.mark.slow)])
-def test_fifty_and_two_hundred_thousand_rows_are_read_and_selected_in_seconds(tmp_path, seeds):
+def test_fifty_thousand_rows_are_read_and_selected_in_seconds(tmp_path):
+    seeds = 2_083
     shapes = [(depth, width) for depth in (4, 8, 16, 32) for width in (64, 96, 128, 192, 256, 384)]
     loss = np.random.default_rng(0).normal(3.0, 0.002, (24, seeds))
     lines = [f"{L},{d},{k},{v:.6f}" for (L, d), own in zip(shapes, loss, strict=True) for k, v in enumerate(own)]
@@ -446,7 +440,7 @@ def test_fifty_and_two_hundred_thousand_rows_are_read_and_selected_in_seconds(tm
     begin = time.process_time()
     selection, bad = without_bad_runs(select_runs(read_table(tmp_path / "t.csv").rows))
     assert len(selection.runs) == 24 * seeds and not bad
-    assert time.process_time() - begin < 20.0 * seeds / 8_333  # about a fifth of it
+    assert time.process_time() - begin < 5.0  # about a fifth of it
 
 
 def test_more_arms_than_can_be_compared_are_refused_in_a_line():

@@ -31,7 +31,8 @@ CASES = {
     "too deep": {"flops": (1e18,), "depths": (16, 24, 36)},
 }
 
-EACH = [pytest.param(case, marks=pytest.mark.slow if case == "two depths" else ()) for case in CASES]
+QUICK = ("three budgets", "too deep")
+EACH = [pytest.param(case, marks=() if case in QUICK else pytest.mark.slow) for case in CASES]
 
 
 def rows(flops, depths=(4, 8, 12, 18, 28), largest=4e8, one_size=False):

@@ -289,16 +289,6 @@ def test_a_panel_a_parametrization_and_the_optima_in_words() -> None:
     assert figure.get_supylabel() == "held-out loss (bits per byte)"
 
 
-def test_of_many_widths_some_have_a_panel() -> None:
-    few = run_figures.MOST_PANELS
-    rows = [{**row, "width": 16 * k} for k in range(1, 3 * few + 1) for row in sweep({2: 4e-3})]
-    with style.styled():
-        figure = run_figures.against_rate(curves(rows))
-    found = panels(figure)
-    assert len(found) == few and found[0].endswith("d = 16") and found[-1].endswith(f"d = {16 * 3 * few}")
-    assert f"{few} of {3 * few} widths" in "\n".join(text.get_text() for text in figure.findobj(Text))
-
-
 def test_a_fit_draws_it_where_shapes_have_several_rates_and_only_then(tmp_path: Path) -> None:
     fit_record.write(fit_table(sweep({2: 4e-3, 8: 4e-3}) + sweep({32: 4e-3})[:2], draws=100), tmp_path / "fit")
     fit = fit_record.read(tmp_path)

@@ -70,7 +70,6 @@ CASES: dict[str, dict[str, Any]] = {
     "not_reached": {"depths": (12, 18, 24), "sizes": 6, "low": 1e6, "high": 4e6},
     "one_depth": {"depths": (6,), "sizes": 5, "low": 1e6, "high": 3e7},
     "noise_unknown": {"depths": (6, 12, 18), "sizes": 2, "low": 1e6, "high": 3e7, "seeds": 1},
-    "many": {"depths": tuple(range(4, 26, 2)), "sizes": 7, "low": 3e5, "high": 3e8},  # ten pairs
 }
 
 
