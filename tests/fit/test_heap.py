@@ -16,7 +16,7 @@ from shown import summary
 import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit import heap as heap_module
-from dwsweep.fit.analysis import Request, fit_options
+from dwsweep.fit.analysis import fit_options
 from dwsweep.fit.arms import compare_arms
 from dwsweep.fit.ask import LossSurface, best_depth_interval
 from dwsweep.fit.course import Course, sizes_of
@@ -500,49 +500,6 @@ def test_recipes_that_agree_on_tokens_are_not_said_to_disagree() -> None:
 
 def test_a_grid_without_settings_is_no_heap() -> None:
     assert heap_of(read_table(piled()), fit_options()) is None
-
-
-def idle(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
-    return {"weight_decay": float(rng.choice([0.01, 0.03, 0.1])), "warmup_steps": int(rng.choice([100, 400]))}, 0.0
-
-
-def grid(seed: int) -> list[Row]:
-    """Five depths at seven sizes with two seeds, each run with an idle weight decay and batch."""
-    rng, rows = np.random.default_rng(seed), []
-    for depth in (4, 8, 12, 16, 24):
-        for n in np.geomspace(4e6, 1.6e8, 7):
-            width = 16 * max(2, round(math.sqrt(n / 12 / depth) / 16))
-            n, shape_error = 12 * depth * width**2, rng.normal(0, 0.001)
-            for seed_ in range(2):
-                loss = 1.8 + 1.9 * (n / 3e7) ** -0.14 + 0.06 * math.log(depth / best(n)) ** 2
-                row = {"depth": depth, "width": width, "seed": seed_, "loss": loss + shape_error + rng.normal(0, 0.002)}
-                rows.append(
-                    {**row, "weight_decay": float(rng.choice([0.01, 0.1])), "batch_size": 2 ** rng.integers(5, 8)}
-                )
-    return [{**row, "batch_size": int(row["batch_size"])} for row in rows]
-
-
-@pytest.mark.parametrize(
-    "made",
-    [lambda seed: shapes_once(piled(68, seed=seed, more=idle)), grid],
-    ids=["piled", "grid"],
-)
-@pytest.mark.slow
-def test_columns_that_do_nothing_leave_intervals_as_wide_as_without_them(made: Any) -> None:
-    """On average over tables: one table's interval moves by a tenth either way. Wider by at most a tenth. Two runs of
-    one shape with other columns are no replicates, and show no scatter: the heap has none."""
-    ratios = []
-    for seed in range(4):
-        rows = made(seed)
-        found = heap(rows)
-        without = [{n: row[n] for n in ("depth", "width", "seed", "loss") if n in row} for row in rows]
-        asked = Request.of(read_table(without), fit_options(draws=DRAWS))
-        plain = asked.group(asked.rows()[None]).surface
-        assert len(found.record.columns) == 2 and all(one.matters < 0.002 for one in found.record.columns)
-        for n in (1e7, 3e7, 6e7):
-            a, b = LossSurface(found.surface).at(n), plain.at(n)  # type: ignore[arg-type,union-attr]
-            ratios.append(math.log(a.high / a.low) / math.log(b.high / b.low))  # type: ignore[operator]
-    assert 0.85 < np.mean(ratios) < 1.1
 
 
 def test_a_heap_learns_whether_its_losses_depart_from_every_form_and_whether_settings_interact() -> None:

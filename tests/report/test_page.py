@@ -235,16 +235,6 @@ def test_a_sweep_that_is_not_fitted_has_a_page_of_its_runs(pair: Path, tmp_path:
     assert "Training loss against step" in page.read_text("utf-8")
 
 
-@pytest.mark.usefixtures("without_answers")
-def test_page_needs_only_the_fit(pair: Path, tmp_path: Path) -> None:
-    """A fit of somebody else's table has no runs, no manifest and no spec beside it."""
-    bare = tmp_path / "bare"
-    copy(pair / "fit", bare / "fit")
-    text = read(sweep_page.write(bare)).text
-    assert says(text, "report: bare how deep how")
-    assert "Training curves" not in text and "no table of runs" not in text and "All 36 runs" not in text
-
-
 def row(**facts: object) -> Transition:
     given = {"shallow": 6, "deep": 12, "estimator": "pchip", "confidence": 0.95, "reason": "", **facts}
     return Transition(**{**dict.fromkeys(Transition.keys()), **given})  # type: ignore[arg-type]
@@ -319,6 +309,7 @@ def test_the_fit_of_a_table_has_a_page_too(law: Path, tmp_path: Path) -> None:
     assert sweep_page.write(table) == table / "report.html"
     text = (table / "report.html").read_text()
     assert says(text, "report: mine how deep how") and says(text, "report: best depth each size")
+    assert "Training curves" not in text and "no table of runs" not in text and "runs finished" not in text
     with pytest.raises(InputError, match=r"and no fit\.json"):
         sweep_page.write(tmp_path)
     with pytest.raises(InputError, match=r"--out: .*; is a folder; allowed: a file, such as .*report\.html"):
