@@ -21,7 +21,7 @@ from dwsweep.design.prior import Gain
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
 from dwsweep.fit.analysis import fit_table
-from dwsweep.fit.ask import LossSurface, fit_loss_model
+from dwsweep.fit.ask import LossSurface, fit_loss_model, law
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.plan import build
@@ -110,8 +110,11 @@ def test_errors_of_transitions_against_the_draws_of_a_fit() -> None:
     """`design` said ± 0.044 by the pair's own two curves where all losses together left 0.023."""
     judge = Judge(prior(0.002, 0.003, 0.001), DEPTHS, 3e7)
     cells = dict(sorted(cells_of(spec(seeds=3)).items()))
-    predicted = judge.judge(cells).pairs
-    surface = LossSurface(simulated(judge, cells, 0))
+    errors = judge.judge(cells)
+    predicted, surface = errors.pairs, LossSurface(simulated(judge, cells, 0))
+    depths = np.exp(surface.posterior.depths)[:-1]
+    ln_widths = (law(surface.posterior, "exponential") - np.log(12.0 * depths)) / 2.0
+    assert errors.se_b == pytest.approx(np.polyfit(depths, ln_widths.T, 1)[0].std(), rel=0.5)
     for pair, x in zip(predicted, judge.crossings, strict=True):
         if pair.inside:
             lead = surface.differences(np.array([x]), [(pair.shallow, pair.deep)])[0, 1:, 0]
@@ -280,6 +283,7 @@ def test_a_time_is_filled_with_a_sweep_that_can_be_planned(tmp_path) -> None:
         seconds = build(spec).estimates.device_seconds
         assert 0.8 < seconds / (0.9 * 3600 * hours) <= 1.0
         largest.append(spec.grid.budgets.stop)
+        assert float(f"{largest[-1]:.2g}") == largest[-1], "people read a spec"
         found = errors_alone(spec)
         assert sum((pair.power or 0.0) >= 0.8 for pair in found.errors.pairs) >= 2
     assert largest[1] > 2 * largest[0]

@@ -187,18 +187,6 @@ def test_a_best_depth_that_is_surely_the_fewest_is_bounded_from_above():
     assert first.at_edge == "below" and first.depth_low is None and first.depth_high < 1.2
 
 
-def test_one_run_of_each_shape_is_answered_with_the_scatter_of_the_shapes_as_its_noise():
-    """Five depths and three sizes, one seed: nothing but the surface says how noisy the losses are."""
-    truth = SmoothTruth()
-    rows = draw(truth, np.random.default_rng(1), budgets=lambda depth: np.geomspace(1e6, 1e8, 3), seeds=1, sigma=0.002)
-    result = dwsweep.fit_table(rows, draws=400)
-    assert result.noise.source == "scatter"
-    for n in SIZES:  # at the largest one the deepest nets may be best
-        found, best = LossSurface(result.surface).at(n), truth.best_depth(n)
-        assert found.high or n == SIZES[-1]
-        assert found.low < best < (found.high or math.inf) and abs(math.log(found.value / best)) < 0.15
-
-
 def test_three_depths_speak_of_their_own_sizes_alone():
     result = fitted(SmoothTruth(depths=(6, 12, 24)), params=(3e7, 1e10))
     known = [row for row in result.surface.optima if row.depth is not None]
