@@ -17,7 +17,7 @@ from dwsweep.fit.parabola import lowest
 from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
 
-ACROSS, UP = 41, 61  # sizes of a depth, and depths
+ACROSS, UP = 41, 41  # sizes of a depth, and depths; fewer sizes move bounds at an edge of the tokens tried
 LEAST_POINTS = 3  # fewest points of a curve with an inner minimum
 
 

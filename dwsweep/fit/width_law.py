@@ -113,8 +113,13 @@ def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Sequence[Pair],
     own = found.get(EXPONENTIAL.name)
     if own is None:
         return LawReport.none("the losses leave the exponential form no weight", rivals)
+    tied, used = of_pairs(curves, surfaces[EXPONENTIAL.name], confidence)
+    check = f"{used} of {len(pairs)} pairs tie at sizes of both depths"
+    check = f"{_sentence(tied.record)}; {check}" if tied.bounded else f"no law: {check}"
+    pairs_law = tied.record if tied.bounded else None
     if not own.bounded:
-        return LawReport.none("the data leave a or b without a bound (best depths on one side only)", rivals)
+        none = LawReport.none("the data leave a or b without a bound (best depths on one side only)", rivals)
+        return replace(none, pairs_law=pairs_law, check=check)
     laws = {form: one.law for form, one in found.items() if one.bounded}
     warnings = []
     if winner is not None and winner != EXPONENTIAL.name and winner in laws:
@@ -124,10 +129,7 @@ def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Sequence[Pair],
             "law"
         )
     statement = f"{_sentence(own.record)}, the width of the best depth L, by the losses of all depths"
-    tied, used = of_pairs(curves, surfaces[EXPONENTIAL.name], confidence)
-    check = f"{used} of {len(pairs)} pairs tie at sizes of both depths"
-    check = f"{_sentence(tied.record)}; {check}" if tied.bounded else f"no law: {check}"
-    return LawReport(own.record, rivals, statement, tied.record if tied.bounded else None, check, warnings, laws)
+    return LawReport(own.record, rivals, statement, pairs_law, check, warnings, laws)
 
 
 def _sentence(found: WidthLaw) -> str:

@@ -197,7 +197,8 @@ def read_shape(text: str) -> tuple[int, int, dict[str, Any]]:
         {
             "heads": found["heads"] if found["heads"] * size != width else None,
             "head_size": size,
-            "kv_heads": found["kv_heads"],
+            # as many as heads: other widths have other numbers of both
+            "kv_heads": found["kv_heads"] if found["kv_heads"] != found["heads"] else None,
             "mlp": "gated" if GATED.search(act) else "plain",
             "mlp_ratio": (found["d_ff"] or 4 * width) / width,
             "mlp_multiple": 1,

@@ -463,7 +463,7 @@ class FitResult(_Kept):
     width_law: WidthLaw | None  # of the best depth
     pairs_law: WidthLaw | None  # of the pairs of depths: a check
     law_statement: str  # the law in a sentence, or the reason for none
-    law_check: str  # the law of the pairs in a sentence; empty without a width law
+    law_check: str  # the law of the pairs in a sentence
     rivals: list[Rival]  # the forms compared, the best first
     surface: Surface | None
     guideline: list[GuidelineRow]

@@ -302,17 +302,14 @@ def _place(row: Transition) -> str:
 
 def _law(result: FitResult) -> list[Part]:
     """The law of the best depth, its alternatives, and below them the law of the pairs as a check."""
-    law = result.width_law
+    law, check = result.width_law, Lines(())
+    if result.law_check:
+        ends = f"; {_ends_of_constants(result.pairs_law)}" if result.pairs_law else ""
+        first = "check by the pairs of depths, each at its shallower depth, half a step of the grid shallower:"
+        check = Lines([first, result.law_check + ends], indent=2)
     if law is None:
-        return [
-            Lines(
-                [
-                    result.law_statement,
-                    f"for reference, {published_law.NAME}: ln d_x = {published_law.A} + {published_law.B}·L",
-                ],
-                apart=True,
-            )
-        ]
+        published = f"for reference, {published_law.NAME}: ln d_x = {published_law.A} + {published_law.B}·L"
+        return [Lines([result.law_statement, published], apart=True), check]
     span = f"{format_count(law.valid_from)} … {format_count(law.valid_to)}"
     more = [
         _ends_of_constants(law),
@@ -328,13 +325,7 @@ def _law(result: FitResult) -> list[Part]:
         sides = FORMS[row.form].left, FORMS[row.form].right
         equation = f"{sides[0]}_x = {row.a:.4g} + {row.b:.4g}·{sides[1]}" if row.bounded else "no bound on a or b"
         more.append(f"{row.form:<11} Δχ² {row.delta_chi2:6.2f}  {verdict}: {equation}")
-    check = ["check by the pairs of depths, each at its shallower depth, half a step of the grid shallower:"]
-    check.append(result.law_check + (f"; {_ends_of_constants(result.pairs_law)}" if result.pairs_law else ""))
-    return [
-        Lines([f"Width law: {result.law_statement}"], apart=True),
-        Lines(more, indent=2),
-        Lines(check, indent=2),
-    ]
+    return [Lines([f"Width law: {result.law_statement}"], apart=True), Lines(more, indent=2), check]
 
 
 def _ends_of_constants(law: WidthLaw) -> str:

@@ -46,9 +46,7 @@ from dwsweep.text import SHORT, format_count, format_factor, format_hours
 
 MARK = "►"
 FAR_FROM_BENCH = 2.0  # factor in depth or width to the nearest benchmarked shape
-MEASURED_LAYER = (
-    "transformers took 0.67 ms"  # at batch 1, over 24 public shapes: 1.3 ms + 0.67 ms a layer + 0.30 ms/1e9
-)
+MEASURED_LAYER = "transformers took 0.67 ms"  # at batch 1; 24 public shapes: 1.3 ms + 0.67 ms/layer + 0.30 ms/1e9
 NEAR_BUDGET = f"{100 * BUDGET_TOLERANCE:.0f} %"
 
 
@@ -140,14 +138,16 @@ def _budget(row: BudgetAnswer, assumptions: Assumptions) -> list[Part]:
 def _legend(row: BudgetAnswer, assumptions: Assumptions) -> str:
     """Legend of the table of shapes."""
     usual = ", · usual" if row.usual is not None else ""
-    text = f"{MARK} recommended{usual}. off: from the budget; within {NEAR_BUDGET} a shape pays for a quarter of it. "
-    text += f"Times are of {_on_device(assumptions)}; latency has {_layer_time(assumptions)}."
+    text = f"{MARK} recommended{usual}; off: from the budget. "
+    if row.by_source:
+        text += f"Within {NEAR_BUDGET} of the budget a shape pays for a quarter of the difference. "
+    text += f"Times: {_on_device(assumptions)}; latency: {_layer_time(assumptions)}."
     if assumptions.tokens:
         devices = "one device" if assumptions.devices == 1 else f"{assumptions.devices} devices"
         text += f" hours: of training on {format_count(assumptions.tokens)} tokens, on {devices}."
     if row.loss_tag and row.loss_tag.startswith("ASSUMED"):
         text += f" {_begins(row.unit)} {row.loss_tag}."
-    return text + ("" if row.by_source else " --full names sources and built models.")
+    return text + ("" if row.by_source else " --full: sources, built models.")
 
 
 def _build(row: BudgetAnswer) -> Lines:
@@ -383,7 +383,7 @@ def _layer_time(assumptions: Assumptions) -> str:
     text = f"{seconds * 1e6:.3g} µs" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
     if seconds != LAYER_SECONDS:
         return f"{text} per layer (--layer-time)"
-    return f"{text} per layer (ASSUMED; {MEASURED_LAYER} at batch 1: --layer-time)"
+    return f"{text} per layer (ASSUMED; {MEASURED_LAYER}: --layer-time)"
 
 
 def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
@@ -400,10 +400,10 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
         interval = cost.nats_interval
         text = f" ({cost.nats:.4f} {SHORT[row.unit]}" + (f", {interval.ends('.4f')})" if interval.bounded else ")")
         if better is None or (better.depth, better.width) == (row.depth, row.width):
-            text += "; under these constraints no shape of about this size costs less"
+            text += "; no shape of about this size that can be built costs less"
         else:
             text += f"; best {better.label} ({format_count(better.n_params)})"
-        on = f" on {_on_device(assumptions)}" if constraint == "time" else ""
+        on = f" ({_on_device(assumptions)})" if constraint == "time" else ""
         less = (f"{cost.less_compute:.1f} % of compute", "bold")
         lines.append(_said(f"At {spoken(constraint, row.total)}{on} it wastes ", less, text))
     lines.append(_trust(best.trust))

@@ -17,7 +17,7 @@ from dwsweep.report.document import Heading, Line, Lines, Part, Table, label, nu
 from dwsweep.text import format_bytes, format_count, format_duration, format_hours, format_rate
 
 UNKNOWN = "?"
-LEGEND = "off: the largest distance of a shape from its budget. ? unknown. [1] points to a reason. "
+LEGEND = "off: the largest distance of a shape from its budget. "
 MORE = "--full has a row per shape, plan.csv (--out DIR) one per run."
 OF_SHAPES = (
     "N, all: parameters of the blocks (12·L·d_x² in a standard one) and of all. rate: peak learning rate of the hidden "
@@ -65,9 +65,13 @@ def render(plan: Plan, full: bool = False) -> Group:
     parts.append(_pairs(((f"[{number}]", note) for note, number in notes.items()), apart=True))
     if plan.warnings:
         parts += [Heading("Warnings", style="bold yellow"), _pairs(("!", text) for text in plan.warnings)]
-    misfit = "! does not fit. " * any(pack.fits is False for pack in plan.estimates.packs.values())
-    legend = Lines([misfit + LEGEND + (OF_SHAPES if full else MORE)], soft=True, apart=True)
-    return rendered([*parts, Heading("Total, still to be trained"), _totals(plan), legend])
+    packs = plan.estimates.packs.values()
+    legend = "! does not fit. " * any(pack.fits is False for pack in packs) + LEGEND
+    legend += f"{UNKNOWN} unknown. " * any(pack.device_seconds is None for pack in packs)
+    legend += "[1] points to a reason. " * bool(notes) + (OF_SHAPES if full else MORE)
+    return rendered(
+        [*parts, Heading("Total, still to be trained"), _totals(plan), Lines([legend], soft=True, apart=True)]
+    )
 
 
 def _header(plan: Plan) -> Lines:

@@ -212,6 +212,11 @@ def test_a_config_of_a_model_is_judged_in_its_own_block(tmp_path: Any) -> None:
     assert (row.depth, row.width, row.optimum.n_params) == (28, 1024, qwen.n_params)
     config.write_text(json.dumps({"n_layer": 24, "n_embd": 1024, "n_head": 16, "activation_function": "gelu_new"}))
     assert answer(shapes=[str(config)]).verdicts[0].optimum.n_params == 12 * 24 * 1024**2
+    # as many heads for keys and values as for queries say nothing of other widths
+    llama = {"num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 32}
+    config.write_text(json.dumps({**llama, "intermediate_size": 11008, "hidden_act": "silu", "vocab_size": 32000}))
+    best = answer(shapes=[str(config)]).verdicts[0].best["size"]
+    assert best is not None and best.width < 4096 and best.kv_heads == best.heads
     for content, said in (("{", "must be a model's config.json"), ("{}", "holds no num_hidden_layers")):
         config.write_text(content)
         with pytest.raises(InputError, match=said):
