@@ -186,6 +186,7 @@ def test_the_inner_width_can_be_dealt_out(options: dict[str, int], ranks: int, m
     shape = Options(mlp="gated", **options).shape(32, 2048)
     assert shape.mlp_hidden % multiple == 0 and shape.mlp_hidden % (8 * ranks) == 0
     assert shape.mlp_hidden == pytest.approx(8 / 3 * 2048, rel=0.13)
+    assert 256 in Options(mlp_multiple=1024).widths.counts(4)[0], "one multiple is the whole inner width there"
 
 
 def test_heads_may_be_apart_from_the_width() -> None:
