@@ -305,15 +305,6 @@ def test_one_run_per_shape_is_judged_by_its_scatter_about_the_surface():
     assert alone.depth_high / alone.depth_low > 0.9 * declared.depth_high / declared.depth_low
 
 
-def test_losses_without_any_noise_give_the_truth():
-    budget = fitted(drawn(sigma=0.0, seed_sd=0.0)).equal_budgets.budgets[0]
-    depth, n, loss = TRUTH.best_shape(1e18)
-    assert budget.best.depth == pytest.approx(depth, rel=0.08) and budget.best.n_params == pytest.approx(n, rel=0.03)
-    assert budget.best.loss == pytest.approx(loss, abs=3e-3)
-    for row in budget.depths:
-        assert row.n_params == pytest.approx(TRUTH.best_size(1e18, row.depth)[0], rel=0.015)
-
-
 def test_the_power_of_the_budget():
     """That of the true best shapes; two budgets show none."""
     budgets = (3e17, 1e18, 3e18, 1e19)

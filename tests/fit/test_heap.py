@@ -19,7 +19,6 @@ from dwsweep.fit import heap as heap_module
 from dwsweep.fit.analysis import fit_options
 from dwsweep.fit.arms import compare_arms
 from dwsweep.fit.ask import LossSurface, best_depth_interval
-from dwsweep.fit.course import Course, sizes_of
 from dwsweep.fit.data import covariates, steps
 from dwsweep.fit.data.covariates import _held as held_value
 from dwsweep.fit.data.roles import is_date
@@ -29,7 +28,6 @@ from dwsweep.fit.data.table import read_table
 from dwsweep.fit.equal_what import equal_what
 from dwsweep.fit.guideline import layer_weights
 from dwsweep.fit.heap import Heap, heap_of
-from dwsweep.fit.model import Frame, asymptotic
 from dwsweep.fit.next_runs import next_runs
 from dwsweep.records import fit as fit_record
 from dwsweep.report import fit_report
@@ -684,16 +682,6 @@ def test_losses_beyond_the_sizes_follow_the_best_nets_and_not_the_nets_of_one_de
         low, middle, high = np.quantile(drawn, [0.025, 0.5, 0.975])
         truth = 1.8 + 1.9 * (n / 3e7) ** -0.14
         assert low < truth < high and abs(middle - truth) < most, (factor, low, middle, high, truth)
-
-
-def test_the_course_of_a_loss_that_is_an_asymptote_goes_on_along_it() -> None:
-    frame, alpha = Frame(15.0, 19.0, math.log(4), math.log(32)), np.array(0.2)
-    known = 2.0 + 0.3 * asymptotic(alpha, sizes_of(frame), frame)
-    course = Course(frame, np.tile(known, (400, 1)), np.full(400, 1e-3), 0)
-    for x in (13.5, 19.5, 21.0):
-        truth = 2.0 + 0.3 * asymptotic(alpha, np.array(x), frame)
-        assert np.median(course.at(x)) == pytest.approx(float(truth), abs=3e-3)
-    assert course.at(19.0 + 1e-6) == pytest.approx(np.full(400, known[-1]), abs=1e-4)
 
 
 @pytest.mark.slow

@@ -262,17 +262,6 @@ def test_the_edge_is_told_and_nothing_is_extrapolated() -> None:
     assert curve.at_edge and curve.optimum[0] == RATES[-1]
 
 
-def test_runs_without_a_loss_and_shapes_with_few_rates_are_left_out() -> None:
-    rows = sweep({2: 4e-3, 8: 4e-3})
-    for row in rows:
-        if row["depth"] == 8 and row["learning_rate"] > 2e-3:
-            row["loss"] = math.nan
-        if row["depth"] == 2 and row["learning_rate"] == 8e-3 and row["seed"] == 0:
-            row["loss"] = None
-    (curve,) = curves(rows)
-    assert curve.depth == 2 and len(curve.rate) == len(RATES)
-
-
 def panels(figure: Figure) -> list[str]:
     return [axes.get_title(loc="left") for axes in figure.axes if axes.get_visible() and axes.lines]
 
