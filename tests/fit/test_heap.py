@@ -701,7 +701,7 @@ def test_the_best_depth_at_another_value_is_a_question() -> None:
 
 
 def test_no_sentence_of_a_heap_in_bits_is_in_nats() -> None:
-    rows = [{**row, "loss": row["loss"] / math.log(2.0)} for row in piled(more=batches)]
+    rows = [{**row, "loss": row["loss"] / math.log(2.0)} for row in piled(more=rated)]
     found = fit(rows, unit="bits")
     assert any("bits (at most" in line for line in found.adjusted.sentences)
     assert "nats" not in summary(found).replace("alternatives", "")
