@@ -37,10 +37,7 @@ def lines_of(data: bytes) -> Iterator[dict[str, object] | None]:
                 row = json.loads(line)
             except (ValueError, RecursionError):
                 row = None
-            yield {key: row[key] for key in row if key != _CHECK} if isinstance(row, dict) else None
-
-
-_CHECK = "check"  # hash of a line, in files of earlier versions
+            yield row if isinstance(row, dict) else None
 
 
 def read_lines(path: Any) -> list[dict[str, object]]:

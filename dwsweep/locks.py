@@ -1,7 +1,7 @@
 """Locks of the kernel, freed when their process dies, however it dies.
 
 They hold among the processes of one host, and of several where the file system supports it. A bucket has no locks: a
-file of this host stands in.
+file of the user's cache on this host stands in.
 
 Not the package filelock: its ``FileLock`` is this same call, without a message to the waiting process, and its
 ``SoftFileLock``, for file systems without locks, stays behind when its owner is killed.
@@ -13,15 +13,11 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from dwsweep import paths
-from dwsweep.errors import InputError
 
 TRY_SECONDS = 0.5  # `status` locks a file for a moment to see whether it is free
 
@@ -63,7 +59,10 @@ def opened(path: Any, flags: int = os.O_RDWR | os.O_CREAT) -> Iterator[int]:
     A link is not followed: whoever else may write here cannot point us at another file.
     """
     if paths.is_remote(path):
-        path = _own_folder() / hashlib.sha256(os.fspath(path).encode()).hexdigest()[:16]
+        path = (
+            paths.make_directory(paths.cache_root() / "locks")
+            / hashlib.sha256(os.fspath(path).encode()).hexdigest()[:16]
+        )
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
     try:
         yield descriptor
@@ -82,21 +81,3 @@ def locked(descriptor: int, how: int, seconds: float = TRY_SECONDS) -> bool:
             if time.monotonic() >= end:
                 return False
             time.sleep(0.02)
-
-
-def _own_folder() -> Path:
-    """Private folder of this user on this host, since anybody may write into the temporary folder.
-
-    Raises:
-        InputError: something else stands in its place.
-    """
-    folder = Path(tempfile.gettempdir()) / f"dwsweep-locks-{os.getuid()}"
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise InputError(
-            f"{folder}: must be a folder that belongs to this user and that nobody else can write; remove it, or name "
-            "another temporary folder in TMPDIR"
-        )
-    return folder

@@ -174,7 +174,7 @@ def at_equal_size_alone() -> Iterator[None]:
     from dwsweep.fit import heap
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(heap, "equal_what", lambda *_: ())
+        patch.setattr(heap, "equal_what", lambda *_: {})
         yield
 
 

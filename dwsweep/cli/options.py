@@ -183,7 +183,7 @@ Takeover = Annotated[
     bool,
     typer.Option(
         "--takeover",
-        help="Ask an owner to let go at a checkpoint; end or pass one that gives no sign of life.",
+        help="Ask an owner to let go at a checkpoint; one that gives no sign of life is named, or its lease ends.",
     ),
 ]
 Distributed = Annotated[

@@ -141,14 +141,14 @@ def status(
 
 @_command(epilog="Example: dwsweep verify runs/smoke")
 def verify(directory: SweepDirectory, json: AsJson = False) -> int:
-    """Compare every file of a sweep with its hash and rebuild derived files; exit status 1 if a file is lost."""
+    """Compare every file of a sweep with its hash; exit status 1 if a file is faulty."""
     from dwsweep.report import inventory_report
     from dwsweep.sweep import inventory
 
     with terminal.waiting("reading"):
         found = inventory.verify(directory)
     terminal.show(lambda: inventory_report.render(found), lambda: inventory_report.to_json(found), json)
-    return DONE if found.is_whole else SOME_FAILED
+    return SOME_FAILED if any(finding.faulty for finding in found) else DONE
 
 
 @_command(

@@ -126,8 +126,6 @@ def open_raw(path: str) -> IO[bytes]:
 @contextmanager
 def open_stream(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     """Decompressed and raw stream of a file; the raw one shows progress. Errors of reading become one InputError."""
-    import zstandard
-
     with open_raw(path) as raw:
         head = raw.read(8)
         raw.seek(0)
@@ -136,7 +134,7 @@ def open_stream(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
         try:
             with _decompress(raw, end) as stream:
                 yield stream, raw
-        except (EOFError, lzma.LZMAError, OSError, zlib.error, zstandard.ZstdError) as error:
+        except (EOFError, lzma.LZMAError, OSError, zlib.error) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # a full disk or a lost mount; the file's content is not the cause
             raise InputError(
@@ -169,38 +167,8 @@ def _decompress(raw: IO[bytes], end: str) -> Iterator[IO[bytes]]:
         with lzma.LZMAFile(raw) as stream:
             yield stream  # type: ignore[misc]
     elif end == ".zst":
-        yield _ZstdStream(raw)  # type: ignore[misc]
+        import pyarrow as pa  # whose reader, unlike zstandard's, refuses a stream that ends inside a frame
+
+        yield pa.CompressedInputStream(raw, "zstd")
     else:
         yield raw
-
-
-_ZSTD_INPUT_BYTES = 4096  # unpacked at a time; at zstd's highest ratio, 128 KiB from 4 bytes, they become 128 MiB
-
-
-class _ZstdStream:
-    """Stream over consecutive zstd frames that, unlike the library's reader, raises EOFError if the last frame is
-    cut."""
-
-    def __init__(self, raw: IO[bytes]) -> None:
-        import zstandard
-
-        self._raw, self._new = raw, zstandard.ZstdDecompressor().decompressobj
-        self._frame: Any = None
-        self._ready = bytearray()
-        self._rest = b""
-
-    def read(self, size: int = -1) -> bytes:
-        while size < 0 or len(self._ready) < size:
-            block, self._rest = self._rest or self._raw.read(_ZSTD_INPUT_BYTES), b""
-            if not block:
-                if self._frame is not None:
-                    raise EOFError("compressed file ended before the end of its last frame")
-                break
-            self._frame = self._frame or self._new()
-            self._ready += self._frame.decompress(block)
-            if self._frame.eof:
-                self._rest, self._frame = self._frame.unused_data, None
-        size = len(self._ready) if size < 0 else size
-        out = bytes(self._ready[:size])
-        del self._ready[:size]
-        return out

@@ -77,11 +77,6 @@ class Source(Protocol):
         """True if the source is large enough for worker processes to pay."""
 
     @property
-    def n_documents(self) -> int | None:
-        """Number of documents, bad ones and duplicates included, if known without reading; else None."""
-        return None
-
-    @property
     def documents_are(self) -> str:
         """Rule by which a source is cut into documents; empty if the source itself has documents."""
         return ""

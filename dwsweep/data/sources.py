@@ -166,10 +166,6 @@ class TextFiles(Files):
         return cls(found.files, blank=option[1] == "blank" if option else len(found.files) == 1)
 
     @property
-    def n_documents(self) -> int | None:
-        return None if self.blank else len(self.files)
-
-    @property
     def documents_are(self) -> str:
         if not self.blank:
             return "one for each file"

@@ -9,13 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dwsweep.data import digests
-from dwsweep.data.sources import open_source
 from dwsweep.data.token_store import Store
-from dwsweep.errors import InputError
 from dwsweep.records.store import SPLITS
 
 if TYPE_CHECKING:
-    from dwsweep.spec import DataSpec
+    pass
 
 
 FEWEST_HELDOUT = 30  # fewer documents give no reliable standard error of a loss
@@ -34,22 +32,6 @@ def heldout_caution(store: Store) -> str | None:
     return _too_few(
         store.manifest.settings.get("validation_fraction", "not recorded"), f"{held_out:,}", held_out == 1, remedy
     )
-
-
-def expected_heldout_caution(data: DataSpec) -> str | None:
-    """Caution before the text is read, if the source knows its number of documents; else None."""
-    try:
-        n = open_source(data.source, data.text_field).n_documents
-    except InputError:  # the reader of the text reports the error
-        return None
-    if n is None or n * data.validation_fraction >= FEWEST_HELDOUT:
-        return None
-    fraction = _rounded_up(FEWEST_HELDOUT / n)
-    remedy = f"more documents, since {n:,} are too few to hold out {FEWEST_HELDOUT} of them"
-    if n >= 2 * FEWEST_HELDOUT:
-        remedy = f"{fraction:g} holds out about {n * fraction:.0f} of the {n:,}"
-    expected = n * data.validation_fraction
-    return _too_few(data.validation_fraction, f"about {expected:.2g}", False, remedy)
 
 
 def _too_few(fraction: object, held_out: str, one: bool, remedy: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
@@ -12,7 +11,6 @@ from dwsweep.errors import InputError
 
 TEXT_FIELDS = ("text", "content", "article", "body", "document", "maintext")
 """Names of text fields, tried in this order if ``data.text_field`` is not given."""
-MAX_NESTING = 100  # levels of a JSON record
 
 
 def json_records(block: Block, skipped: Skipped) -> Iterator[tuple[dict[str, Any], str]]:
@@ -25,37 +23,14 @@ def json_records(block: Block, skipped: Skipped) -> Iterator[tuple[dict[str, Any
         text = decode(line, where, skipped)
         if text is None:
             continue
-        if _nesting_exceeds(line, MAX_NESTING):
-            skipped.add_bad(f"nested more than {MAX_NESTING} deep", where)
-            continue
         try:
             record = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             record = None
         if isinstance(record, dict):
             yield record, where
         else:
             skipped.add_bad("not a JSON object", where)
-
-
-# skips whole strings; possessive, so that a line takes one pass
-_JSON_MARK = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|([\[{])|[\]}]', re.DOTALL)
-
-
-def _nesting_exceeds(line: bytes, limit: int) -> bool:
-    """Test that a JSON line nests arrays and objects deeper than ``limit``: the parser's own limit depends on the
-    Python version and on the caller's stack."""
-    if line.count(b"[") + line.count(b"{") <= limit:
-        return False
-    depth = 0
-    for mark in _JSON_MARK.finditer(line):
-        if mark[1]:
-            depth += 1
-            if depth > limit:
-                return True
-        elif mark[0] in (b"]", b"}"):
-            depth -= 1
-    return False
 
 
 def field_of(record: dict[str, Any], text_field: str | None, where: str, skipped: Skipped) -> str | None:

@@ -316,20 +316,6 @@ class Store:
         """Bytes of each token id; the end token has no bytes."""
         return [bytes.fromhex(p) for p in json.loads(paths.read_bytes(self.path / "pieces.json"))]
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Text of a sequence of token ids. Bytes that a cut left incomplete become U+FFFD."""
-        return b"".join(map(self.piece, ids)).decode("utf-8", "replace")
-
-    def piece(self, token: int) -> bytes:
-        """The bytes of a token.
-
-        Raises:
-            DamagedStore: the vocabulary has no such token.
-        """
-        if not 0 <= int(token) < len(self.pieces):
-            raise DamagedStore(self.path, f"it holds the token {int(token):,}; its vocabulary has {len(self.pieces):,}")
-        return self.pieces[int(token)]
-
 
 def _files_of_tokenizer(folder: Path) -> list[str]:
     """Names of the tokenizer's own files in a store."""

@@ -142,30 +142,13 @@ _BLANK_LINES = re.compile(r"\n{3,}")
 _HEADING = "\x02"
 
 MAX_PAGE_CHARACTERS = 4 << 20  # twice MediaWiki's limit for a page; the parser keeps some hundred bytes for each
-MAX_NESTING = 100  # nested templates, links, tables and tags; articles stay below 30
-# From each unclosed piece of markup the parser reads on to the end of the enclosing element, and then goes back:
-# characters that it may read so, and how many times the length of a long page. Articles stay below 10,000.
-MAX_REREAD_CHARACTERS, MAX_REREADS = 1 << 20, 4
+# from each unclosed piece of markup the parser reads on to the end of the page, and then goes back: characters that it
+# may read so (some seconds), and how many times the length of a long page
+MAX_REREAD_CHARACTERS, MAX_REREADS = 10_000_000, 20
 
-_MARK = re.compile(
-    r"(?P<open>\{\{++|\[\[|\{\||\[(?=\w+:|//)|<!--)|(?P<close>\}\}++|\]\]?|\|\}(?!\}))"
-    r"|<(?P<tag>[a-zA-Z]++)[^<>]*+(?P<end>>)?|</(?P<endtag>[a-zA-Z]++)"
-)
-_OPENED_BY = {"}}": "{{", "]]": "[[", "]": "[", "|}": "{|"}
-_NEVER_CLOSED = {
-    "br",
-    "wbr",
-    "hr",
-    "meta",
-    "link",
-    "img",
-    "li",
-    "dt",
-    "dd",
-    "th",
-    "td",
-    "tr",
-}  # no markup by themselves
+_PAIRS = (("{{", "}}"), ("[[", "]]"), ("{|", "|}"), ("<!--", "-->"))
+_TAG = re.compile(r"<(/?)([a-zA-Z]++)(?![^<>]*+/>)")
+_NEVER_CLOSED = {"br", "wbr", "hr", "meta", "link", "img", "li", "dt", "dd", "th", "td", "tr"}
 
 
 class MarkupError(ValueError):
@@ -176,7 +159,7 @@ def to_text(wikitext: str) -> str:
     """Readable text of a page; blank lines separate paragraphs and headings.
 
     Raises:
-        MarkupError: the page is too large, its markup nests too deep, or too much of it is never closed.
+        MarkupError: the page is too large, or too much of its markup is never closed.
     """
     import mwparserfromhell
     from mwparserfromhell.parser import ParserError
@@ -206,50 +189,13 @@ def _without_comments(wikitext: str) -> str:
 
 
 def check_markup(wikitext: str) -> None:
-    """Raise MarkupError for markup that nests too deep or leaves too much open to parse within minutes.
-
-    One pass. The next closing mark of its kind closes an opening mark; marks still open inside are never closed, and
-    each costs the parser the characters up to that closing mark.
-    """
-    limit = max(MAX_REREAD_CHARACTERS, MAX_REREADS * len(wikitext))
-    reread = 0
-    opened: list[list[Any]] = [["", 0, 0]]  # [kind, position, levels inside]
-    n_open: Counter[str] = Counter()
-
-    def leave(until: int) -> int:
-        """Remove the innermost unclosed mark; returns the characters that it costs."""
-        kind, at, levels = opened.pop()
-        n_open[kind] -= 1
-        opened[-1][2] = max(opened[-1][2], levels)
-        return until - at
-
-    for mark in _MARK.finditer(wikitext):
-        at, found = mark.start(), mark[0]
-        if tag := mark["tag"]:
-            if tag.lower() in _NEVER_CLOSED or found.endswith("/>"):
-                continue
-            kinds, opens = [tag.lower()], True
-        elif tag := mark["endtag"]:
-            kinds, opens = [tag.lower()], False
-        else:
-            opens = bool(mark["open"])
-            braces = found.startswith(("{{", "}}"))
-            kinds = [found[:2] if opens else _OPENED_BY[found[:2]]] * (len(found) // 2 if braces else 1)
-        for kind in kinds:
-            if opens:
-                opened.append([kind, at, 0])
-                n_open[kind] += 1
-            elif n_open[kind]:
-                while opened[-1][0] != kind:
-                    reread += leave(at)
-                levels = opened[-1][2] + 1
-                leave(at)
-                opened[-1][2] = max(opened[-1][2], levels)
-                if levels > MAX_NESTING:
-                    raise MarkupError(f"pages with markup nested more than {MAX_NESTING} deep")
-    while len(opened) > 1:
-        reread += leave(len(wikitext))
-    if reread > limit:
+    """Raise MarkupError for markup that leaves too much open to parse within seconds."""
+    unclosed = sum(max(0, wikitext.count(opens) - wikitext.count(closes)) for opens, closes in _PAIRS)
+    tags: Counter[str] = Counter()
+    for ends, name in _TAG.findall(wikitext):
+        tags[name.lower()] += -1 if ends else 1
+    unclosed += sum(max(0, n) for name, n in tags.items() if name not in _NEVER_CLOSED)
+    if unclosed * len(wikitext) > max(MAX_REREAD_CHARACTERS, MAX_REREADS * len(wikitext)):
         raise MarkupError("pages with too much markup that is never closed")
 
 

@@ -265,7 +265,7 @@ OPTIONS = ("columns", "where", "drop", "unit", "adjust", "no_adjust", "at")
 
 
 def _fitted(given: dict[str, Any]) -> list[tuple[LossSurface, float | None]]:
-    from dwsweep.fit.analysis import fit_transitions
+    from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.ask import LossSurface
     from dwsweep.records import fit as fit_record
 
@@ -284,7 +284,7 @@ def _fitted(given: dict[str, Any]) -> list[tuple[LossSurface, float | None]]:
         elif tokens is not None:
             near = f"tokens > {0.98 * tokens:g} and tokens < {1.02 * tokens:g}"
             asked["where"] = [*options.get("where", ()), near]
-        record = fit_transitions(given["folder"] / given["table"], **asked)
+        record = fit_table(given["folder"] / given["table"], **asked)
         if record.surface is None:
             raise InputError(f"table: {given['table']}; too few runs; allowed: nine shapes of three depths and sizes")
         rows.append((LossSurface(record.surface), tokens))

@@ -14,7 +14,7 @@ from dwsweep.fit import ask
 from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import TEXT, TOKENS, Covariate, Covariates, value_text
 from dwsweep.fit.equal_what import Budget
-from dwsweep.fit.heap_design import Design, Means, layer_weights, surface_of
+from dwsweep.fit.heap_design import Design, Means, Scale, layer_weights, surface_of
 from dwsweep.fit.model import Cells
 from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
@@ -121,16 +121,16 @@ def _column(k: int, means: Means, design: Design, surface: ask.LossSurface) -> A
         matters=matters.value or 0.0,
         matters_low=matters.low or 0.0,
         matters_high=matters.high or 0.0,
-        common=() if tuned else _at_common(one, name, design.spread[k], surface),
+        common=() if tuned else _at_common(one, name, design.scales[k], surface),
         best=one.best,
     )
 
 
-def _at_common(one: Covariate, name: str, spread: float, surface: ask.LossSurface) -> tuple[AnswerRow, ...]:
+def _at_common(one: Covariate, name: str, scale: Scale, surface: ask.LossSurface) -> tuple[AnswerRow, ...]:
     """Best depths at the middle size, with a column at each of its equally common values."""
     found, x = [], surface.posterior.frame.x0
     for value in one.common:
-        settings = {name: (math.log(value + one.shift) - one.at) / spread}
+        settings = {name: float(scale.value(np.log(value + one.shift)))}
         found.append(_best(math.exp(x), *surface.at_setting(x, settings), column=name, value=value))
     return tuple(found)
 
@@ -140,7 +140,7 @@ def _rates(means: Means, design: Design, posterior: Posterior, confidence: float
     place = next((k for k, one in enumerate(design.columns) if one.tuned), None)
     if place is None or design.rate is None:
         return {}
-    frame, beta, spread = posterior.frame, design.rate, design.spread[place]
+    frame, beta, spread = posterior.frame, design.rate, design.scales[place].spread
     depths = np.unique(means.depth)
     x = np.full(len(depths), frame.x0)
     u, v = frame.u(x), frame.v(np.log(depths.astype(float)))
@@ -185,13 +185,14 @@ def _along_tokens(means: Means, design: Design, surface: ask.LossSurface) -> dic
         return {}
     posterior, confidence = surface.posterior, surface.record.confidence
     value, one, x = design.values[place], means.columns[place], posterior.frame.x0
+    scale = design.scales[place]
     name = design.names[place]
     texts = {design.names[k]: design.values[k] > 0.5 for k, text in enumerate(means.columns) if text.kind == TEXT}
     held = ~np.any(list(texts.values()), axis=0) if texts else np.ones(len(value), dtype=bool)
     has = {label: member for label, member in texts.items() if np.ptp(value[member]) > 0.0}
     groups = {"": held, **has} if np.ptp(value[held]) > 0.0 else {"": np.ones(len(value), dtype=bool)}
     low, high = (f([g(value[of]) for of in groups.values()]) for f, g in ((max, np.min), (min, np.max)))
-    shared = math.exp((high - low) * design.spread[place]) >= LEAST_SHARED
+    shared = np.ptp(scale.ln(np.array([low, high]))) >= math.log(LEAST_SHARED) and high > low
     if len(groups) == 1 or not shared:
         groups = {"": groups[""]}
     of_held = next((f"{row.name} {row.held}" for row in means.columns if row.kind == TEXT), "")
@@ -212,12 +213,13 @@ def _along_tokens(means: Means, design: Design, surface: ask.LossSurface) -> dic
             both = depth.value is not None and (not rows or rows[0].depth is not None)
             ratios = both and len(known) > 0.9 * len(ratio)
             change = ask.effect(known, confidence).map(math.exp) if ratios else Interval()
-            tokens = float(math.exp(one.at + v * design.spread[place]) - one.shift)
+            tokens = float(np.exp(scale.ln(v)) - one.shift)
             where = {"tokens": tokens, "arm": of, **change.columns("estimate")}
             rows.append(_best(math.exp(x), depth, decimals, **where))
         return rows, ratio
 
-    shared_counts = np.array([low, (low + high) / 2.0, high])
+    first, last = scale.ln(np.array([low, high])).tolist()
+    shared_counts = scale.value(np.linspace(first, last, 3))
     found = {label: after(label, shared_counts, label or of_held) for label in groups} if len(groups) > 1 else {}
     apart = []
     for label, (_, ratio) in found.items():
@@ -243,7 +245,7 @@ def sentences(
     outside: columns held at an untried value. unit: of the losses.
     """
     held = list(dict.fromkeys(one.held for one in record.columns))
-    said = [f"Depths are compared at {join(held, 12)}"]
+    said = [f"Depths are compared at {join(held, 12)}"] if held else []
     said += [line for one in record.columns if one.name not in record.inseparable and (line := _held_said(one))]
     for column in outside:
         tried = f"{column.said(column.low).removeprefix(column.name).strip()} to "

@@ -34,9 +34,8 @@ from dwsweep.fit.analysis import fit_table, provenance
 from dwsweep.fit.arm import Arm
 from dwsweep.fit.arms import chosen_options, labels, tables_of
 from dwsweep.fit.cells import number
-from dwsweep.fit.data.account import account
 from dwsweep.fit.data.roles import RECIPE, TUNING
-from dwsweep.fit.data.table import Table
+from dwsweep.fit.data.table import Table, account
 from dwsweep.fit.lengths import at_equal_length
 from dwsweep.fit.one_thread import one_thread
 from dwsweep.fit.pairing import SAME_SIZE, Pairing, pair_arms

@@ -42,8 +42,7 @@ from dwsweep.fit.arm import Arm
 from dwsweep.fit.ask import enough
 from dwsweep.fit.cells import BadRun, Run, impossible, select_runs
 from dwsweep.fit.curves import Curves, SimultaneousBand, build_curves
-from dwsweep.fit.data.account import LeftOut
-from dwsweep.fit.data.rows import Row
+from dwsweep.fit.data.rows import LeftOut, Row
 from dwsweep.fit.data.shape import n_params_of
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.documents import Documents, document_covariance, of_influences

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
-from dwsweep.errors import InputError, argument, check_keywords, example
+from dwsweep.errors import InputError, argument, check_keywords
 from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.budgets import AtBudgets
 from dwsweep.fit.cells import Run
 from dwsweep.fit.crossing import STRUCTURAL
 from dwsweep.fit.curves import Curves
-from dwsweep.fit.data.account import account
-from dwsweep.fit.data.arms import check_one_arm
-from dwsweep.fit.data.numbers import as_number
-from dwsweep.fit.data.rows import ALIKE, Row
-from dwsweep.fit.data.table import Table, read_asked, read_other
+from dwsweep.fit.data.cell import as_number
+from dwsweep.fit.data.rows import ALIKE, Row, check_one_arm
+from dwsweep.fit.data.table import Table, account, read_asked, read_other
 from dwsweep.fit.drawn_curves import fit_curves
 from dwsweep.fit.foretold import foretold
 from dwsweep.fit.guideline import (
@@ -74,7 +71,7 @@ def fit_table(
     depth, width and loss (held-out, in ``unit``); n_params defaults to 12·L·d_x²; seed, learning_rate, tokens, status
     and the other columns of results.csv are used where present.
     axis: measure of equal size: n_params (default), n_params_total, flops or device_seconds. Where all shapes were
-    trained to equal flops or device_seconds, that axis gives the best depth at each budget (``equal_budgets``).
+    trained to equal flops or device_seconds, the first answers are at each budget, on either axis.
     noise: standard deviation of one run's loss in nats, instead of an estimate. shape_noise: standard deviation of
     the error that all seeds of a shape share, instead of an estimate (with fewer than six sizes per depth: instead of
     0.004 nats).
@@ -109,14 +106,15 @@ def fit_with(
     **options: Any,
 ) -> FitResult:
     """``fit_table`` with another ``model`` of all depths together."""
-    return _fitted(table, fit_options(axis=axis or N_PARAMS, **options), params, beside, _of_table, model)
-
-
-def fit_transitions(
-    table: Any, *, axis: str | None = None, params: Iterable[float] = (), beside: Iterable[Any] = (), **options: Any
-) -> FitResult:
-    """Transitions alone, also of a table whose runs share budgets."""
-    return _fitted(table, fit_options(axis=axis or N_PARAMS, **options), params, beside, _of_transitions)
+    chosen = fit_options(axis=axis or N_PARAMS, **options)
+    data = read_asked(table, chosen)
+    check_status(data.rows)
+    check_one_arm(data.rows, data.source)
+    with one_thread():
+        asked = replace(Request.of(data, chosen, params), model=model)
+        others = [_other(other, chosen) for other in beside]
+        adjusted = asked.heap.record if asked.heap else None
+        return replace(_found(asked), others=others, adjusted=adjusted)
 
 
 def fit_options(**given: Any) -> FitOptions:
@@ -173,7 +171,8 @@ def held_values(given: Any) -> tuple[tuple[str, Any], ...]:
 class Request:
     """A table and the question put to it.
 
-    trained: the budgets of compute that its runs were trained to; none if losses after equal tokens are asked for.
+    trained: the budgets of compute that its runs were trained to, where they are too few for a heap; none if losses
+    after equal tokens are asked for.
     params: further sizes of the guideline. heap: set if its runs differ in more than depth and size. model: of all
     depths together.
     """
@@ -186,36 +185,44 @@ class Request:
     model: JointModel = joint_model
 
     @classmethod
-    def of(cls, data: Table, options: FitOptions, params: Iterable[float] = (), heaps: bool = True) -> Request:
-        """``heaps``: True if losses may be adjusted for the settings that differ between runs."""
+    def of(cls, data: Table, options: FitOptions, params: Iterable[float] = ()) -> Request:
         as_they_are = options.at_tokens is options.tokens_per_param is None
-        if heaps and not as_they_are and (heap := over_tokens(data, options)):
+        if not as_they_are and (heap := over_tokens(data, options)):
             check_answered(data, options, heap)
             _check_scatter(options, heap)
             return cls(heap.data, options, None, params, heap)
         data = at_equal_length(data, options) if "tokens" not in options.adjust else data
-        trained = trained_budgets(data, options.axis) if as_they_are else None
-        heap = heap_of(data, options, trained if trained and trained.only else None) if heaps else None
-        if heaps:
-            check_answered(data, options, heap)
-            if heap is None:
-                data = replace(data, notes=(*beside_a_grid(data, options, trained is not None), *data.notes))
+        trained = trained_budgets(data) if as_they_are else None
+        heap = heap_of(data, options, trained)
+        check_answered(data, options, heap)
         _check_scatter(options, heap)
-        return cls(heap.data, options, None, params, heap) if heap else cls(data, options, trained, params)
-
-    @property
-    def only_budgets(self) -> bool:
-        """True if every shape was trained to a budget, so that larger nets were trained on less."""
-        return self.trained is not None and self.trained.only
+        if heap:  # nets of all budgets are compared at equal N, and asked at each budget
+            return cls(heap.data, replace(options, axis=N_PARAMS) if trained else options, None, params, heap)
+        _check_curve(data, options, trained)
+        data = replace(data, notes=(*beside_a_grid(data, options, trained is not None), *data.notes))
+        return cls(data, options, trained, params)
 
     def rows(self) -> dict[float | None, list[Row]]:
         """Rows that may be compared: rows of the main budget if all runs have a budget, else rows of each token
         count."""
-        trained = self.trained
-        return {None: trained.rows[trained.main]} if trained and trained.only else token_groups(self.data.rows)
+        return {None: self.trained.rows[self.trained.main]} if self.trained else token_groups(self.data.rows)
 
     def group(self, rows: list[Row]) -> TokenGroup:
-        return TokenGroup.of(self.data, rows, self.options, self.only_budgets, heap=self.heap, fit=self.model)
+        return TokenGroup.of(self.data, rows, self.options, self.trained is not None, heap=self.heap, fit=self.model)
+
+
+def _check_curve(data: Table, options: FitOptions, trained: TrainedBudgets | None) -> None:
+    """Check that losses run over the axis.
+
+    Raises:
+        InputError: every run has one of a few values of it, and they are too few for best depths at these.
+    """
+    if trained and trained.axis == options.axis:
+        raise InputError(
+            f"{argument('axis')}: {options.axis}; every shape of {data.source} was trained to one of "
+            f"{len(trained.rows)} values of it, so that no curve runs over it, and these shapes are too few for a best "
+            f"depth at each; allowed: another axis"
+        )
 
 
 def _check_scatter(options: FitOptions, heap: Heap | None) -> None:
@@ -232,26 +239,6 @@ def _check_scatter(options: FitOptions, heap: Heap | None) -> None:
         )
 
 
-def _fitted(
-    table: Any,
-    options: FitOptions,
-    params: Iterable[float],
-    beside: Iterable[Any],
-    question: Callable[[Request], FitResult],
-    model: JointModel = joint_model,
-) -> FitResult:
-    """Read and check the table, put ``question`` to it, and fit the other tables beside it."""
-    data = read_asked(table, options)
-    check_status(data.rows)
-    check_one_arm(data.rows, data.source)
-    with one_thread():
-        asked = Request.of(data, options, params, heaps=question in (_of_table, _of_transitions))
-        asked = replace(asked, model=model)
-        others = [_other(other, options) for other in beside]
-        adjusted = asked.heap.record if asked.heap else None
-        return replace(question(asked), others=others, adjusted=adjusted)
-
-
 def _other(table: Any, options: FitOptions) -> OtherFit:
     asked = Request.of(read_other(table, options, argument("beside", "--with")), options)
     rows, data = asked.rows(), asked.data
@@ -264,53 +251,7 @@ def _other(table: Any, options: FitOptions) -> OtherFit:
     )
 
 
-def _of_table(asked: Request) -> FitResult:
-    """Choice of the analysis: equal compute if all runs share budgets on the axis, else transitions, with the budgets
-    at which runs happen to meet."""
-    at_budgets = _at_budgets(asked)
-    if at_budgets and at_budgets.trained.only and not at_budgets.one_variable:
-        return _budgets_found(asked, at_budgets, at_budgets.why_no_law)
-    found = _transitions_found(asked)
-    told = at_budgets is not None and not at_budgets.one_variable
-    return replace(found, equal_budgets=at_budgets.record) if at_budgets and told else found
-
-
-def _of_transitions(asked: Request) -> FitResult:
-    trained, axis = asked.trained, asked.options.axis
-    if trained and trained.only and trained.axis == axis:
-        raise InputError(
-            f"{argument('axis')}: {axis}; every shape of {asked.data.source} was trained to one of "
-            f"{len(trained.rows)} values of it, so that no curve runs over it; allowed: another axis, or "
-            + example("fit_table", "dwsweep fit")
-        )
-    return _transitions_found(asked)
-
-
-def _at_budgets(asked: Request) -> AtBudgets | None:
-    """The runs of each budget by themselves, against N; None if another quantity than the axis was equal."""
-    trained, options = asked.trained, replace(asked.options, axis="n_params")
-    if trained is None or trained.axis != asked.options.axis:
-        return None
-    try:
-        parts = {
-            value: TokenGroup.of(asked.data, rows, options, shorter=True, pairs=False)
-            for value, rows in trained.rows.items()
-        }
-    except InputError:
-        if trained.only:
-            raise
-        return None  # runs of several recipes that only happen to meet: the fit does not need them
-    return AtBudgets.of(trained, parts, options.confidence)
-
-
-def _budgets_found(asked: Request, at_budgets: AtBudgets, why_no_law: str) -> FitResult:
-    """Best sizes and depths at each budget; no curve over the axis, so neither transitions nor a law."""
-    main, parts = at_budgets.parts[at_budgets.trained.main], list(at_budgets.parts.values())
-    found = _result(asked, main, parts, LawReport.none(why_no_law), at_budgets.warnings)
-    return replace(found, cells=at_budgets.cells(), equal_budgets=at_budgets.record)
-
-
-def _transitions_found(asked: Request) -> FitResult:
+def _found(asked: Request) -> FitResult:
     """Curves over the axis, pair by pair and all together: transitions, best depths, width law, guideline."""
     rows, axis, confidence = asked.rows(), asked.options.axis, asked.options.confidence
     main = largest(rows)
@@ -379,7 +320,6 @@ def _result(
         curves=fit_curves(curves, report, drawn, axis, confidence),
         rates=main.rates(),
         left_out=[found.record() for part in parts for found in part.bad],
-        equal_budgets=None,
         nets=_nets(runs, asked.heap),
         unit=asked.data.unit,
         provenance=replace(provenance(asked.data, asked.options, len(runs)), account=_account(asked, parts)),
@@ -395,7 +335,7 @@ def _account(asked: Request, parts: Sequence[TokenGroup]) -> Account:
         f"have other counts of tokens than {format_count(tokens)}" if tokens else "have no such count",
         "--at-tokens, --adjust tokens" if tokens else "--at-tokens",
     )
-    if trained is not None and trained.only:
+    if trained is not None:
         why = ("belong to no budget of compute", "")
         if trained.axis != asked.options.axis:
             why = (f"are of other budgets of {trained.axis}", f"--axis {trained.axis}")

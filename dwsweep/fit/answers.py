@@ -24,7 +24,6 @@ from dwsweep.records.answers import (
 )
 from dwsweep.records.comparison import BEST_DEPTH as COMPARED_DEPTH
 from dwsweep.records.comparison import LOSS, TRANSITION, Comparison
-from dwsweep.records.equal_budgets import EqualBudgets
 from dwsweep.records.fit import AlongFit, Fit, FitResult
 from dwsweep.records.record import table_text
 from dwsweep.shapes import width_at
@@ -38,10 +37,10 @@ def answers(fit: Fit) -> list[AnswerRow]:
     if isinstance(fit, AlongFit):
         return found
     best = list(_by_size(fit))
-    best += _by_budget(fit.equal_budgets) if fit.equal_budgets else ()
     if fit.adjusted:
         sizes = {row.n_params for row in best}
         best += [row for row in fit.adjusted.equal if row.equal != N_PARAMS or row.n_params not in sizes]
+        best += [*fit.adjusted.at_budgets, *fit.adjusted.growth]
         best += _adjusted(fit.adjusted)
     rest = [row for one in fit.comparisons for row in _compared(one, EQUAL.get(fit.curves.axis, fit.curves.axis))]
     every = [*best, *rest, *found]
@@ -95,22 +94,6 @@ def _widths(fit: FitResult, n_params: float, depth: Interval) -> Interval:
         return width_at(n_params, layers, weights) if layers and weights else None
 
     return Interval(width(depth.value), width(depth.high), width(depth.low))
-
-
-def _by_budget(found: EqualBudgets) -> Iterator[AnswerRow]:
-    for row in found.best:
-        yield AnswerRow(
-            question=BEST_DEPTH,
-            equal=EQUAL.get(found.axis, found.axis),
-            n_params=row.n_params,
-            tokens=row.tokens,
-            cost=row.budget,
-            **row.depth_interval.columns("depth"),
-            **row.width_interval.columns("width"),
-            worst_depth=row.worst_depth,
-            worst_percent=row.worst_percent,
-            reason=row.reason,
-        )
 
 
 def _adjusted(record: Adjustment) -> Iterator[AnswerRow]:

@@ -42,8 +42,7 @@ from dwsweep.fit.ask import (
 )
 from dwsweep.fit.cells import Run, Selection, Shape
 from dwsweep.fit.curves import Curves, SimultaneousBand
-from dwsweep.fit.data.arms import arms, check_one_arm, of_arm
-from dwsweep.fit.data.rows import Row
+from dwsweep.fit.data.rows import Row, arms, check_one_arm, of_arm
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.lengths import at_equal_length, largest, token_groups, train_section
 from dwsweep.fit.model import FORMS, PRIORS, SAME_BUDGET, Cells, arm_column, declared

@@ -26,17 +26,19 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from dwsweep.fit import ask
 from dwsweep.fit.data.rows import Row, positive
 from dwsweep.fit.data.shape import n_params_of
+from dwsweep.fit.heap_design import Scale
 from dwsweep.fit.lengths import TrainedBudgets
 from dwsweep.fit.nets import LEAST_POINTS, UP, Grid, Nets, interval, least
 from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
-from dwsweep.records.answers import BEST_DEPTH, FLOPS, N_PARAMS, PER_PARAM, TOTAL, WALL_TIME, AnswerRow
+from dwsweep.records.answers import BEST_DEPTH, FLOPS, GROWTH, N_PARAMS, PER_PARAM, TOTAL, WALL_TIME, AnswerRow
 from dwsweep.text import format_count, format_duration
 
 SHARES = (0.25, 0.5, 0.75)  # quantiles of ln N and of the runs' costs at which best depths are told
@@ -48,6 +50,9 @@ MOST_EMBEDDING_SCATTER = 0.15  # scatter of ln (embeddings / width) beyond which
 TIME, TIMES = "wall time", ("device_seconds", "wall_seconds")
 CODES = {"FLOPs": FLOPS, TIME: WALL_TIME}  # unit of a cost → quantity held equal
 SIZES_OF_BUDGET, MOSTLY, AS_LONG = 4.0, 0.9, 1.1  # spread of times in one budget: sizes, share, factor
+FEWEST_BUDGETS = 3  # budgets that show a power
+GROWING = ("n_params", "tokens", "depth")  # quantities of the best net that grow with the budget
+Drawn = dict[str, np.ndarray]  # quantity → (D,) its logarithm, ±inf where it is a bound
 SAME_COST = 0.01  # difference in ln cost within which all depths of a size cost the same
 
 
@@ -57,8 +62,8 @@ class Runs:
 
     rows: n runs. x, y: (n,) ln N, ln L. others: (n, c) covariates without tokens, standardised, zero at the held
     values.
-    column: name of the column of tokens in the posterior, empty without one. at, spread: ln tokens at its value 0 and
-    per unit. theirs: our column → its name in the table.
+    column: name of the column of tokens in the posterior, empty without one. scale: of it. theirs: our column → its
+    name in the table.
     """
 
     rows: Sequence[Row]
@@ -66,8 +71,7 @@ class Runs:
     y: np.ndarray
     others: np.ndarray
     column: str
-    at: float
-    spread: float
+    scale: Scale
     theirs: dict[str, str]
 
     def numbers(self, name: str) -> np.ndarray:
@@ -80,13 +84,19 @@ class Runs:
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of a token. unit: ``FLOPs`` or ``wall time``. said: its source, in words. ln: (D | 1, n) at x, y (n,).
-    spent: (n,) ln cost of whole runs."""
+    """Cost of a token. unit: ``FLOPs`` or ``wall time``. said: its source, in words. ln: (D | 1, n) at x, y (n,);
+    middle: (n,) without its error. spent: (n,) ln cost of whole runs."""
 
     unit: str
     said: str
     ln: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    middle: Callable[[np.ndarray, np.ndarray], np.ndarray]
     spent: np.ndarray
+
+    @property
+    def usual(self) -> list[float]:
+        """ln of a few costs inside the range of the runs."""
+        return [float(np.nanquantile(self.spent, share)) for share in SHARES]
 
 
 @dataclass(frozen=True)
@@ -108,8 +118,7 @@ def spent_by_all(
     """The budget that all runs had: the main one of ``trained``, or a time that hardly differs while sizes and tokens
     do; None if they had none."""
     if trained is not None:
-        unit = TIME if trained.axis in TIMES else "FLOPs"
-        return Budget(unit, trained.main, trained.known_from)
+        return Budget(unit_of(trained), trained.main, trained.known_from)
     usable = [row for row in rows if positive(row.get("loss"))]
     tokens = [float(row["tokens"]) for row in usable if positive(row.get("tokens"))]
     sizes = [n_params_of(row) for row in usable]
@@ -124,20 +133,43 @@ def spent_by_all(
     return None
 
 
-def equal_what(surface: ask.LossSurface, runs: Runs, seed: int, budget: Budget | None = None) -> tuple[AnswerRow, ...]:
-    """Best depths at each kind of equality that the runs support; empty if equal size is the only one.
+def equal_what(
+    surface: ask.LossSurface,
+    runs: Runs,
+    seed: int,
+    budget: Budget | None = None,
+    trained: TrainedBudgets | None = None,
+) -> dict[str, Any]:
+    """Best depths at each kind of equality that the runs support, as fields of an ``Adjustment``: ``equal``, empty if
+    equal size is the only kind; ``at_budgets``, the rows of it at the budgets that the runs were trained to, the
+    smallest first; ``growth``, powers of the budget.
 
-    budget: common budget of all runs, at which the losses then stand.
+    budget: common budget of all runs, at which the losses then stand. trained: several budgets.
     """
     if surface.record.flat:
-        return ()
+        return {}
     asked = _Question(surface, runs, np.random.default_rng([seed, 17]))
     if budget is not None:
-        return tuple(asked.as_trained(budget))
+        *at_size, best = asked.as_trained(budget)
+        return {"equal": tuple(at_size), "at_budgets": (best,)}
     found = [*asked.sizes(), *asked.totals(), *asked.ratios()]
+    at_budgets: tuple[AnswerRow, ...] = ()
+    growth: tuple[AnswerRow, ...] = ()
     for cost in asked.costs() if runs.column else ():
-        found += [*asked.at_size(cost), *asked.at_cost(cost)]
-    return tuple(found) if len({row.equal for row in found}) > 1 else ()
+        found += asked.at_size(cost)
+        if trained is not None and cost.unit == unit_of(trained):
+            drawn = [asked.at_cost(cost, math.log(value), trained.known_from) for value in sorted(trained.rows)]
+            at_budgets = tuple(row for row, _ in drawn)
+            growth = tuple(asked.growth(drawn))
+        else:
+            found += [row for row, _ in (asked.at_cost(cost, spent) for spent in cost.usual)]
+    several = len({row.equal for row in (*found, *at_budgets)}) > 1
+    return {"equal": tuple(found) if several else (), "at_budgets": at_budgets, "growth": growth}
+
+
+def unit_of(trained: TrainedBudgets) -> str:
+    """Unit of the budgets that runs were trained to."""
+    return TIME if trained.axis in TIMES else "FLOPs"
 
 
 class _Question:
@@ -154,7 +186,7 @@ class _Question:
         known = self.tokens[np.isfinite(self.tokens)]
         self.low, self.high = (float(known.min()), float(known.max())) if len(known) else (math.nan, math.nan)
         same = len(known) == len(self.tokens) and self.high - self.low < math.log(SAME)
-        self.held = runs.at if runs.column else float(np.median(known)) if same else None
+        self.held = runs.scale.at if runs.column else float(np.median(known)) if same else None
 
     # Lines that need no cost
 
@@ -204,12 +236,24 @@ class _Question:
             yield self._row(_at_size(budget.unit), budget.value, budget.said, size, depth, None)
         yield self._of_nets(CODES[budget.unit], budget.value, budget.said, self._net_losses)[0]
 
-    def _of_nets(self, equal: str, spent: float, said: str, rows: np.ndarray) -> tuple[AnswerRow, float | None]:
-        """(the line of the best net, its ln N) of losses ``rows`` (D, n) of the nets of ``grid``."""
-        *best, edge = Nets(self.grid, rows).best
-        size, depth = (self._interval(value, edge) for value in best)
-        at = math.log(size.value) if size.value else None
-        return replace(self._row(equal, spent, said, at, depth, None), **size.columns("n_params")), at
+    def _of_nets(self, equal: str, spent: float, said: str, rows: np.ndarray) -> tuple[AnswerRow, Drawn]:
+        """The line of the best net, and draws of ln of its depth and N, by losses ``rows`` (D, n) of the nets of
+        ``grid``."""
+        x, y, edge = Nets(self.grid, rows).best
+        size, depth = self._interval(x, edge), self._interval(y, edge, (self.grid.y[0], self.grid.y[-1]))
+        drawn = {"n_params": np.where(edge == 0.0, x, edge), "depth": np.where(edge == 0.0, y, edge)}
+        row = self._row(equal, spent, said, math.log(size.value) if size.value else None, depth, None)
+        return replace(row, **size.columns("n_params")), drawn
+
+    def _of_nets_per_token(self, cost: Cost) -> np.ndarray:
+        """(D | 1, n) ln of the cost of a token of the nets of ``grid``: one for all budgets."""
+        if cost.unit not in self._per_token:
+            self._per_token[cost.unit] = cost.ln(*self.grid.flat)
+        return self._per_token[cost.unit]
+
+    @cached_property
+    def _per_token(self) -> dict[str, np.ndarray]:
+        return {}
 
     # Lines of a cost
 
@@ -227,7 +271,7 @@ class _Question:
     def at_size(self, cost: Cost) -> Iterator[AnswerRow]:
         """Best depth at the cost of each size's best net after the held tokens."""
         for x in self.x:
-            held, best = self.runs.at, self.surface.at(math.exp(x)).value
+            held, best = self.runs.scale.at, self.surface.at(math.exp(x)).value
             y = np.array([d for d in self._depths() if self._inside(x, d)])
             if best is None or len(y) < LEAST_POINTS:
                 continue
@@ -247,22 +291,39 @@ class _Question:
                 tokens -= float(np.interp(math.log(depth.value), y, np.median(dearer, axis=0)))
             yield self._row(_at_size(cost.unit), spent, cost.said, x, depth, tokens)
 
-    def at_cost(self, cost: Cost) -> Iterator[AnswerRow]:
-        """Best depth at a cost inside the range of the runs, each depth at its best size."""
-        per_token = cost.ln(*self.grid.flat)
-        for share in SHARES:
-            spent = float(np.nanquantile(cost.spent, share))
-            t = spent - per_token
-            allowed = self._between(np.median(t, axis=0))
-            if not allowed.any():
-                continue
-            rows = self._net_losses + self._moved(t, self._net_by_tokens)
-            rows[:, ~allowed] = math.inf
-            row, at = self._of_nets(CODES[cost.unit], math.exp(spent), cost.said, rows)
-            if at is not None and row.depth:
-                tokens = spent - float(np.median(cost.ln(np.array([at]), np.log([row.depth]))))
-                row = replace(row, tokens=math.exp(tokens))
-            yield row
+    def at_cost(self, cost: Cost, spent: float, said: str = "") -> tuple[AnswerRow, Drawn]:
+        """Best depth at ln of a cost, each depth at its best size, and (D,) draws of ln of it, of its N and tokens.
+        said: origin of the cost, in words."""
+        per_token = self._of_nets_per_token(cost)
+        t = spent - per_token
+        allowed = self._between(np.median(t, axis=0))
+        rows = self._net_losses + self._moved(t, self._net_by_tokens)
+        rows[:, ~allowed] = math.inf
+        row, drawn = self._of_nets(CODES[cost.unit], math.exp(spent), said or cost.said, rows)
+        if row.n_params and row.depth:
+            at = np.log([row.n_params]), np.log([row.depth])
+            row = replace(row, tokens=math.exp(spent - float(cost.middle(*at)[0])))
+            with np.errstate(invalid="ignore", divide="ignore"):  # of a draw that is only a bound
+                drawn["tokens"] = spent - cost.middle(drawn["n_params"], drawn["depth"])
+        return row, drawn
+
+    def growth(self, found: Sequence[tuple[AnswerRow, Drawn]]) -> Iterator[AnswerRow]:
+        """Powers of the budget with which N, tokens and depth of the best net grow: ln quantity = k + a·ln C by
+        weighted least squares in every draw, over the budgets that reach it; none with fewer than three."""
+        reached = [(math.log(row.cost or 1.0), drawn) for row, drawn in found if row.depth and row.n_params]
+        if len(reached) < FEWEST_BUDGETS:
+            return
+        x, confidence = np.array([ln for ln, _ in reached]), self.surface.record.confidence
+        for name in GROWING:
+            drawn = [one[name] for _, one in reached]
+            finite = [one[np.isfinite(one)] for one in drawn]
+            if min(map(len, finite)) < (1.0 + confidence) / 2.0 * self.posterior.n_draws:
+                continue  # an end of the interval lies among draws that are only bounds
+            y = np.array([np.clip(one, few.min(), few.max()) for one, few in zip(drawn, finite, strict=True)])
+            weight = 1.0 / y.var(axis=1)
+            away = x - float(weight @ x) / weight.sum()
+            slope = ask.effect((weight * away) @ y / float(weight @ away**2), confidence)
+            yield AnswerRow(question=GROWTH, equal=found[0][0].equal, column=name, **slope.columns("estimate"))
 
     # Costs
 
@@ -292,15 +353,15 @@ class _Question:
         normal = self.rng.standard_normal((self.posterior.n_draws, len(beta)))
         drawn = beta[:6] + scatter * (normal * np.sqrt(np.maximum(s, 0.0)) @ Q.T)[:, :6]
 
-        def at(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        def terms(x: np.ndarray, y: np.ndarray) -> np.ndarray:
             a, b = frame.u(x), frame.v(y)
-            return drawn @ np.stack([np.ones_like(a), a, b, a * a, a * b, b * b])
+            return np.stack([np.ones_like(a), a, b, a * a, a * b, b * b])
 
         out = int(np.isfinite(ln).sum() - use.sum())
         said = f"{self.runs.named(column)} of {int(use.sum())} runs"
         said += f", ± {100.0 * scatter:.2g} % about their line" if scatter > EXACT else ""
         said += f"; {out} far off it left out" if out else ""
-        return Cost(unit, said, at, ln + self.tokens)
+        return Cost(unit, said, lambda x, y: drawn @ terms(x, y), lambda x, y: beta[:6] @ terms(x, y), ln + self.tokens)
 
     def _formula(self) -> Cost:
         """FLOPs of a token: 6·N, and attention where the context is known."""
@@ -310,16 +371,16 @@ class _Question:
 
         def at(x: np.ndarray, y: np.ndarray) -> np.ndarray:
             size, depth = np.exp(x), np.exp(y)
-            return np.log(6.0 * size + 12.0 * n * np.sqrt(size * depth / ratio))[None]
+            return np.asarray(np.log(6.0 * size + 12.0 * n * np.sqrt(size * depth / ratio)))
 
         said = f"(6·N + 12·L·d·{n:.0f})·tokens, assumed" if n else "6·N·tokens, assumed"
-        return Cost("FLOPs", said, at, at(self.runs.x, self.runs.y)[0] + self.tokens)
+        return Cost("FLOPs", said, lambda x, y: at(x, y)[None], at, at(self.runs.x, self.runs.y) + self.tokens)
 
     # Tokens
 
     def _standard(self, t: np.ndarray | float) -> np.ndarray | float:
         """ln tokens on the scale of the posterior."""
-        return (t - self.runs.at) / self.runs.spread
+        return self.runs.scale.value(np.asarray(t))
 
     def _between(self, t: np.ndarray) -> np.ndarray:
         """True if ln tokens lie within the range of the runs."""
@@ -372,8 +433,10 @@ class _Question:
 
     # Answers
 
-    def _interval(self, drawn: np.ndarray, edge: np.ndarray | float = 0.0) -> Interval:
-        return interval(self.posterior, drawn, self.surface.record.confidence, edge).map(math.exp)
+    def _interval(
+        self, drawn: np.ndarray, edge: np.ndarray | float = 0.0, ends: tuple[float, float] = (-math.inf, math.inf)
+    ) -> Interval:
+        return interval(self.posterior, drawn, self.surface.record.confidence, edge, ends=ends).map(math.exp)
 
     def _row(
         self, equal: str, cost: float | None, said: str, x: float | None, depth: Interval, tokens: float | None

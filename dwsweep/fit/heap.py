@@ -29,14 +29,12 @@ from dwsweep.fit.data.rows import ALIKE, Row, no_loss, positive, why_no_loss
 from dwsweep.fit.data.shape import BLOCK, n_params_of, places
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.equal_what import Budget, Runs, equal_what, spent_by_all
-from dwsweep.fit.heap_design import FEWEST_ROWS_EACH, Design, Means, cells_of, design_of, means_of, surface_of
+from dwsweep.fit.heap_design import FEWEST_ROWS_EACH, Design, Means, Scale, cells_of, design_of, means_of, surface_of
 from dwsweep.fit.lengths import TrainedBudgets, all_reach, token_groups
 from dwsweep.fit.model import Frame, distinct_sizes
 from dwsweep.records.adjusted import Adjustment
 from dwsweep.records.fit import FitOptions, LeftOutRows, Surface
 from dwsweep.text import join
-
-BUDGETS_APART = 2.0  # largest over smallest budget of compute above which budgets show the effect of tokens
 
 
 @dataclass(frozen=True)
@@ -59,19 +57,20 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
     """
     asked = _asked(data, options)
     explicit = bool(asked.adjust)
-    if (data.directory and not explicit) or options.axis != "n_params":
-        if explicit and options.axis != "n_params":
+    axes = ("n_params", trained.axis) if trained else ("n_params",)
+    if (data.directory and not explicit and not trained) or options.axis not in axes:
+        if explicit and options.axis not in axes:
             both = f"{argument('adjust')} and {argument('at')}"
             raise InputError(f"{argument('axis')}: {options.axis}; allowed with {both}: n_params")
         return None
     budget = spent_by_all(data.rows, {ours: theirs for theirs, ours in data.theirs.items()}, trained)
-    if budget and TOKENS in asked.adjust:
+    # two budgets give a net two token counts, which show the effect of tokens: all rows count
+    several = trained is not None and trained.several
+    if budget and not several and TOKENS in asked.adjust:
         raise InputError(
             f"{argument('adjust', '--adjust')}: 'tokens'; runs were trained at equal compute, so that tokens follow "
             "from the shape; adjusting for them would remove a part of the effect of depth"
         )
-    # two budgets give a net two token counts, which show the effect of tokens: all rows count
-    several = trained and len(trained.rows) > 1 and max(trained.rows) >= BUDGETS_APART * min(trained.rows)
     tries: list[tuple[list[Row], Budget | None]] = [] if budget and not several else [(data.rows, None)]
     if budget:
         tries.append((trained.rows[trained.main] if trained else data.rows, budget))
@@ -81,7 +80,7 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
             return None
         if trained and len(of) < len(data.rows):
             out[f"were trained to other values of {trained.axis}"] = len(data.rows) - len(of)
-        found = _found(data, asked, rows, bool(spent), bool(several))
+        found = _found(data, asked, rows, bool(spent))
         if spent or not budget or (found and any(one.name == TOKENS for one in found.columns)):
             break
     if found is None:
@@ -92,7 +91,7 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
     if not (enough and spread) or _one_variable(x, y):
         return None
     _refuse_unknown(data, found, asked.leave)
-    return _fitted(data, options, asked, found, x, y, out, spent)
+    return _fitted(data, options, asked, found, x, y, out, spent, trained if several and not spent else None)
 
 
 def _asked(data: Table, options: FitOptions) -> found_in.Request:
@@ -107,18 +106,17 @@ def _asked(data: Table, options: FitOptions) -> found_in.Request:
     return replace(asked, at={TOKENS: options.at_tokens, **asked.at}, adjust={**more, **asked.adjust})
 
 
-def _found(data: Table, asked: found_in.Request, rows: Sequence[Row], spent: bool, several: bool) -> Covariates | None:
-    """Differences between ``rows``; None if they differ in columns alone that a grid has: counts of tokens of one run
-    or one shape, and learning rates that each shape swept. A heap pools no runs that differ in them.
+def _found(data: Table, asked: found_in.Request, rows: Sequence[Row], spent: bool) -> Covariates | None:
+    """Differences between ``rows``; None if they differ in columns alone that a grid has: counts of tokens of one run,
+    and learning rates that each shape swept. A heap pools no runs that differ in them.
 
-    spent: True if all runs were trained at equal compute, so that tokens follow from the shape. several: True if shapes
-    were trained at several budgets.
+    spent: True if all runs were trained at equal compute, so that tokens follow from the shape.
     """
     curved = len(token_groups(rows)) > 1 or any("curve_of_run" in row for row in rows)
-    of_grid = {*([TOKENS] if curved or several else []), *([LEARNING_RATE] if found_in.swept_rates(rows) else [])}
+    of_grid = {*([TOKENS] if curved else []), *([LEARNING_RATE] if found_in.swept_rates(rows) else [])}
     never = {*([TOKENS] if spent else []), *([found_in.OF_STEPS] if spent or curved else [])}
     found = found_in.find(rows, *places(rows), asked, lambda name: name not in never, data.settings)
-    return found if {one.name for one in found.columns} - (of_grid - set(asked.adjust)) else None
+    return found if spent or {one.name for one in found.columns} - (of_grid - set(asked.adjust)) else None
 
 
 def over_tokens(data: Table, options: FitOptions) -> Heap | None:
@@ -231,7 +229,9 @@ def _fitted(
     y: np.ndarray,
     out: Mapping[str, int],
     budget: Budget | None,
+    trained: TrainedBudgets | None,
 ) -> Heap:
+    """budget: of all runs, from which their tokens follow. trained: several budgets, at which the answer is asked."""
     rows, columns = list(found.rows), found.columns
     stays = ~_off(rows, x, y, columns, options.noise)
     impossible = [row for row, stay in zip(rows, stays, strict=True) if not stay]
@@ -244,7 +244,7 @@ def _fitted(
     posterior = ask.read(surface)
     record = adjustment_of(means, design, posterior, surface, found, options, cells)
     runs = _runs(data, rows, x, y, means, design)
-    record = replace(record, equal=equal_what(ask.LossSurface(surface), runs, options.seed, budget))
+    record = replace(record, **equal_what(ask.LossSurface(surface), runs, options.seed, budget, trained))
     outside = [one for one in columns if one.kind == NUMBER and not one.low <= float(one.held) <= one.high]
     said = sentences(record, budget, outside, data.unit)
     left = {*asked.leave, *found.follow}
@@ -305,8 +305,7 @@ def _runs(data: Table, rows: Sequence[Row], x: np.ndarray, y: np.ndarray, means:
         y=y,
         others=np.stack(others, axis=1) if others else np.zeros((len(rows), 0)),
         column="" if k is None else design.names[k],
-        at=0.0 if k is None else means.columns[k].at,
-        spread=1.0 if k is None else design.spread[k],
+        scale=Scale(0.0, 1.0) if k is None else design.scales[k],
         theirs={ours: theirs for theirs, ours in data.theirs.items()},
     )
 
@@ -320,5 +319,6 @@ def _off(
     for one in means.columns:
         w = (one.value - one.value.mean()) / float(one.value.std())
         terms += [w, *([w * w] if one.kind != TEXT else []), *([w * means.x, w * means.y] if one.kind == RATE else [])]
-    off = [k for k, _, _ in off_surface(means.x, means.y, means.mean, np.stack(terms, axis=1))]
+    others = np.stack(terms, axis=1) if terms else None
+    off = [k for k, _, _ in off_surface(means.x, means.y, means.mean, others)]
     return np.isin(means.of, [] if too_many(len(off), len(means.x)) else off)

@@ -187,14 +187,40 @@ def best_rates(means: Means, place: int, others: Sequence[np.ndarray], frame: Fr
     return np.array([middle + spread * best[0], spread * best[1], spread * best[2]])
 
 
+# power of tokens in which losses are nearly straight: they fall as D^(−0.095) (Kaplan et al. 2020), D^(−0.28)
+# (Hoffmann et al. 2022) or D^(−0.37) (Besiroglu et al. 2024), and the square of the column holds the difference
+OF_TOKENS = 0.25
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Scale of a covariate in the posterior: (ln − at)/spread, and with a ``power`` γ that number w bent to
+    (1 − e^(−γ·spread·w))/(γ·spread), straight in D^(−γ) and of slope 1 at the held value."""
+
+    at: float
+    spread: float
+    power: float = 0.0
+
+    def value(self, ln: np.ndarray) -> np.ndarray:
+        """Values of logarithms."""
+        w, bend = (ln - self.at) / self.spread, self.power * self.spread
+        return -np.expm1(-bend * w) / bend if bend else w
+
+    def ln(self, value: np.ndarray) -> np.ndarray:
+        """Logarithms of values."""
+        bend = self.power * self.spread
+        return self.at + self.spread * (-np.log1p(-bend * value) / bend if bend else value)
+
+
 @dataclass(frozen=True)
 class Design:
-    """Columns of the model. values: standardised covariates (K,), zero at the held value. spread: of each. rate: β of
-    the best learning rate, None without one. columns: columns of the posterior. shared: see ``shared_effects``.
-    scatter: sd of a mean about the surface by a first estimate, nats."""
+    """Columns of the model. values: standardised covariates (K,), zero at the held value. scales: of each; that of a
+    learning rate is about the best one of each net. rate: β of the best learning rate, None without one. columns:
+    columns of the posterior. shared: see ``shared_effects``. scatter: sd of a mean about the surface by a first
+    estimate, nats."""
 
     values: tuple[np.ndarray, ...]
-    spread: tuple[float, ...]
+    scales: tuple[Scale, ...]
     names: tuple[str, ...]
     rate: np.ndarray | None
     columns: tuple[Column, ...]
@@ -204,21 +230,24 @@ class Design:
 
 def design_of(means: Means, frame: Frame) -> Design:
     """The further columns of the posterior, with their scales."""
-    values, spread, best = [], [], None
+    values, of_values, best = [], [], None
     kinds = list(means.columns)
     for place, one in enumerate(kinds):
         others = [two.value for k, two in enumerate(kinds) if k != place]
         curve = best_rates(means, place, others, frame) if one.kind == RATE else None
         if one.kind == RATE and curve is None:  # no best rate is visible: hold it like other settings
             kinds[place] = one = replace(one, kind=NUMBER)
+        scale = Scale(
+            at=one.at,
+            spread=1.0 if one.kind == TEXT else float(one.value.std()),
+            power=OF_TOKENS if one.name == TOKENS else 0.0,
+        )
+        value = one.value
         if curve is not None:
             best = curve
-            at = curve[0] + curve[1] * frame.u(size_at_held(means)) + curve[2] * frame.v(means.y)
-        else:
-            at = np.full(len(means.x), one.at)
-        scale = 1.0 if one.kind == TEXT else float(one.value.std())
-        values.append((one.value - at) / scale)
-        spread.append(scale)
+            value = value - (curve[0] + curve[1] * frame.u(size_at_held(means)) + curve[2] * frame.v(means.y) - one.at)
+        values.append(scale.value(value))
+        of_values.append(scale)
     means = replace(means, columns=tuple(kinds))
     shared = shared_effects(means, values)
     sizes, scatter = scales(means, values, frame, shared)
@@ -239,7 +268,7 @@ def design_of(means: Means, frame: Frame) -> Design:
                 value = values[k] * values[of_tokens]
                 size = 1.5 * min(sizes[k], sizes[of_tokens])
                 columns.append(factor(f"{names[k]} × {TOKENS}", value, size, moves_depth=True))
-    return Design(tuple(values), tuple(spread), tuple(names), best, tuple(columns), shared, scatter)
+    return Design(tuple(values), tuple(of_values), tuple(names), best, tuple(columns), shared, scatter)
 
 
 def shared_effects(means: Means, values: Sequence[np.ndarray]) -> np.ndarray | None:

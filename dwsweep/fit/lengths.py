@@ -11,7 +11,7 @@ counted, so they agree but for whole steps; measured seconds agree as well as th
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -27,7 +27,6 @@ from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.interpolation import pchip
 from dwsweep.records import record as reader
-from dwsweep.records.equal_budgets import FLOPS, SECONDS
 from dwsweep.records.fit import FitOptions, LeftOutRows
 from dwsweep.records.run import RunConfig
 from dwsweep.text import format_count, join
@@ -153,6 +152,7 @@ def token_warnings(groups: dict[float | None, list[Row]], main: float | None) ->
     ]
 
 
+FLOPS, SECONDS = "flops", "device_seconds"  # columns in which a budget may be given
 KEYS = {FLOPS: "flops", SECONDS: "seconds"}  # axis → key of the spec's section ``train``, in order of trial
 AGREE = {FLOPS: 1.10, SECONDS: 1.5}  # largest over smallest value within one budget
 APART = {FLOPS: 1.15, SECONDS: 1.2}  # least ratio of one budget to the next
@@ -162,17 +162,17 @@ SIZES_FACTOR = 2.0  # least factor of sizes in a budget
 FEWEST_SHAPES = 3
 COVERED = 0.8  # least share of runs in budgets, for a table trained at budgets
 SAME_TOKENS = 1.02
+BUDGETS_APART = 2.0  # largest over smallest budget of compute above which budgets show the effect of tokens
 
 
 @dataclass(frozen=True)
 class TrainedBudgets:
-    """Budgets of training. axis: flops or device_seconds. known_from: origin of the budgets, in words. only: all runs
-    were trained to a budget, so that tokens follow the shape; else equal values are chance. rows: rows of each budget.
-    left_out: count of finished runs in no budget."""
+    """Budgets that all runs were trained to, so that tokens follow the shape. axis: flops or device_seconds.
+    known_from: origin of the budgets, in words. rows: rows of each budget. left_out: count of finished runs in no
+    budget."""
 
     axis: str
     known_from: str
-    only: bool
     rows: dict[float, list[Row]]
     left_out: int = 0
 
@@ -181,22 +181,22 @@ class TrainedBudgets:
         """Budget with the most shapes; of two, the larger."""
         return max(self.rows, key=lambda value: (len(_shapes(self.rows[value])), value))
 
+    @property
+    def several(self) -> bool:
+        """True if budgets are so far apart that they show the effect of tokens."""
+        return max(self.rows) >= BUDGETS_APART * min(self.rows)
 
-def trained_budgets(data: Table, axis: str) -> TrainedBudgets | None:
-    """Budgets of ``data`` for a fit over ``axis``: budgets to which all runs were trained, on any axis, or, on request,
-    budgets at which runs meet."""
+
+def trained_budgets(data: Table) -> TrainedBudgets | None:
+    """Budgets to which all runs of ``data`` were trained, on any axis."""
     met = {name: _agreeing(data.rows, name) for name in KEYS}
     columns = {name: [row.get(f"train_{key}") for row in data.rows] for name, key in KEYS.items()}
-    found = (
+    return (
         _promised(data.rows, columns, "the column train_{}")
         or _trained_to(data.rows, met[FLOPS], FLOPS)
         or _promised(data.rows, _of_configs(data), "train.{} of the runs")
         or _trained_to(data.rows, met[SECONDS], SECONDS)
     )
-    curved = {value: rows for value, rows in met[FLOPS].items() if _has_curve(rows)}
-    if not found and axis == FLOPS and curved:
-        return TrainedBudgets(FLOPS, _agreement(curved, FLOPS), False, curved)
-    return found
 
 
 def other_axis_warning(trained: TrainedBudgets, axis: str) -> str:
@@ -234,7 +234,7 @@ def _promised(rows: Sequence[Row], promises: Mapping[str, Sequence[Any]], source
         for groups in (exact, _agreeing(asked, name, ASKED)):
             if groups and _covered(groups, rows):
                 whole = {value: _longest(found) for value, found in groups.items()}
-                return TrainedBudgets(name, source.format(KEYS[name]), True, whole, _left_out(whole, rows))
+                return TrainedBudgets(name, source.format(KEYS[name]), whole, _left_out(whole, rows))
     return None
 
 
@@ -245,7 +245,7 @@ def _trained_to(rows: Sequence[Row], groups: dict[float, list[Row]], name: str) 
     if name == SECONDS and not any(_value(row, "tokens") for row in rows):
         return None  # equal times may be chance: the lengths may still differ
     whole = _with_unfinished(groups, rows, name)
-    return TrainedBudgets(name, _agreement(groups, name), True, whole, _left_out(whole, rows))
+    return TrainedBudgets(name, _agreement(groups, name), whole, _left_out(whole, rows))
 
 
 def _agreement(groups: Mapping[float, list[Row]], name: str) -> str:
@@ -302,11 +302,6 @@ def _shapes(rows: Sequence[Row]) -> set[tuple[Any, Any]]:
 def _spans(rows: Sequence[Row]) -> bool:
     sizes = [n_params_of(row) for row in rows]
     return len(_shapes(rows)) >= FEWEST_SHAPES and max(sizes) >= SIZES_FACTOR * min(sizes)
-
-
-def _has_curve(rows: Sequence[Row]) -> bool:
-    """True if a depth has three sizes."""
-    return max(Counter(depth for depth, _ in _shapes(rows)).values()) >= FEWEST_SHAPES
 
 
 def _covered(groups: Mapping[float, list[Row]], rows: Sequence[Row]) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.data import formats
+from dwsweep.fit.data import source
 from dwsweep.fit.data.rows import plain
 from dwsweep.fit.data.shape import n_params_of
 from dwsweep.fit.data.table import read_table
@@ -52,7 +52,7 @@ class Latency:
 
     @classmethod
     def _of(cls, table: Any) -> Latency:
-        loaded = formats.load(table)
+        loaded = source.load(table)
         times = {name: unit for name in loaded.columns if (unit := _unit(name))}
         if len(times) != 1:
             found = f"times are {join(times)}" if times else f"it has {join(loaded.columns, 12)}"

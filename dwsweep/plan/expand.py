@@ -232,7 +232,7 @@ def build(
         packs=tuple(pack for plan in plans for pack in plan.packs),
         warnings=(*_warnings(plans, names), *without_effect([arm for _, arm in arms])),
         data=plans[0].data,
-        estimates=_together([plan.estimates for plan in plans], spec.execution.keep_finished_checkpoints),
+        estimates=_together([plan.estimates for plan in plans]),
         lengths=plans[0].lengths,  # all share the key and its value
         arms=dict(zip(names, plans, strict=True)),
     )
@@ -258,10 +258,10 @@ def _warnings(plans: Sequence[Plan], names: Sequence[str]) -> tuple[str, ...]:
     return tuple(line if len(arms) == len(plans) else f"{', '.join(arms)}: {line}" for line, arms in having.items())
 
 
-def _together(parts: Sequence[Estimates], keep_all: bool) -> Estimates:
+def _together(parts: Sequence[Estimates]) -> Estimates:
     seconds = [part.device_seconds for part in parts]
     results = sum(part.results_bytes + part.params_bytes for part in parts)
-    # checkpoints of the packs at work, or of all
+    # checkpoints of the packs at work
     at_work = [part.disk_bytes - part.results_bytes - part.params_bytes for part in parts]
     summed = ("n_packs", "tokens", "flops", "flops_6nd", "checkpoint_bytes", "results_bytes", "params_bytes")
     totals: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in summed}
@@ -272,5 +272,5 @@ def _together(parts: Sequence[Estimates], keep_all: bool) -> Estimates:
         packs={key: value for part in parts for key, value in part.packs.items()},
         device_seconds=None if None in seconds else sum(second for second in seconds if second is not None),
         peak_memory_bytes=max(part.peak_memory_bytes for part in parts),
-        disk_bytes=(sum(at_work) if keep_all else max(at_work)) + results,
+        disk_bytes=max(at_work) + results,
     )

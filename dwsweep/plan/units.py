@@ -265,7 +265,7 @@ def estimate(
     active = [pack.pack_id for pack in packs if pack.pack_id in waiting]
     seconds = [by_pack[name].device_seconds for name in active]
     checkpoints = sorted((by_pack[name].checkpoint_bytes for name in active), reverse=True)
-    at_work = checkpoints if spec.execution.keep_finished_checkpoints else checkpoints[: spec.execution.workers or 1]
+    at_work = checkpoints[: spec.execution.workers or 1]
     results = sum(RUN_BYTES + run.steps // spec.execution.log_steps * METRICS_ROW_BYTES for run in todo)
     params = sum(PARAM_BYTES * run.shape.n_params_total for run in keeping_params(spec, todo))
     return Estimates(

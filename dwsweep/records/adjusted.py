@@ -66,6 +66,8 @@ class Adjustment(Record):
     along_tokens: tuple[AnswerRow, ...] = ()  # best depths by tokens, if runs have several counts
     tokens_disagree: tuple[str, ...] = ()  # text values under which tokens move the best depth otherwise
     equal: tuple[AnswerRow, ...] = ()  # best depths at equal size, total size, FLOPs and time, as far as runs show them
+    at_budgets: tuple[AnswerRow, ...] = ()  # of the budgets that the runs were trained to, the smallest first
+    growth: tuple[AnswerRow, ...] = ()  # powers of the budget by which N, tokens and depth of the best net grow
     layer_weights: float | None = None  # weights of a layer over d² at the held inner width, where that varies
     shared_rate: float | None = None  # learning rate with the least cost over all depths
     sentences: tuple[str, ...] = ()  # first lines: values that are held fixed, and effects that cannot be separated

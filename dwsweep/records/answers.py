@@ -9,7 +9,8 @@ from dwsweep.interval import IntervalOf
 from dwsweep.records.record import Record, columns_of, one_of
 
 BEST_DEPTH, BEST_VALUE, RATIO, DIFFERENCE, EFFECT = "best_depth", "best_value", "ratio", "difference", "effect"
-QUESTIONS = (BEST_DEPTH, BEST_VALUE, RATIO, DIFFERENCE, EFFECT)
+GROWTH = "growth"
+QUESTIONS = (BEST_DEPTH, BEST_VALUE, RATIO, DIFFERENCE, EFFECT, GROWTH)
 N_PARAMS, TOTAL, PER_PARAM, FLOPS, WALL_TIME = "n_params", "n_params_total", "tokens_per_param", "flops", "wall_time"
 SIZE_AND_FLOPS, SIZE_AND_TIME = f"{N_PARAMS} and {FLOPS}", f"{N_PARAMS} and {WALL_TIME}"
 FOLLOWS = "follows depth"  # value of a column that follows depth as in the table
@@ -20,7 +21,8 @@ class AnswerRow(Record):
     """Answer to one question. A blank end of an interval is open.
 
     question: best_depth; best_value of ``column``; ratio of two best depths or transitions; difference of two losses;
-    effect of ``column`` on the losses. equal: the quantity that the compared nets share: n_params, n_params_total,
+    effect of ``column`` on the losses; growth: power of the equal quantity with which ``column`` of the best net grows.
+    equal: the quantity that the compared nets share: n_params, n_params_total,
     tokens_per_param, flops, wall_time, or n_params and one of the last two. cost: value of an equal quantity other than
     n_params: FLOPs, seconds, tokens per parameter.
     arm: the arm that the answer is of. value: of ``column``. monte_carlo_error: standard error of ``depth`` by the

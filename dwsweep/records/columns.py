@@ -143,6 +143,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     ),
     "loss": (
         *("val_loss", "eval_loss", "validation_loss", "valid_loss", "test_loss", "held_out_loss", "heldout_loss"),
+        *("loss_val", "loss_eval", "loss_valid", "loss_validation", "loss_test"),  # loss/val, as TensorBoard has it
         *("dev_loss", "final_val_loss", "final_eval_loss", "best_val_loss", "best_eval_loss", "min_val_loss"),
         *("final_loss", "lm_loss", "nll"),
     ),

@@ -19,7 +19,6 @@ from dwsweep.records import record as reader
 from dwsweep.records.adjusted import Adjustment
 from dwsweep.records.along import Along, AlongRow
 from dwsweep.records.comparison import Comparison
-from dwsweep.records.equal_budgets import AtBudget, EqualBudgets
 from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_text, one_of
 from dwsweep.records.transitions import (
     Cell,
@@ -424,7 +423,7 @@ class OtherFit(Record):
         return next(found, None)
 
 
-Format = Literal[3]  # of fit.json: raised when a field leaves or changes its meaning
+Format = Literal[4]  # of fit.json: raised when a field leaves or changes its meaning
 (FORMAT,) = get_args(Format)
 
 
@@ -473,7 +472,6 @@ class FitResult(_Kept):
     rates: list[RateRun]
     left_out: list[LeftOutRun]  # impossible losses
     others: list[OtherFit] = field(default_factory=list)  # other tables, for comparison
-    equal_budgets: EqualBudgets | None  # best shapes by budget, if the axis of the fit is compute
     comparisons: list[Comparison] = field(default_factory=list)  # comparisons with other recipes, paired if possible
     along: Along | None = None  # the loss against a column
     foretold: Foretold | None = None  # best depth of a large size by the smaller ones, where sizes allow
@@ -597,9 +595,8 @@ def _other_format(file: Any, name: str) -> str:
 
 
 def write(result: Fit, out_dir: Any) -> list[str]:
-    """Write fit.json and its tables: cells.csv, transitions.csv and guideline.csv; equal_budgets.csv where runs were
-    trained at equal compute; along.csv of a column. Each is written atomically, and such
-    a table of an earlier fit leaves. Returns the paths.
+    """Write fit.json and its tables: cells.csv, transitions.csv and guideline.csv; along.csv of a column. Each is
+    written atomically, and such a table of an earlier fit leaves. Returns the paths.
 
     Raises:
         OSError: the folder cannot be written, or the disk is full.
@@ -621,8 +618,6 @@ def tables_of(result: Fit) -> dict[str, str]:
         texts = {f"{name}.csv": csv_text(getattr(result, name), kind) for name, kind in TABLES.items()}
     if result.along:
         texts["along.csv"] = csv_text(result.along.rows, AlongRow)
-    if isinstance(result, FitResult) and result.equal_budgets:
-        texts["equal_budgets.csv"] = csv_text(result.equal_budgets.rows, AtBudget)
     return texts
 
 

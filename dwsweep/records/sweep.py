@@ -196,7 +196,7 @@ def read_results(path: Any) -> bytes:
     raise Damaged(
         path,
         str(path),
-        f"is not the table that was derived from the runs beside it, whose hash is in {MANIFEST_NAME}; `dwsweep verify "
+        f"is not the table that was derived from the runs beside it, whose hash is in {MANIFEST_NAME}; `dwsweep fit "
         f"{path.parent}` writes it again, and a table that was changed on purpose goes by another name",
     )
 

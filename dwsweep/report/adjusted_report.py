@@ -31,6 +31,7 @@ EQUAL = {  # equal quantity → its name
     FLOPS: "FLOPs",
     WALL_TIME: "wall time",
 }
+SYMBOLS = {"n_params": "N", "tokens": "D", "depth": "L"}
 REACHED = "0.7"  # sd of ln of the best depth, over the one expected: tests/simulations/README.md
 
 
@@ -46,7 +47,7 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
         matters = estimate(one.matters_interval, ".2g")
         table.add(one.name, held(one), _tried(one), *matters, shown(one.r, "+.2f"))
     left = f"size and these columns leave {100 * record.depth_left:.0f} % of the variance of ln depth"
-    parts: list[Part] = [table, Lines([left], indent=2)]
+    parts: list[Part] = [table, Lines([left], indent=2)] if record.columns else []
     if record.equal or record.readings or len(record.along_tokens) > 1:
         parts += _answers(record)
     if record.rates:
@@ -84,6 +85,30 @@ def _answers(record: Adjustment) -> list[Part]:
     if N_PARAMS in equal and equal & {SIZE_AND_FLOPS, SIZE_AND_TIME}:
         lines.append("N and FLOPs, N and wall time: the budget is the cost of the best net at equal N")
     return [table, Lines(lines, indent=2)] if lines else [table]
+
+
+def at_budgets(record: Adjustment) -> list[Part]:
+    """Table of the best net at each budget that the runs were trained to, and the powers with which it grows."""
+    rows = record.at_budgets
+    table = Table(
+        f"Best net at each budget of {EQUAL[rows[0].equal]}, each depth at its best size",
+        [number("budget"), number("depth"), INTERVAL, number("N"), INTERVAL, number("tokens")],
+    )
+    for row in rows:
+        sizes = estimate(row.n_params_interval, format_count)
+        table.add(budget(row), *estimate(row.depth_interval, layers(None)), *sizes, shown(row.tokens, format_count))
+    powers = [f"{SYMBOLS[row.column]} ∝ C^{row.estimate_interval.format('.3f')}" for row in record.growth]
+    lines = [f"over {len(rows)} budgets C: {', '.join(powers)}"] if powers else []
+    return [table, Lines([*lines, f"budgets from {rows[0].known_from}"], indent=2)]
+
+
+def at_budget(row: AnswerRow) -> str:
+    """Sentence on the best net at a budget."""
+    at = f"At {budget(row)}{' FLOPs' if row.equal == FLOPS else ''}"
+    if row.depth is None or row.n_params is None:
+        known = row.depth_interval.ends(layers(None))
+        return f"{at}: best depth not reached{f' ({known})' if not row.depth_interval.unbounded else ''}, {row.reason}."
+    return f"{at}: {row.depth_interval.format(layers(None))} layers, N = {row.n_params_interval.format(format_count)}."
 
 
 def budget(row: AnswerRow) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -17,6 +18,7 @@ from dwsweep.fit.laws import FORMS
 from dwsweep.fit.transitions import size_ratio
 from dwsweep.interval import Form, Interval
 from dwsweep.interval import layers as in_layers
+from dwsweep.records.answers import AnswerRow
 from dwsweep.records.fit import ONE_VARIABLE, AlongFit, Fit, FitResult, OtherFit, Surface, WidthLaw
 from dwsweep.records.transitions import (
     CHECKS,
@@ -24,7 +26,7 @@ from dwsweep.records.transitions import (
     Transition,
 )
 from dwsweep.report import console
-from dwsweep.report.adjusted_report import adjusted_parts
+from dwsweep.report.adjusted_report import adjusted_parts, at_budget, at_budgets
 from dwsweep.report.document import (
     INTERVAL,
     Fold,
@@ -40,12 +42,13 @@ from dwsweep.report.document import (
     shown,
 )
 from dwsweep.report.guide_report import net, sizes_table
-from dwsweep.report.studies_report import along_parts, budget_parts, budget_text, comparison_parts
+from dwsweep.report.studies_report import along_parts, comparison_parts
 from dwsweep.shapes import STANDARD, are_other_blocks
 from dwsweep.text import SHORT, arm_letter, format_count, format_rate
 
 NAMED_PAIRS = 6
 ANSWER_LINES = 5
+BUDGETS_SAID = 3  # most budgets in the answer
 OWN, PUBLIC = "own", "public evidence"  # prefixes of a guideline row's law
 BUILD = "build: as `dwsweep guide --fit` builds, with the least worst waste over equal size, FLOPs and time on an H100"
 
@@ -67,7 +70,7 @@ def brief(result: Fit, folder: Any) -> Group:
 
 def _too_early(result: Fit) -> list[str]:
     """Sentence on a table that cannot answer yet, as a list of one or none."""
-    if isinstance(result, AlongFit) or result.surface or result.equal_budgets:
+    if isinstance(result, AlongFit) or result.surface:
         return []
     used = [row for row in result.cells if not row.excluded]
     depths, sizes = {row.depth for row in used}, {format_count(row.n_params or 0.0) for row in used}
@@ -147,21 +150,16 @@ def answer(result: Fit) -> list[str]:
         return compared
     if early := _too_early(result):
         return [*compared, *early, *filter(None, [_crossings(result)])]
-    if result.equal_budgets and not result.curves.depths:
-        lines = [_best_at(row) for row in result.equal_budgets.best]
-    else:
-        said = headline(result.surface, result.curves.size_name) if result.surface else ""
-        lines = [said or "Best depth: not known, these losses bound it at no size."]
-        lines += [_crossings(result), _shape_matters(result), _foretold(result)]
+    said = headline(result.surface, result.curves.size_name) if result.surface else ""
+    lines = [at_budget(row) for row in _few(result.adjusted.at_budgets)] if result.adjusted else []
+    lines.append(said or "Best depth: not known, these losses bound it at no size.")
+    lines += [_crossings(result), _shape_matters(result), _foretold(result)]
     return [*compared, *[line for line in lines if line][:ANSWER_LINES]]
 
 
-def _best_at(row: Any) -> str:
-    depth = row.depth_interval
-    if depth.value is None or row.n_params is None:
-        return f"At {budget_text(row, unit=True)}: best depth not reached, {row.reason}"
-    size = row.n_params_interval.format(format_count)
-    return f"At {budget_text(row, unit=True)}: {depth.format('.1f')} layers, N = {size}"
+def _few(rows: Sequence[AnswerRow]) -> list[AnswerRow]:
+    """The first, the middle and the last of many budgets."""
+    return [*rows] if len(rows) <= BUDGETS_SAID else [rows[0], rows[len(rows) // 2], rows[-1]]
 
 
 def _crossings(result: FitResult) -> str:
@@ -188,8 +186,8 @@ def sections(result: Fit) -> list[tuple[str, str, list[Part]]]:
     if isinstance(result, AlongFit):
         return found
     size = result.curves.size_name
-    if result.equal_budgets:
-        found.append(("budgets", "Best shape at each budget", budget_parts(result.equal_budgets, result.unit)))
+    if result.adjusted and result.adjusted.at_budgets:
+        found.append(("budgets", "Best net at each budget", at_budgets(result.adjusted)))
     if result.adjusted:
         found.append(("adjusted", "Adjusted for", adjusted_parts(result.adjusted, result.unit)))
     if result.surface and result.surface.optima:
@@ -303,7 +301,7 @@ def _place(row: Transition) -> str:
 def _law(result: FitResult) -> list[Part]:
     """The law of the best depth, its alternatives, and below them the law of the pairs as a check."""
     law, check = result.width_law, Lines(())
-    if result.law_check:
+    if law is not None or result.pairs_law:
         ends = f"; {_ends_of_constants(result.pairs_law)}" if result.pairs_law else ""
         first = "check by the pairs of depths, each at its shallower depth, half a step of the grid shallower:"
         check = Lines([first, result.law_check + ends], indent=2)

@@ -201,9 +201,7 @@ def _tables(fit: Fit | None, every: Sequence[Row], shown: Sequence[Row]) -> list
     """Tables of runs and of cells; a table of losses has cells only."""
     if not isinstance(fit, FitResult):
         return [all_runs(every)] if every else []
-    # at equal compute only, a shape has a cell per budget
-    budgets = None if fit.curves.depths else fit.equal_budgets
-    cells = runs_table.cells(fit.cells, budgets.axis if budgets else "")
+    cells = runs_table.cells(fit.cells)
     if not every:
         return [cells]
     return [all_runs(shown), Fold("Cells: the mean of each shape", [cells]), *runs_table.other_runs(every, shown)]

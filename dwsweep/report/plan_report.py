@@ -202,11 +202,8 @@ def _totals(plan: Plan) -> Table:
 
 def _disk(plan: Plan) -> str:
     total, workers = plan.estimates, plan.spec.execution.workers or 1
-    if plan.spec.execution.keep_finished_checkpoints:
-        held = "the checkpoints of all packs are kept"
-    else:
-        at_work = "one pack" if workers == 1 else f"{workers} packs"
-        held = f"checkpoints of {at_work} at a time; checkpoints of finished packs are removed"
+    at_work = "one pack" if workers == 1 else f"{workers} packs"
+    held = f"checkpoints of {at_work} at a time; checkpoints of finished packs are removed"
     results = f"metrics and results {format_bytes(total.results_bytes)}"
     if (keep := plan.spec.execution.keep_params) != "none":
         results += (

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dwsweep.errors import InputError
-from dwsweep.fit.data import formats
+from dwsweep.fit.data import source
 from dwsweep.fit.data.table import read_asked
 from dwsweep.interval import Form, written
 from dwsweep.records.fit import FitOptions, FitResult
@@ -47,7 +47,7 @@ def rows_of(path: Any) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     try:
-        table = formats.load(path)
+        table = source.load(path)
         rows = table.rows
         if rows:
             read_asked(table, FitOptions())
@@ -117,10 +117,9 @@ def all_runs(rows: Sequence[Row]) -> Fold:
     return Fold(f"All {len(rows)} runs", [made], "all-runs")
 
 
-def cells(rows: Sequence[Cell], axis: str = "") -> Table:
-    """Table of the cells of a fit. axis: heading of ``axis_value``, if cells differ in it."""
+def cells(rows: Sequence[Cell]) -> Table:
+    """Table of the cells of a fit."""
     columns: Mapping[Column, tuple[str, Form | None]] = {
-        **({number(axis): ("axis_value", format_count)} if axis else {}),
         number("depth"): ("depth", plain),
         number("width"): ("width", plain),
         number("N"): ("n_params", format_count),

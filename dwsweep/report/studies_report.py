@@ -1,4 +1,4 @@
-"""Reports of studies: equal budgets, losses along a column, and arms against each other."""
+"""Reports of studies: losses along a column, and arms against each other."""
 
 from __future__ import annotations
 
@@ -16,126 +16,10 @@ from dwsweep.records.comparison import (
     ComparedRow,
     Comparison,
 )
-from dwsweep.records.equal_budgets import (
-    NOT_REACHED_HIGH,
-    NOT_REACHED_LOW,
-    REACHED,
-    TOO_FEW,
-    AtBudget,
-    EqualBudgets,
-)
-from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, estimate, label, number, shown
-from dwsweep.text import NATS, SHORT, format_count, format_duration
+from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, label, number, shown
+from dwsweep.text import format_count
 
 MILLI = 1e3  # nats → 10⁻³ nats
-SYMBOLS = {"n_params": "N", "tokens": "D", "depth": "L", "width": "d"}
-HEADS = {"flops": "FLOPs", "device_seconds": "time"}
-
-
-def budget_parts(found: EqualBudgets, unit: str = NATS) -> list[Part]:
-    """Parts on budgets: the best shape at each, the best size of each depth, the next runs to train."""
-    parts: list[Part] = []
-    if any(row.status != TOO_FEW for row in found.rows):
-        said = [*shape_matters(found, unit), *trend_lines(found), *to_bracket(found)]
-        parts += [_budget_table(found, SHORT[unit]), Lines(said, indent=2)]
-    if short := [f"{tried(row)}; best depth not known: {row.reason}" for row in found.best if row.status == TOO_FEW]:
-        parts.append(Lines(short, apart=True))
-    return [*parts, Lines([f"budgets from {found.known_from}"])]
-
-
-def _budget_table(found: EqualBudgets, nats: str) -> Table:
-    """Table of each budget: the best depth, then the tried depths, each at its best size."""
-    level = round(100 * found.budgets[0].best.confidence)
-    table = Table(
-        f"Best depth at each budget, each depth at its best size ({level} % intervals; above the best in 10⁻³ {nats})",
-        [
-            *(number(HEADS[found.axis]), number("depth"), INTERVAL, number("N"), INTERVAL, number("above"), INTERVAL),
-        ],
-        keys=2,
-    )
-    for row in found.rows:
-        best = row.of_depth is None
-        if best and row.status == TOO_FEW:
-            continue
-        above = row.above_best_interval.map(lambda v: MILLI * v)
-        table.add(
-            budget_text(row) if best else "",
-            shown(row.depth, ".1f", _word(row.status)) if best else str(row.of_depth),
-            row.depth_interval.ends(".1f") if best else "",
-            shown(row.n_params, format_count, "" if best else _word(row.status)),
-            row.n_params_interval.ends(format_count)
-            if row.status == REACHED or not (best or row.status == TOO_FEW)
-            else "",
-            *estimate(above if above.bounded and not best else Interval(), ".1f"),
-        )
-    return table
-
-
-def _word(status: str) -> str:
-    return {NOT_REACHED_LOW: "not reached", NOT_REACHED_HIGH: "not reached", TOO_FEW: "few sizes"}.get(status, status)
-
-
-def budget_text(row: AtBudget, unit: bool = False) -> str:
-    """Text of a budget: ``1e18``, with ``unit`` ``1e18 FLOPs``; or a time."""
-    if row.axis == "device_seconds":
-        return format_duration(row.budget)
-    return format_count(row.budget) + (" FLOPs" if unit else "")
-
-
-def tried(row: AtBudget) -> str:
-    """Sentence on the best shape trained at a budget."""
-    return f"best shape tried at {budget_text(row)}: {row.tried_depth}×{row.tried_width:g}, loss {row.tried_loss:.4f}"
-
-
-def shape_matters(found: EqualBudgets, unit: str = NATS) -> list[str]:
-    """Sentences on the cost of the worst depth at the smallest and the largest budget, and on best depths not
-    reached."""
-    rows = [row for row in found.best if row.worst_percent is not None and row.status == REACHED]
-
-    def said(row: AtBudget) -> str:
-        ends = row.above_best_interval.ends(".2g")
-        return (
-            f"{row.worst_depth:g} layers lose {row.worst_percent:.2g} % of the loss ({row.above_best:.2g} "
-            f"{SHORT[unit]}, {ends}) at {budget_text(row)}"
-        )
-
-    lines = []
-    if rows:
-        ends = [rows[0]] if len(rows) == 1 else [rows[0], rows[-1]]
-        lines.append("depth matters: each at its best size, " + ", ".join(map(said, ends)))
-    for row in found.best:
-        if row.status not in (REACHED, TOO_FEW):
-            lines.append(f"best depth not reached at {budget_text(row)}: {row.reason}; {tried(row)}")
-    return lines
-
-
-def to_bracket(found: EqualBudgets) -> list[str]:
-    """Advice on sizes to train if a minimum is not reached."""
-    lines = []
-    for budget in found.budgets:
-        wanted = []
-        for status, what in ((NOT_REACHED_LOW, "smaller"), (NOT_REACHED_HIGH, "larger")):
-            depths = [str(row.of_depth) for row in budget.depths if row.status == status]
-            if depths:
-                wanted.append(f"{what} sizes at L {', '.join(depths)}")
-            if budget.best.status == status:
-                wanted.append("shallower nets" if status == NOT_REACHED_LOW else "deeper nets")
-        if wanted:
-            lines.append(f"to reach the minima at {budget_text(budget.best)}: {', '.join(wanted)}")
-    return lines
-
-
-def trend_lines(found: EqualBudgets) -> list[str]:
-    """Line on the exponents of the best shape's growth; with two budgets, a note that three are needed."""
-    if not found.trends:
-        return []
-    level = round(100 * found.budgets[0].best.confidence)
-    powers = [
-        f"{SYMBOLS[trend.quantity]} ∝ C^{trend.exponent:.3f} ({trend.exponent_interval.ends('.3f')})"
-        for trend in found.trends
-    ]
-    used = max(trend.budgets for trend in found.trends)
-    return [f"over {used} budgets C ({level} %): {', '.join(powers)}"]
 
 
 def along_parts(found: Along, said: int = 0) -> list[Part]:

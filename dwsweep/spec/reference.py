@@ -1,7 +1,4 @@
-"""Reference of a spec: every key with its default and meaning, as the README of this folder and as a first spec.
-
-``python -m dwsweep.spec.reference > dwsweep/spec/README.md`` writes the first anew.
-"""
+"""Reference of a spec: every key with its default and meaning, as a first spec (`dwsweep init`)."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from dwsweep.spec.bounded_yaml import dump_yaml
-from dwsweep.spec.sections import LENGTHS, PRESETS, SOURCE_FORMS, Spec, parts_of, section_in
+from dwsweep.spec.sections import Spec, parts_of, section_in
 
 # keys that the commented spec sets: keys without a default, and one key per section
 STARTING_POINT = {
@@ -36,45 +33,6 @@ HEADING = f"""\
 #   dwsweep plan {{path}} && dwsweep run {{path}} && dwsweep fit runs/my-sweep
 #
 """
-README = f"""\
-# Every key of a spec
-
-A spec is one YAML file that defines a sweep. `dwsweep init my.yaml` writes one with all keys in it, and
-`dwsweep schema` prints the JSON schema for an editor. `--set KEY=VALUE` overrides any dotted key on the command line.
-An unknown key is an error that names the nearest known one. Only `name`, `grid` and the length of the runs are
-required: exactly one of {", ".join(f"`train.{name}`" for name in LENGTHS)}.
-
-`dwsweep/spec/reference.py` generates this page from the sections, and a test compares the two.
-"""
-# remarks on a section, in addition to its keys
-NOTES = {
-    "grid": """
-Depths and budgets give one shape each, with the width that comes nearest to the budget. `budgets` may also be a range:
-`{from: 1e6, to: 6e8, count: 8}`. n_params counts the weight matrices of the blocks, so a gated MLP counts as three
-matrices. Each arm may set keys of `model` and `train`, `grid.heads` and `grid.learning_rates`. A vocabulary is no key
-of an arm, because it changes the data.
-""",
-    "model": """
-A preset sets keys of this section; a key that is given wins, and a preset that `--set` gives replaces the keys that the
-file spells out. A run's hash has the resolved block, so a preset and its values written out are the same run. Heads and
-tied embeddings are left to the spec. Norms have gains here; those of nanochat have none.
-
-{presets}
-""",
-    "data": f"""
-`data.source` is one of {", ".join(f"`{form}`" for form in SOURCE_FORMS)}. Paths and globs may be local or `gs://…`.
-
-`data.tokenizer` takes a vocabulary of your own: a SentencePiece model, a `tokenizer.json` (extra `hf`), a folder that
-holds one, or `bytes` (256 tokens; byte 0 ends a document). `data.vocab_size` follows from it. A document ends with the
-end of sentence of a SentencePiece model, or the `eos_token` of the `tokenizer_config.json` beside a `tokenizer.json`.
-Losses per token of different vocabularies do not compare; `bits_per_byte` does. `prepare` warns of a tokenizer that
-loses text.
-""",
-    "train": """
-`train.flops` gives every shape as many tokens as it can train on with that compute. `fit` answers at equal wall time
-from the measured seconds of any sweep.
-""",
-}
 
 
 @dataclass(frozen=True)
@@ -127,36 +85,6 @@ def _yaml(value: Any) -> str:
     return dump_yaml(plain, one_line=True).strip()
 
 
-def readme() -> str:
-    """README of this folder: a table of keys for each section."""
-    parts, rows = [README], list[str]()
-    for key in all_keys():
-        if key.depth == 0:
-            title = "The sweep" if key.name == "name" else f"`{key.name}`"
-            parts += [*rows, *([""] if rows else []), f"## {title}", NOTES.get(key.name, "").rstrip(), ""]
-            parts += [f"{key.meaning}\n"] if key.meaning and key.name != "name" else []
-            rows = ["| key | default | meaning |", "| --- | --- | --- |"]
-        if key.depth > 0 or key.name == "name":
-            meaning = key.meaning.replace("|", "\\|")
-            rows.append(f"| `{key.name}` | {f'`{key.default}`' if key.default else ''} | {meaning} |")
-    text = "\n".join([*parts, *rows]).replace("{presets}", _presets())
-    return text.replace("\n\n\n", "\n\n") + "\n"
-
-
-def _presets() -> str:
-    """Table of presets in Markdown: keys, and their value in each preset; blank if a preset does not set the key."""
-    names = list(dict.fromkeys(name for values in PRESETS.values() for name in values))
-    lines = [f"| key | {' | '.join(f'`{preset}`' for preset in PRESETS)} |", f"| --- |{' --- |' * len(PRESETS)}"]
-    for name in names:
-        cells = (_short(values[name]) if name in values else "" for values in PRESETS.values())
-        lines.append(f"| `model.{name}` | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _short(value: Any) -> str:
-    return f"{value:.5g}" if isinstance(value, float) else _yaml(value)
-
-
 def commented(path: str, changes: Mapping[str, Any] = MappingProxyType({})) -> str:
     """Spec that runs as written, every key with its meaning; keys with a default are commented out.
 
@@ -174,7 +102,3 @@ def commented(path: str, changes: Mapping[str, Any] = MappingProxyType({})) -> s
         text = f"{indent}{'' if given else '# '}{name}:{' ' + value if value else ''}"
         lines.append(f"{text:<44}{'  # ' + key.meaning if key.meaning else ''}".rstrip())
     return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    print(readme(), end="")

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -79,6 +79,15 @@ class Section(BaseModel):
     """Part of a spec. Unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    retired: ClassVar[dict[str, tuple[Any, str]]] = {}
+    """Removed keys: the default that earlier versions wrote into every spec.yaml, and what to use instead."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_an_earlier_version(cls, content: Any) -> Any:
+        if isinstance(content, dict) and any(content.get(name, ...) == cls.retired[name][0] for name in cls.retired):
+            return {k: v for k, v in content.items() if k not in cls.retired or v != cls.retired[k][0]}
+        return content
 
     @field_validator("*", mode="before")
     @classmethod
@@ -375,6 +384,9 @@ OPTIMIZERS = {"adamw": OptimizerFacts(), "muon": OptimizerFacts(1, orthogonal=Tr
 
 
 class TrainSpec(Section):
+    retired = {
+        "seconds": (None, "set train.steps, tokens or flops; `fit` answers at equal wall time from measured seconds")
+    }
     seq_len: int = Field(default=128, ge=2, le=100_000_000, description="positions of a sequence")
     batch_size: Sequences = Field(default=16, description="sequences per step")
     steps: Steps | None = Field(
@@ -420,14 +432,6 @@ class TrainSpec(Section):
         default=False, description="log the condition number of each block's attention to metrics.jsonl; not hashed"
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_an_earlier_version(cls, content: Any) -> Any:
-        """Earlier versions wrote ``seconds: null`` into every spec.yaml and config.json."""
-        if isinstance(content, dict) and content.get("seconds", 0) is None:
-            return {name: value for name, value in content.items() if name != "seconds"}
-        return content
-
     @model_validator(mode="after")
     def _length(self) -> TrainSpec:
         given = [name for name in LENGTHS if getattr(self, name) is not None]
@@ -449,11 +453,11 @@ class MeshSpec(Section):
 class ExecutionSpec(Section):
     """Execution of a sweep. No key here changes a result, and no key here is hashed."""
 
+    retired = {"keep_finished_checkpoints": (False, "execution.keep_params keeps the parameters of finished runs")}
     max_retries: int = Field(default=2, ge=0, le=10**6, description="retries of a pack whose worker crashed")
     checkpoint_seconds: PositiveFloat = Field(default=120.0, description="seconds between two checkpoints")
     checkpoint_steps: Positive | None = Field(default=None, description="steps between two checkpoints")
     keep_checkpoints: Positive = Field(default=2, description="checkpoints kept of a pack while it trains")
-    keep_finished_checkpoints: bool = Field(default=False, description="keep the checkpoints of finished packs")
     keep_params: Literal["none", "best", "all"] = Field(
         default="none",
         description="parameters kept of finished runs; best: of the lowest held-out loss in each pack and length",

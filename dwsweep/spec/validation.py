@@ -30,8 +30,6 @@ OTHER_NAMES = {
     **dict.fromkeys(("vocab", "n_vocab"), "data.vocab_size"),
     **dict.fromkeys(("tie_embeddings", "tie_word_embeddings"), "model.tied_embeddings"),
 }
-# keys that this version removed, each with what to use instead
-RETIRED = {"train.seconds": "set train.steps, tokens or flops; `fit` answers at equal wall time from measured seconds"}
 
 
 def validated(content: dict[str, Any]) -> Spec:
@@ -48,9 +46,10 @@ def _describe(item: Any) -> str:
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".") or "spec"
     key = key if len(key) <= 120 else f"{key[:117]}…"
     kind, value = item["type"], item.get("input")
-    if kind == "extra_forbidden" and key in RETIRED:
-        return f"{key}: removed in this version; {RETIRED[key]}"
     if kind == "extra_forbidden":
+        retired = getattr(_section_at(location[:-1]), "retired", {})
+        if location[-1] in retired:
+            return f"{key}: removed in this version; {retired[location[-1]][1]}"
         known = _known_keys(location[:-1])
         meant = _key_meant(str(location[-1]), known)
         hint = f"did you mean `{meant}`? " if meant else ""

@@ -27,7 +27,6 @@ import platform
 import random
 import re
 import secrets
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -398,8 +397,7 @@ class _Lock:
                 if (found := _sign_of_life(path)) != state:
                     state, since = found, time.monotonic()
                 elif time.monotonic() - since >= LEASE_SECONDS:
-                    self._end(path, f"has given no sign of life for {LEASE_SECONDS:.0f} s", _read(path))
-                    since = time.monotonic()
+                    raise self._stuck(path, f"has given no sign of life for {LEASE_SECONDS:.0f} s")
                 if time.monotonic() - begun >= ANSWER_SECONDS:
                     raise InputError(
                         f"--takeover: {self.directory}; its owner lives and has not let go for "
@@ -410,7 +408,7 @@ class _Lock:
         """Wait for workers of an earlier owner: each writes its last checkpoint and ends.
 
         Raises:
-            InputError: one does not, and this process cannot end it.
+            InputError: one does not.
         """
         path = _beside(lock, "workers")
         with opened(path) as workers:
@@ -421,39 +419,13 @@ class _Lock:
             while not locked(workers, fcntl.LOCK_EX, HEARTBEAT_SECONDS):
                 self.renew()
                 if time.monotonic() - begun >= ORPHAN_SECONDS:
-                    self._end(path, f"has not ended for {ORPHAN_SECONDS:.0f} s after its parent's death", None)
+                    raise self._stuck(path, f"has not ended for {ORPHAN_SECONDS:.0f} s after its parent's death")
 
-    def _end(self, path: Path, why: str, owner: Owner | None) -> None:
-        """End the processes that hold a lock, where the kernel names them to this one.
-
-        Raises:
-            InputError: it does not, or they are another user's.
-        """
-        pids = _holders(path)
-        try:
-            for pid in pids:
-                os.kill(pid, signal.SIGKILL)
-        except PermissionError:
-            pids = []
-        if not pids:
-            raise InputError(
-                f"--out: {self.directory}; the process that holds {path} {why}, and is in another container, on "
-                f"another host or of another user: end it there ({owner or 'a worker'}) by `kill -9`, and run again"
-            )
-        self.say(f"locks/{path.name}: ended process {', '.join(map(str, pids))}, which {why}")
-
-
-def _holders(path: Path) -> list[int]:
-    """Processes that hold the kernel's lock of a file, of those that this process can see."""
-    wanted, found = os.stat(path), []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            for entry in (process / "fd").iterdir():
-                with contextlib.suppress(OSError):
-                    is_file = os.path.samestat(os.stat(entry), wanted)
-                    if is_file and "FLOCK" in (process / "fdinfo" / entry.name).read_text("ascii", "replace"):
-                        found.append(int(process.name))
-    return sorted({*found} - {os.getpid()})
+    def _stuck(self, path: Path, why: str) -> InputError:
+        return InputError(
+            f"--out: {self.directory}; the process that holds {path} {why}: end it on its host "
+            f"({_read(path) or f'a worker; `fuser -k {path}`'}), and run again"
+        )
 
 
 # leases

@@ -386,10 +386,6 @@ class SweepStore:
         names = paths.names_in(self.pack_directory(pack_id) / "checkpoints")
         return max((int(name.rstrip("/")) for name in names if name.rstrip("/").isdigit()), default=0)
 
-    def has_checkpoints(self, pack_id: str) -> bool:
-        """True if there is a checkpoint, even one half written by a killed worker."""
-        return bool(paths.names_in(self.pack_directory(pack_id) / "checkpoints"))
-
     def log_path(self, pack_id: str) -> Any:
         return self.pack_directory(pack_id) / "log.txt"
 

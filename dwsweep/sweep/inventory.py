@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,7 +15,6 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.data.prepare import find as find_store
-from dwsweep.data.token_store import DamagedStore
 from dwsweep.errors import InputError
 from dwsweep.locks import exclusive
 from dwsweep.plan import Plan
@@ -29,9 +27,9 @@ from dwsweep.records.record import Damaged
 from dwsweep.records.run import DONE, FINAL, PENDING, RunConfig, RunResult, RunState
 from dwsweep.records.sweep import DROP, Manifest
 from dwsweep.spec import load_spec
-from dwsweep.sweep import claim, work_queue
+from dwsweep.sweep import work_queue
 from dwsweep.sweep.directory import DOCUMENTS, METRICS, NOT_WRITTEN, PLAN, SweepStore, set_aside_unless_file
-from dwsweep.sweep.results_table import ORPHANS, rebuild_results, tables
+from dwsweep.sweep.results_table import results_text
 
 RESULTS, SPEC = "results.csv", "spec.yaml"
 IN_NAME = ("seed", "learning_rate", "steps", "tokens", "n_params", "n_params_total", "data_hash", "shape")
@@ -55,25 +53,11 @@ class Finding:
 
     kind: str
     whole: int = 0
-    rebuilt: list[File] = field(default_factory=list)
-    lost: list[File] = field(default_factory=list)
+    faulty: list[File] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Inventory:
-    """Findings of ``verify``."""
-
-    findings: tuple[Finding, ...]
-    notes: tuple[str, ...] = ()  # a line each
-
-    @property
-    def is_whole(self) -> bool:
-        """True if nothing is lost."""
-        return not any(finding.lost for finding in self.findings)
-
-
-def verify(directory: Any) -> Inventory:
-    """Compare every file with its recorded hash, and rebuild derived files; a sweep that trains is only looked at.
+def verify(directory: Any) -> tuple[Finding, ...]:
+    """Compare every file with its recorded hash. Reads, and writes nothing.
 
     Raises:
         InputError: it is no sweep directory.
@@ -81,50 +65,37 @@ def verify(directory: Any) -> Inventory:
     store = SweepStore(directory)
     if not any((store.directory / name).exists() for name in (PLAN, "runs", "manifest.json")):
         raise InputError(f"DIR: {directory}; must be a directory made by `dwsweep run`")
-    notes: list[str] = []
-    plan = _plan_of(store, notes.append)
-    found = [*look(store, plan)]
-    faults = [file for file in found if file.why]
-    if not faults:
-        notes.clear()
-    else:
-        try:
-            with claim.hold(directory, say=notes.append):
-                _mend_all(store, plan, faults, notes.append)
-        except InputError as error:
-            notes.append(f"nothing is written again: {error.lines[0]}")
-    sound = {str(file.path) for file in look(store, plan) if not file.why} if faults else set()
-    whole = Counter(file.kind for file in found if not file.why)
-    findings = {file.kind: Finding(file.kind, whole[file.kind]) for file in found}
-    for file in faults:
-        (findings[file.kind].rebuilt if str(file.path) in sound else findings[file.kind].lost).append(file)
-    return Inventory(tuple(findings.values()), tuple(notes))
+    found: dict[str, Finding] = {}
+    for file in look(store):
+        finding = found.setdefault(file.kind, Finding(file.kind))
+        if file.why:
+            finding.faulty.append(file)
+        else:
+            finding.whole += 1
+    return tuple(found.values())
 
 
 # the look
 
 
-def look(store: SweepStore, plan: Plan | None = None) -> Iterator[File]:
-    """Every file of the sweep; with its ``plan`` a record that contradicts it is faulty."""
+def look(store: SweepStore) -> Iterator[File]:
+    """Every file of the sweep that is there, or that another one says is missing."""
     root = store.directory
-    configs = {run.run_id: run for run in plan.runs} if plan else {}
-    packs = {pack_id: pack for pack, family in families(store, plan.packs if plan else ()) for pack_id in family}
     known = getattr(_sound(store, Manifest), "files", None) or {}
     planned: list[str] = []
     yield _text(root / SPEC, known, load_spec)
     yield _text(root / PLAN, known, lambda _: planned.extend(_planned(store)))
     run_ids = dict.fromkeys([*planned, *store.run_ids()])
     for run_id in run_ids:
-        expected = run_config(configs[run_id], plan) if plan and run_id in configs else None
-        yield from _config(store, run_id, run_id in planned, expected)
+        yield from _record(store, RunConfig, run_id, run_id in planned)
         yield from _run(store, run_id)
         yield from _kept(store, run_id)
     finished_by = store.packs_that_finished(run_ids)
     yield from _record(store, Manifest, needed=bool(finished_by))
     for pack_id in dict.fromkeys([*store.pack_ids(), *finished_by]):
-        yield from _pack(store, pack_id, pack_id in finished_by, packs.get(pack_id))
+        yield from _pack(store, pack_id, pack_id in finished_by)
         yield from _lost_results(store, pack_id)
-    yield from _tables(store)
+    yield from _results(store)
     yield from _fit(root)
     bench = root / bench_record.FILE_NAME
     if paths.is_there(bench):
@@ -132,11 +103,6 @@ def look(store: SweepStore, plan: Plan | None = None) -> Iterator[File]:
     with contextlib.suppress(InputError, OSError):
         if (tokens := find_store(load_spec(root / SPEC).data)) is not None:
             yield File("token store", tokens.path, _fault(tokens.verify))
-
-
-def _config(store: SweepStore, run_id: str, needed: bool, expected: RunConfig | None) -> Iterator[File]:
-    check = partial(_differs, expected=expected, names=IN_NAME) if expected else None
-    yield from _record(store, RunConfig, run_id, needed, check)
 
 
 def _run(store: SweepStore, run_id: str) -> Iterator[File]:
@@ -211,20 +177,14 @@ def _lost_results(store: SweepStore, pack_id: str) -> Iterator[File]:
     for run_id in pack.run_ids if pack is not None and state is not None and state.state == DONE else ():
         found = _sound(store, RunState, run_id) or RunState()
         # a run that is tried again names the pack that will train it
-        if found.state not in FINAL and found.pack_id in (None, pack_id) and _sound(store, RunResult, run_id) is None:
-            path = store.path_of(RunResult, run_id)
+        path = store.path_of(RunResult, run_id)  # one that is there and faulty has a line of its own
+        if found.state not in FINAL and found.pack_id in (None, pack_id) and not paths.is_there(path):
             yield File(_kind_of(store, path), path, MISSING)
 
 
-def _tables(store: SweepStore) -> Iterator[File]:
-    try:
-        texts = tables(store)
-    except (InputError, OSError):  # a damaged plan has a line of its own
-        return
-    for name in (RESULTS, ORPHANS):
-        path = store.directory / name
-        if name in texts or path.exists():
-            yield _table(name, path, texts.get(name))
+def _results(store: SweepStore) -> Iterator[File]:
+    with contextlib.suppress(InputError, OSError):  # a damaged plan has a line of its own
+        yield _table(RESULTS, store.results_path, results_text(store))
 
 
 def _fit(root: Any) -> Iterator[File]:
@@ -270,7 +230,7 @@ def _fault(check: Callable[[], Any]) -> str:
     return ""
 
 
-def _fault_of_bytes(path: Any, digest: str | None, why: str) -> str:
+def _fault_of_bytes(path: Any, digest: str, why: str) -> str:
     """``why``, where the hash of a file is not ``digest``."""
 
     def check() -> None:
@@ -288,49 +248,13 @@ def _text(path: Any, known: dict[str, str], read: Callable[[Any], Any]) -> File:
     return File(path.name, path, why)
 
 
-def _table(kind: str, path: Any, text: str | None) -> File:
+def _table(kind: str, path: Any, text: str) -> File:
     """Table that follows from other files."""
-    digest = hashlib.sha256(text.encode()).hexdigest() if text is not None else None
+    digest = hashlib.sha256(text.encode()).hexdigest()
     return File(kind, path, _fault_of_bytes(path, digest, "is not the table of the runs"))
 
 
-# mending
-
-
-def _plan_of(store: SweepStore, say: Say) -> Plan | None:
-    """Plan of the sweep's own spec; None where the spec is damaged, or its text is not on this host."""
-    try:
-        known = getattr(_sound(store, Manifest), "files", None) or {}
-        spec = load_spec(store.directory / SPEC)
-        tokens = None if _text(store.directory / SPEC, known, load_spec).why else find_store(spec.data)
-        plan = work_queue.plan_of_rest(spec, tokens, store.directory) if tokens else None
-    except (InputError, DamagedStore, OSError) as error:
-        say(f"{SPEC}: {error.lines[0] if isinstance(error, InputError) else error}")
-        return None
-    return None if plan is None or plan.waits_for_data else plan
-
-
-def _mend_all(store: SweepStore, plan: Plan | None, faults: list[File], say: Say) -> None:
-    """Mend all that ``verify`` found."""
-    kinds = {file.kind for file in faults}
-    for file in faults:
-        if file.kind == "runs/*/params.safetensors" and file.path.exists():
-            paths.set_aside(file.path)
-    if plan is not None:
-        mend(store, plan, plan.packs, say)
-        store.write_plan(plan)
-    elif kinds - {RESULTS, ORPHANS}:
-        say("files that follow from the plan are not rebuilt: the spec differs, or its data is not on this host")
-    _mend_texts(store, say)
-    with contextlib.suppress(InputError):
-        rebuild_results(store)
-    path = store.directory / "fit" / "fit.json"
-    if any(kind.startswith("fit/") and kind != "fit/fit.json" for kind in kinds):
-        fit_record.write(fit_record.read_any(path), path.parent)
-    for file in faults:
-        if file.kind in ("fit/fit.json", "token store"):
-            command = "fit" if file.kind == "fit/fit.json" else "prepare"
-            say(f"{file.kind}: `dwsweep {command}` makes it again")
+# the mend
 
 
 def mend(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Say) -> None:
@@ -345,7 +269,9 @@ def mend(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Say) -> No
     with exclusive(store.directory / "locks" / "repair.guard"):
         _mend_texts(store, say)
         _mend_configs(store, plan, say)
-    for pack, family in families(store, packs):
+    families = work_queue.Families(store)
+    for pack in packs:
+        family = families.of(pack.pack_id)
         for run_id in pack.run_ids:
             _mend_run(store, run_id, say)
         states = {run_id: store.state(run_id) for run_id in pack.run_ids}
@@ -382,7 +308,7 @@ def _report(store: SweepStore, file: File, say: Say, then: str) -> None:
 
 def _mend_texts(store: SweepStore, say: Say) -> None:
     """Set folders aside in the place of the texts that every call writes again."""
-    for name in (SPEC, PLAN, RESULTS, ORPHANS):
+    for name in (SPEC, PLAN, RESULTS):
         _clear(store, store.directory / name, say)
 
 
@@ -397,7 +323,8 @@ def _mend_configs(store: SweepStore, plan: Plan, say: Say) -> None:
         if run.action == DROP or run.run_id not in there:
             continue
         expected = run_config(run, plan)
-        for file in _faulty(_config(store, run.run_id, True, expected)):
+        check = partial(_differs, expected=expected, names=IN_NAME)
+        for file in _faulty(_record(store, RunConfig, run.run_id, True, check)):
             _report(store, file, say, "written again from the plan")
             store.write(run.run_id, expected)
 
@@ -415,26 +342,6 @@ def _mend_run(store: SweepStore, run_id: str, say: Say) -> None:
             store.write_state(run_id, RunState(PENDING, pack_id=result.pack_id))
     for name in (METRICS, DOCUMENTS):
         _clear(store, store.place("runs", run_id, name), say)
-
-
-def families(store: SweepStore, packs: Collection[Pack]) -> list[tuple[Pack, list[str]]]:
-    """Each planned pack with the packs that hold its replicas: itself, then those that took replicas over from it, by
-    their pack.json, or by the state.json of the pack they come from where that one is damaged."""
-    parents: dict[str, str] = {}
-    there = store.pack_ids()
-    for pack_id in there:
-        parents |= dict.fromkeys(store.pack_state(pack_id).rebuilt_into, pack_id)
-    for pack_id in there:
-        if (pack := store.pack(pack_id)) is not None and pack.rebuilt_from:
-            parents[pack_id] = pack.rebuilt_from
-    found = {pack.pack_id: [pack.pack_id] for pack in packs}
-    for pack_id in sorted(parents, key=lambda name: (len(name), name)):
-        root, steps = pack_id, 0
-        while root not in found and root in parents and steps < len(parents):
-            root, steps = parents[root], steps + 1
-        if root in found and root != pack_id:
-            found[root].append(pack_id)
-    return [(pack, found[pack.pack_id]) for pack in packs]
 
 
 def _derived_pack(

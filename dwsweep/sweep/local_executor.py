@@ -199,7 +199,7 @@ class WorkerProcess:
                 encoding="utf-8",
                 errors="replace",
                 env=environment,
-                start_new_session=True,  # the parent handles Ctrl-C
+                process_group=0,  # the parent handles Ctrl-C; another session would escape its niceness
             )
         if self.slice_store is not None:
             self._send(Join(self.slice_store))

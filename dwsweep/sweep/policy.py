@@ -190,7 +190,8 @@ def decide(
         if retries <= max_retries:
             action = f"retry {retries} of {max_retries} from the last checkpoint"
             return Decision(after(action, state=PENDING, retries=retries), (pack,), INTERRUPTED, ended.cause)
-        return Decision(after(f"given up after {max_retries} retries", state=FAILED), (), FAILED, ended.cause)
+        given_up = f"given up after {max_retries} {'retry' if max_retries == 1 else 'retries'}"
+        return Decision(after(given_up, state=FAILED), (), FAILED, ended.cause)
     return Decision(after("given up", state=FAILED), (), FAILED, ended.cause)
 
 

@@ -17,7 +17,7 @@ from dwsweep.records.pack import REBUILT
 from dwsweep.records.run import DONE, FINAL
 from dwsweep.sweep.claim import owners
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.inventory import families
+from dwsweep.sweep.work_queue import Families
 
 SHARED_SECONDS = 3600.0  # age at which a half-written file counts as a killed process's
 
@@ -33,7 +33,8 @@ def remove_temporaries(store: SweepStore, packs: Collection[Pack], say: Callable
         return
     alone = len(owners(store.directory)) == 1
     folders = [store.place("runs", name) for pack in packs for name in pack.run_ids]
-    folders += [store.place("packs", name) for _, family in families(store, packs) for name in family]
+    families = Families(store)
+    folders += [store.place("packs", name) for pack in packs for name in families.of(pack.pack_id)]
     removed = 0
     for folder in [*folders, store.place(), store.place("locks")]:
         for name in paths.temporaries_in(folder):
@@ -47,19 +48,21 @@ def remove_temporaries(store: SweepStore, packs: Collection[Pack], say: Callable
         say(f"removed {removed} half-written file{'s' * (removed != 1)} of processes that were killed")
 
 
-def settle(store: SweepStore, packs: Collection[Pack], keep_checkpoints: bool, say: Callable[[str], None]) -> None:
+def settle(store: SweepStore, packs: Collection[Pack], say: Callable[[str], None]) -> None:
     """Sync the runs of packs that did not end well, and remove progress.json and checkpoints of finished packs.
 
     If the parent was killed before it recorded a pack as done, the results of its runs prove it.
     """
     removed = 0
-    remains = {"progress.json"} if keep_checkpoints else {"progress.json", "checkpoints"}
-    for planned, family in families(store, packs):
+    families = Families(store)
+    for planned in packs:
+        family = families.of(planned.pack_id)
         if any(store.pack_state(pack_id).state not in (DONE, REBUILT) for pack_id in family):
             for run_id in planned.run_ids:
                 store.sync(run_id)
         for pack_id in family:
-            if not remains & set(paths.names_in(store.place("packs", pack_id))):
+            left = {"progress.json", "checkpoints"} & set(paths.names_in(store.place("packs", pack_id)))
+            if not left:
                 continue
             state, pack = store.pack_state(pack_id), store.pack(pack_id)
             if state.state not in (DONE, REBUILT):
@@ -67,11 +70,7 @@ def settle(store: SweepStore, packs: Collection[Pack], keep_checkpoints: bool, s
                     continue
                 store.write(pack_id, replace(state, state=DONE))
             store.remove_progress(pack_id)
-            if not keep_checkpoints:
-                removed += store.has_checkpoints(pack_id)
-                store.remove_checkpoints(pack_id)
+            removed += "checkpoints" in left
+            store.remove_checkpoints(pack_id)
     if removed:
-        say(
-            f"removed the checkpoints of {removed} finished pack{'s' * (removed != 1)}; "
-            "execution.keep_finished_checkpoints: true keeps them"
-        )
+        say(f"removed the checkpoints of {removed} finished pack{'s' * (removed != 1)}")

@@ -18,53 +18,35 @@ from dwsweep.sweep.claim import owners
 from dwsweep.sweep.directory import SweepStore
 
 
-def results_rows(store: SweepStore) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(rows of the planned runs in the plan's order, rows of the orphans).
+def results_text(store: SweepStore) -> str:
+    """Text of results.csv: the planned runs in the plan's order; in a directory without a plan all runs.
 
-    An orphan has a directory and is not in the plan any more: the spec was edited. It is kept and listed separately, so
-    that a fit does not mix two settings. A run whose config.json is missing or damaged has no row, since nothing is
-    known about it.
+    A run that is not in the plan any more has no row: the spec was edited, and a fit must not mix two settings. So has
+    one whose config.json is missing or damaged, since nothing is known about it.
     """
-    planned = [row.run_id for row in store.planned() if row.action != DROP]
-    orphans = sorted(set(store.run_ids()) - set(planned)) if planned else []
-    known = planned or store.run_ids()
-    return _rows(store, known), _rows(store, orphans)
-
-
-def _rows(store: SweepStore, run_ids: list[str]) -> list[dict[str, Any]]:
+    run_ids = [row.run_id for row in store.planned() if row.action != DROP] or store.run_ids()
     configs = [config for config in map(store.config, run_ids) if config is not None]
-    return [results_row(config, store.state(config.run_id), store.result(config.run_id)) for config in configs]
-
-
-ORPHANS = "orphans.csv"
+    rows = [results_row(config, store.state(config.run_id), store.result(config.run_id)) for config in configs]
+    return sweep_record.results_text(rows)
 
 
 def rebuild_results(store: SweepStore) -> Any:
-    """Write results.csv, orphans.csv where there are any, and their hashes into the manifest; returns the path of
-    results.csv. Tables that are there stay."""
+    """Write results.csv, and its hash into the manifest; returns its path. A table that is there stays."""
     # reading and replacing go together, lest a slower shard put back an older table
     with exclusive(store.directory / "locks" / "results.guard"):
-        texts = tables(store)
-        for name, text in texts.items():
-            path = store.directory / name
-            try:
-                is_there = paths.read_bytes(path) == text.encode()
-            except OSError:
-                is_there = False
-            if not is_there:
-                paths.write_atomic(path, text)
-        if ORPHANS not in texts and (apart := store.directory / ORPHANS).exists():
-            apart.unlink()
-        digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
-        store.update_manifest(lambda old: replace(old, files={**(old.files or {}), **digests}))
-    return store.results_path
+        text, path = results_text(store), store.results_path
+        if _bytes_of(path) != text.encode():
+            paths.write_atomic(path, text)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        store.update_manifest(lambda old: replace(old, files={**(old.files or {}), path.name: digest}))
+    return path
 
 
-def tables(store: SweepStore) -> dict[str, str]:
-    """The texts of results.csv and, where there are any, of orphans.csv, by their names."""
-    planned, orphans = results_rows(store)
-    tables = {store.results_path.name: planned, **({ORPHANS: orphans} if orphans else {})}
-    return {name: sweep_record.results_text(rows) for name, rows in tables.items()}
+def _bytes_of(path: Any) -> bytes | None:
+    try:
+        return paths.read_bytes(path)
+    except OSError:
+        return None
 
 
 def settle_results(directory: Any, say: Callable[[str], None]) -> None:
@@ -91,11 +73,7 @@ def settle_results(directory: Any, say: Callable[[str], None]) -> None:
 
 def _settle(store: SweepStore, say: Callable[[str], None]) -> None:
     path = store.results_path
-    try:
-        data: bytes | None = paths.read_bytes(path)
-    except OSError:
-        data = None
-    if tables(store)[path.name].encode() == data:
+    if results_text(store).encode() == (data := _bytes_of(path)):
         return
     known = (store.manifest.files or {}).get(path.name)
     said = "is older than the runs; written again from runs/"

@@ -59,7 +59,7 @@ def run_sweep(
         view: display of the progress.
         shard: (index, count): this call trains every count-th pack from the index-th.
         retry: states to try again: ``failed`` (and oom), ``diverged``.
-        takeover: ask an owner to let go at a checkpoint; take over from one that gives no sign of life.
+        takeover: ask an owner to let go at a checkpoint.
         executor: ``local`` or ``ray``, with ``address`` of the cluster.
         distributed: this host is one of several that train each pack together (``jax.distributed``).
 
@@ -144,8 +144,7 @@ class _Sweep:
         mine = work_queue.own(self.plan, self.shard)
         remains.remove_temporaries(self.store, mine, self.view.say)
         inventory.mend(self.store, self.plan, mine, self.view.say)
-        keeps = self.plan.spec.execution.keep_finished_checkpoints
-        remains.settle(self.store, mine, keeps, self.view.say)
+        remains.settle(self.store, mine, self.view.say)
         for line in work_queue.changes_of_spec(self.plan.spec, self.store):
             self.view.say(line)
         self.store.write_plan(self.plan)
@@ -280,8 +279,7 @@ class _Sweep:
         self.store.write(pack_id, decision.state)
         if decision.state.state in (DONE, REBUILT):  # nothing resumes from here
             self.store.remove_progress(pack_id)
-            if not unit.pack.execution.keep_finished_checkpoints:
-                self.store.remove_checkpoints(pack_id)
+            self.store.remove_checkpoints(pack_id)
         if decision.stops_sweep:
             self._stop(ended.cause)
         queued = [Unit(child, unit.runs & {*child.run_ids}) for child in decision.queue]

@@ -215,9 +215,7 @@ def announcement(name: str, shard: Shard, todo: Schedule, directory: Any) -> lis
     lines = [f"{name}{part}: {runs} runs in {len(todo.units)} packs to train{skipped} → {directory}"]
     if count := len(todo.orphans):
         say = f"{count} runs in the directory are" if count > 1 else "1 run in the directory is"
-        lines.append(
-            f"{say} not in this plan: kept, in orphans.csv and left out of results.csv; --out DIR keeps sweeps apart"
-        )
+        lines.append(f"{say} not in this plan: kept in runs/ and left out of results.csv; --out DIR keeps sweeps apart")
     return lines
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -18,14 +19,12 @@ from typing import TYPE_CHECKING, Any
 from dwsweep import paths
 from dwsweep.cost.arithmetic import training_flops
 from dwsweep.cost.duration import Calibration
-from dwsweep.data.split import expected_heldout_caution
 from dwsweep.data.tokenizer import given_files
 from dwsweep.errors import InputError
 from dwsweep.plan import DROP, DataFacts, Pack, Plan, build
 from dwsweep.records.pack import IN_PART, REBUILT
 from dwsweep.records.run import DIVERGED, DONE, PENDING, RunState
-from dwsweep.spec import Spec
-from dwsweep.spec.bounded_yaml import load_yaml, load_yaml_file
+from dwsweep.spec import Spec, load_spec
 from dwsweep.sweep import claim
 from dwsweep.sweep.claim import Shard
 from dwsweep.sweep.directory import SweepStore, is_over
@@ -105,7 +104,7 @@ def make(plan: Plan, store: SweepStore, shard: Shard = (0, 1), retry: Collection
     planned = [run.run_id for run in plan.runs if run.action != DROP]
     states = {run_id: store.state(run_id) for run_id in planned}
     needed = {run_id for run_id, state in states.items() if not is_over(state.state, retry)}
-    families = _Families(store)
+    families = Families(store)
 
     units: dict[str, Unit] = {}
     shard_of: dict[str, int] = {}
@@ -151,22 +150,33 @@ def settle(schedule: Schedule, store: SweepStore, plan: Plan) -> list[Unit]:
     return settled
 
 
-class _Families:
-    """Packs in the directory and their successors, each read once."""
+class Families:
+    """Packs of a directory with those that took replicas over from them, each file read once.
+
+    A successor is known by its own pack.json, or by the state.json of the pack it comes from where that is damaged.
+    """
 
     def __init__(self, store: SweepStore) -> None:
         self.store = store
         self.pack, self.state = cache(store.pack), cache(store.pack_state)
+        there = store.pack_ids()
+        parents = {child: pack_id for pack_id in there for child in self.state(pack_id).rebuilt_into}
+        parents |= {name: pack.rebuilt_from for name in there if (pack := self.pack(name)) and pack.rebuilt_from}
+        self._children: dict[str, list[str]] = defaultdict(list)
+        for child in sorted(parents, key=lambda name: (len(name), name)):
+            self._children[parents[child]].append(child)
+
+    def of(self, pack_id: str) -> list[str]:
+        """The pack and its successors, older ones first."""
+        found = [pack_id]
+        for name in found:
+            found += [child for child in self._children[name] if child not in found]
+        return found
 
     def members(self, pack_id: str) -> list[Pack]:
-        """The pack and its successors, older ones first."""
-        pack = self.pack(pack_id)
-        if pack is None:
-            return []
-        found = [pack]
-        for child in self.state(pack_id).rebuilt_into:
-            found += self.members(child)
-        return found
+        """The pack and its successors as they were written; none if the pack was not."""
+        found = [pack for pack in map(self.pack, self.of(pack_id)) if pack is not None]
+        return found if self.pack(pack_id) is not None else []
 
     def can_finish(self, pack_id: str) -> bool:
         """True if a pack outside the plan should finish its runs: it has begun, or trains again unchanged."""
@@ -186,7 +196,7 @@ class _Families:
         return None
 
 
-def _units(pack: Pack, needed: list[str], states: dict[str, RunState], families: _Families) -> list[Unit]:
+def _units(pack: Pack, needed: list[str], states: dict[str, RunState], families: Families) -> list[Unit]:
     """Assign the needed runs of one planned pack to the packs that train them."""
     if not needed:
         return []
@@ -222,9 +232,7 @@ def plan_of_rest(spec: Spec, tokens: TokenStore | None, directory: Any, retry: C
     """Plan the remaining work of a sweep in ``directory``, with the rates of its `bench`: `plan` shows it, `run`
     carries it out. Reads, and writes nothing."""
     store, data = SweepStore(directory), DataFacts.of(tokens) if tokens else None
-    plan = build(spec, data=data, finished=store.finished(retry), calibration=Calibration.read(store.directory))
-    caution = None if tokens else expected_heldout_caution(spec.data)
-    return replace(plan, warnings=(caution, *plan.warnings)) if caution else plan
+    return build(spec, data=data, finished=store.finished(retry), calibration=Calibration.read(store.directory))
 
 
 def check(spec: Spec) -> None:
@@ -241,13 +249,13 @@ MOST_CHANGES = 8  # changed keys that are named
 
 
 def changes_of_spec(spec: Spec, store: SweepStore) -> list[str]:
-    """Line on the keys whose values differ from those of the spec that was last run in the directory. Keys that an
-    earlier version did not write are passed over, and so is a damaged spec.yaml."""
+    """Line on the keys whose values differ from those of the spec that was last run in the directory; none where that
+    is damaged."""
     try:
-        before = _leaves(load_yaml_file(store.directory / "spec.yaml"))
+        before = _leaves(load_spec(store.directory / "spec.yaml").model_dump(mode="json", by_alias=True))
     except (InputError, OSError):
         return []
-    after = _leaves(load_yaml(spec.to_yaml(), "SPEC"))
+    after = _leaves(spec.model_dump(mode="json", by_alias=True))
     changed = [
         f"{key} {_short(value)} → {_short(after[key]) if key in after else 'left out'}"
         for key, value in before.items()

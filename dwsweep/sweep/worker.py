@@ -51,7 +51,6 @@ from dwsweep.sweep.recorder import RunRecorder
 from dwsweep.train import Recorder
 
 RELEASED_BY_LOSS = 3  # exit status of a slice whose process 0 lost its parent
-AUTOGROUP = Path("/proc/self/autogroup")
 ORPHAN_GRACE_SECONDS = 120.0  # time to reach a checkpoint once the parent is gone
 START_GRACE_SECONDS = 5.0  # the same before the first step, which leaves nothing to save
 
@@ -110,7 +109,6 @@ class Channel:
 
 
 def main() -> int:
-    pass_niceness_to_the_group()
     channel = Channel()
     signal.signal(signal.SIGTERM, lambda *_: channel.stop("preempted (SIGTERM)"))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # commands held back during the imports
@@ -143,18 +141,6 @@ def main() -> int:
     if channel.group is not None:
         channel.group.leave()
     return 0
-
-
-def pass_niceness_to_the_group(autogroup: Path = AUTOGROUP) -> None:
-    """Give this session's scheduling group the niceness of the process.
-
-    A worker leads a session of its own, and where Linux schedules by session (``man 7 sched``, autogroups) a nice
-    value counts among the processes of one session only: without this, ``nice dwsweep run`` slows everybody down.
-    A worker in somebody else's session leaves that one alone.
-    """
-    if os.getsid(0) == os.getpid() and (niceness := os.getpriority(os.PRIO_PROCESS, 0)) > 0:
-        with contextlib.suppress(OSError):  # no autogroups here
-            autogroup.write_text(str(niceness), "ascii")
 
 
 def next_command(channel: Channel) -> Command:

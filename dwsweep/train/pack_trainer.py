@@ -176,7 +176,7 @@ class _Trainer:
             if phase.forks:
                 self._return_to_trunk()
             self.progress.phase += 1
-            if phase.branch is not None and (not self._is_complete() or self.pack.execution.keep_finished_checkpoints):
+            if phase.branch is not None and not self._is_complete():
                 self._save()  # a finished run is not trained again; of a complete pack the results prove it
         return self._outcome(interrupted=False)
 

@@ -119,15 +119,12 @@ def test_an_article_file_that_is_too_large_is_skipped(tmp_path: Path, monkeypatc
 
 
 def test_deeply_nested_json_is_skipped(tmp_path: Path) -> None:
-    """Counted by depth, not by where the parser gives up; brackets inside a text are only text."""
-    texts = ["[{" * 5000, '\\"[' * 300, "[" * 90]
+    texts = ["[{" * 5000, '\\"[' * 300]
     lines = [json.dumps({"text": text, "x": [[1]] * 200}) for text in texts]
-    deep = ['{"text": "x", "a": ' + "[" * n + "]" * n + "}" for n in (99, 100, 100_000)]
-    unclosed = ['{"text": "' + '\\"[' * 50_000, '{"text": "' + "[" * 50_000 + "\\"]
-    (tmp_path / "a.jsonl").write_text("\n".join([*lines, *deep, *unclosed, "[" * 100_000]))
+    deep = '{"text": "x", "a": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    (tmp_path / "a.jsonl").write_text("\n".join([*lines, deep, "[" * 100_000]))
     read_texts, skipped = read(f"jsonl:{tmp_path}/a.jsonl")
-    assert read_texts == [*texts, "x"]
-    assert skipped.bad == {"nested more than 100 deep": 3, "not a JSON object": 2}
+    assert read_texts == texts and skipped.bad == {"not a JSON object": 2}
 
 
 def test_what_a_source_says_in_a_message_is_printable(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import dwsweep
-from dwsweep.fit.analysis import fit_transitions
 from dwsweep.fit.arms import compare_arms
 from dwsweep.records.comparison import BEST_DEPTH
 from tests.simulations.scenarios import grid, scenarios
@@ -32,7 +31,6 @@ def heap() -> list[dict[str, Any]]:
 
 ANALYSES: dict[str, Callable[[], Any]] = {
     "fit": lambda: dwsweep.fit_table(rows(), draws=200),
-    "transitions": lambda: fit_transitions(rows(), draws=200),
     "heap": lambda: dwsweep.fit_table(heap(), draws=200, adjust=["tokens"]),
     "arms": lambda: compare_arms(rows(), [rows(1)], draws=200),
     "one size": lambda: dwsweep.fit_table([row for row in rows() if row["width"] in largest()], draws=200),
@@ -70,9 +68,7 @@ def best_depths(content: Any) -> Iterator[float]:
             yield from (depth for depth in of_band if depth is not None)
 
 
-@pytest.mark.parametrize(
-    "name", ["fit", "transitions", pytest.param("heap", marks=pytest.mark.slow), "arms", "one size"]
-)
+@pytest.mark.parametrize("name", ["fit", pytest.param("heap", marks=pytest.mark.slow), "arms", "one size"])
 def test_a_record_has_no_best_depth_beyond_those_trained(name: str) -> None:
     found = list(best_depths(result(name).to_dict()))
     assert all(DEPTHS[0] <= depth <= DEPTHS[-1] for depth in found)

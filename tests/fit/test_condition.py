@@ -92,3 +92,17 @@ def test_a_dropped_column_is_as_if_it_were_not_there():
 def test_a_blank_is_no_number_and_differs_from_every_text(expression, kept):
     rows = [{**ROWS[0], "note": "x"}, {**ROWS[1], "note": None, "lr": None}]
     assert len(read_table(rows, where=expression).rows) == kept
+
+
+def test_a_comparison_with_a_blank_or_a_text_is_false():
+    row = {"a": None, "b": "x", "c": 2}
+    for expression, expected in (
+        ('-("b") == b', False),
+        ("-b == b", False),
+        ("-[c] == c", False),
+        ("a > 1", False),
+        ("b > 1", False),
+        ("a == None", True),
+        ("not c == 3", True),
+    ):
+        assert compile_expression(expression, tuple(row))(row) is expected

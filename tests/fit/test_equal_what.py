@@ -154,7 +154,8 @@ def test_runs_of_one_count_of_tokens_answer_at_no_equal_cost() -> None:
 
 def test_runs_of_one_budget_of_time_are_compared_at_it_and_that_is_said() -> None:
     result = dwsweep.fit_table(piled(budget=3600.0), draws=DRAWS)
-    assert {row.equal for row in result.adjusted.equal} == {"n_params and wall_time", "wall_time"}
+    assert {row.equal for row in result.adjusted.equal} == {"n_params and wall_time"}
+    assert [(row.equal, round(row.cost, -2)) for row in result.adjusted.at_budgets] == [("wall_time", 3600)]
     assert says(result.adjusted.sentences, "fit: equal wall time")
     assert "tokens" not in {one.name for one in result.adjusted.columns}
     for row in lines(result, "n_params and wall_time"):

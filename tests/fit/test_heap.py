@@ -73,7 +73,7 @@ def fit(rows: list[Row], **options: Any) -> dwsweep.FitResult:
 def adjusted(rows: list[Row], **options: Any) -> dict[str, Any]:
     """Columns that the losses are adjusted for, by the names of the table; nothing is fitted."""
     data = read_table(rows)
-    found = heap_module._found(data, heap_module._asked(data, fit_options(**options)), data.rows, False, False)
+    found = heap_module._found(data, heap_module._asked(data, fit_options(**options)), data.rows, False)
     return {one.column: one for one in found.columns} if found else {}
 
 

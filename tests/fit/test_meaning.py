@@ -147,18 +147,14 @@ def test_a_run_that_stopped_before_the_others_is_left_out() -> None:
     ]
 
 
-def test_a_logged_learning_rate_is_no_setting() -> None:
-    rows = [{**row, "lr": 1e-3 * (1 - row["step"] / 21000)} for row in checkpoints()]
-    assert [row.learning_rate for row in fitted(rows).cells] == [None] * 35
-
-
-def test_a_sweep_of_learning_rates_with_checkpoints_keeps_its_rates() -> None:
-    rows = [
-        {**row, "lr": rate, "val_loss": row["val_loss"] + rate}
-        for row in checkpoints(name=None)
-        for rate in (1e-3, 2e-3)
-    ]
-    assert {row.learning_rate for row in fitted(rows).cells} == {1e-3}
+def test_a_logged_learning_rate_is_no_setting_and_swept_ones_stay() -> None:
+    """A logged rate falls along the run; two rates of a shape are two runs."""
+    rates = (1e-3, 2e-3)
+    logged = [{**row, "lr": 1e-3 * (1 - row["step"] / 21000)} for row in checkpoints()]
+    swept = [{**row, "lr": rate} for row in checkpoints(name=None) for rate in rates]
+    for rows, found in ((logged, [None] * 35), (swept, [*rates] * 35)):
+        data = at_equal_length(read_table(rows), fit_options())
+        assert [row["learning_rate"] for row in data.rows] == found
 
 
 # Shapes
@@ -421,16 +417,10 @@ def test_a_unit_in_the_name_of_a_count_is_read_and_said(names: tuple[str, str], 
     assert any(f"{names[1]} holds embeddings, 50304 × width" in line for line in table.notes)
 
 
-def test_a_count_too_large_for_the_unit_of_its_name_is_read_as_it_is() -> None:
-    rows = [{**row, "total_tokens_M": 5e11} for row in drawn()]
-    table = read_table(rows)
-    assert table.rows[0]["tokens"] == 5e11
-    assert says(table.notes, "fit: a unit too large")
-
-
-def test_a_count_without_a_unit_wins_over_the_same_in_one() -> None:
-    rows = [{**row, "tokens": 5e8, "total_tokens_M": 501.0} for row in drawn()]
-    assert read_table(rows).rows[0]["tokens"] == 5e8
+def test_a_unit_in_a_name_yields_to_a_count_without_one_and_to_a_count_too_large_for_it() -> None:
+    table = read_table([{**row, "total_tokens_M": 5e11} for row in drawn()])
+    assert table.rows[0]["tokens"] == 5e11 and says(table.notes, "fit: a unit too large")
+    assert read_table([{**row, "tokens": 5e8, "total_tokens_M": 501.0} for row in drawn()]).rows[0]["tokens"] == 5e8
 
 
 def test_a_loss_that_no_law_reaches_is_named_and_left_out() -> None:
@@ -439,9 +429,9 @@ def test_a_loss_that_no_law_reaches_is_named_and_left_out() -> None:
     assert shows(account(fitted(rows)), "fit: an impossible loss", numbers=True)
 
 
-def test_flops_that_were_asked_for_are_not_spent() -> None:
-    rows = [{**row, "train_flops": 1e18} for row in drawn()]
-    assert "flops" not in read_table(rows).columns
+def test_a_quantity_that_was_asked_for_or_logged_last_is_not_the_one_spent_or_chosen() -> None:
+    table = read_table([{**row, "train_flops": 1e18, "lr": 3e-5, "max_lr": 1e-3} for row in drawn()])
+    assert "flops" not in table.columns and {row["learning_rate"] for row in table.rows} == {1e-3}
 
 
 # Designs
@@ -628,10 +618,10 @@ def test_two_columns_of_the_depth_or_the_width_are_asked_about() -> None:
     """depth won over n_layer, and n_layer was told to follow depth."""
     blocks = [{**row, "depth": 2 * row["n_layer"]} for row in drawn()]
     with pytest.raises(InputError, match=r"depth: depth \(12\) and n_layer \(6\) are both usual names of it"):
-        fitted(blocks)
-    assert fitted(blocks, columns={"depth": "n_layer"}).cells == clean().cells
+        read_table(blocks)
     same = [{**row, "depth": row["n_layer"], "l": 512} for row in drawn()]
-    assert fitted(same).cells == clean().cells
+    for rows, columns in ((blocks, {"depth": "n_layer"}), (same, None)):
+        assert [row["depth"] for row in read_table(rows, columns).rows] == [row["n_layer"] for row in drawn()]
 
 
 @pytest.mark.parametrize(
@@ -647,8 +637,8 @@ def test_two_columns_of_the_depth_or_the_width_are_asked_about() -> None:
 def test_moments_that_runs_share_are_no_setting(name: str, moment: Callable[[int], Any]) -> None:
     """Two runs of a shape that ended in one second, and a third a second later, were two recipes."""
     rows = [{**row, "seed": seed} for row in drawn() for seed in range(3)]
-    timed = [{**row, name: moment(k)} for k, row in enumerate(rows)]
-    assert [vars(row) for row in fitted(timed).cells] == [vars(row) for row in fitted(rows).cells]
+    table = read_table([{**row, name: moment(k)} for k, row in enumerate(rows)])
+    assert "setting" not in table.roles.values()
 
 
 @pytest.mark.parametrize("name", ["run", "experiment.name"])
@@ -770,16 +760,11 @@ def test_an_accuracy_in_percent_is_no_perplexity() -> None:
 
 def test_other_losses_that_are_held_out_are_named_beside_the_one_taken() -> None:
     rows = [{**row, "test_loss": row["val_loss"] + 0.1} for row in drawn()]
-    assert "loss = val_loss; test_loss is held out too" in account(fitted(rows))
+    assert "loss = val_loss; test_loss is held out too" in read_table(rows).notes
     best = [
         {"n_layer": r["n_layer"], "d_model": r["d_model"], "loss": 2.0, "best_val_loss": r["val_loss"]} for r in rows
     ]
-    assert "loss = best_val_loss, which is held out, and not the column loss" in account(fitted(best))
-
-
-def test_a_peak_learning_rate_wins_over_the_last_one_logged() -> None:
-    rows = [{**row, "lr": 3e-5, "max_lr": 1e-3} for row in drawn()]
-    assert {row["learning_rate"] for row in read_table(rows).rows} == {1e-3}
+    assert "loss = best_val_loss, which is held out, and not the column loss" in read_table(best).notes
 
 
 @pytest.mark.parametrize("mark", [True, "yes"])

@@ -67,17 +67,15 @@ def mlflow_of() -> Any:
     return module
 
 
-def test_runs_of_a_project_are_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_a_project_are_a_table_and_those_of_a_sweep_are_left_out_by_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: list[str] = []
     monkeypatch.setitem(sys.modules, "wandb", wandb_of(asked))
     table = read_table("wandb:me/depths")
     assert not any("plot" in name or "_wandb" in name for name in table.columns)
     assert asked == ["me/depths"] and table.source == "wandb:me/depths"
     assert sorted(finished(table)) == sorted(SHAPES)
-
-
-def test_runs_of_a_sweep_are_left_out_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "wandb", wandb_of([]))
     kept = read_table("wandb:me/depths", where=["sweep_id != 'ab12'"])
     assert [row["loss"] for row in kept.rows if row["status"] == "done"] == [loss for _, _, loss in SHAPES[1:]]
 

@@ -1,8 +1,8 @@
-"""The best size of each depth and the best depth at equal compute, of sweeps whose minima are known: are they covered?
+"""The best depth and size at equal compute, of sweeps whose minima are known: are they covered?
 
 ``python -m tests.simulations.budgets --out DIR [--n 200] [--processes 2] [SCENARIO …]``
 
-Beside each minimum stands that of a plain parabola through all points, with its own errors. The loss has the form of
+The loss has the form of
 compute-optimal laws (Hoffmann et al. 2022), with a number of useful parameters that depends on the shape:
 
     loss(L, N, D) = E + A/(N·g)^α + B/D^β,    ln g = −s·((r^(−a) − 1)/a + (r^b − 1)/b),    r = L / L*(N)
@@ -21,16 +21,11 @@ from functools import cache
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from dwsweep.fit.budgets import FLOPS, Measured, answered
-from dwsweep.fit.cells import select_runs
-from dwsweep.fit.curves import build_curves
+from dwsweep.fit.analysis import fit_table
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.scatter import judged
 from dwsweep.records.record import Record
-from tests.simulations.harness import CONFIDENCE, Point, Simulated, Study, covers, mean, median, rms
+from tests.simulations.harness import Point, Simulated, Study, covers, mean, median, rms
 from tests.simulations.sweeps import widths
-
-DRAWS = 100  # nothing here rests on the draws
 
 
 @dataclass(frozen=True)
@@ -195,21 +190,18 @@ def scenarios() -> dict[str, BudgetSweep]:
 
 
 @cache
-def truth_of(name: str) -> tuple[tuple[tuple[float, float, float], dict[int, tuple[float, float]]], ...]:
-    """Per budget: (L, N, loss) of the best shape, and (N, loss) of the best size of each depth. The best depth is that
-    of losses without waves, which are of another phase at each depth."""
+def truth_of(name: str) -> tuple[tuple[float, float, float], ...]:
+    """(L, N, loss) of the best shape at each budget, of losses without waves, which are of another phase at each
+    depth."""
     scenario = scenarios()[name]
     smooth = replace(scenario.truth, wiggle=0.0)
-    return tuple(
-        (smooth.best_shape(c), {d: scenario.truth.best_size(c, d) for d in scenario.depths}) for c in scenario.budgets
-    )
+    return tuple(smooth.best_shape(c) for c in scenario.budgets)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation(Simulated):
-    """One item per budget, and of the sizes of the depths one per depth in it."""
+    """One item per budget."""
 
-    sizes: tuple[tuple[Point, ...], ...]
     depth: tuple[Point, ...]
     best_size: tuple[Point, ...]
     exponent: Point
@@ -217,26 +209,15 @@ class Simulation(Simulated):
 
 def simulation(scenario: BudgetSweep, rng: np.random.Generator, index: int = 0) -> Simulation:
     """One sweep drawn and fitted."""
-    rows = scenario.rows(rng)
-    measured = {}
-    for budget in scenario.budgets:
-        runs = select_runs([row for row in rows if abs(math.log(row["flops"] / budget)) < 0.2]).runs
-        measured[budget] = Measured(runs, judged(build_curves(runs, None, DRAWS, np.random.default_rng(0))))
-    found = answered(FLOPS, measured, CONFIDENCE)
-    assert found
-    answers, trends, _ = found
-    trend = next((trend for trend in trends if trend.quantity == "n_params"), None)
+    found = fit_table(scenario.rows(rng)).adjusted
+    assert found is not None
+    power = next((row for row in found.growth if row.column == "n_params"), None)
     return Simulation(
         index=index,
-        sizes=tuple(tuple(_point(row, "n_params") for row in b.depths) for b in answers),
-        depth=tuple(_point(b.best, "depth") for b in answers),
-        best_size=tuple(_point(b.best, "n_params") for b in answers),
-        exponent=_point(trend, "exponent") if trend else (None, None, None),
+        depth=tuple((row.depth, row.depth_low, row.depth_high) for row in found.at_budgets),
+        best_size=tuple((row.n_params, row.n_params_low, row.n_params_high) for row in found.at_budgets),
+        exponent=(power.estimate, power.estimate_low, power.estimate_high) if power else (None, None, None),
     )
-
-
-def _point(row: Record, name: str) -> Point:
-    return row[name], row[f"{name}_low"], row[f"{name}_high"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,22 +253,19 @@ def summarise(name: str, rows: Sequence[Simulation]) -> dict[str, Score]:
     depth, best_size: of the best shape. exponent: of N* over the budgets.
     """
     scenario, truths = scenarios()[name], truth_of(name)
-    each = [(row, b, i) for row in rows for b in range(len(truths)) for i in range(len(scenario.depths))]
-    ns = [truths[b][1][scenario.depths[i]][0] for _, b, i in each]
     over = [(row, b) for row in rows for b in range(len(truths))]
-    depth, n = ([truths[b][0][k] for _, b in over] for k in range(2))
+    depth, n = ([truths[b][k] for _, b in over] for k in range(2))
     exponent = math.nan
     if len(truths) > 1:
-        exponent = float(np.polyfit(np.log(scenario.budgets), np.log([best[1] for best, _ in truths]), 1)[0])
+        exponent = float(np.polyfit(np.log(scenario.budgets), np.log([n for _, n, _ in truths]), 1)[0])
     return {
-        "size": score([row.sizes[b][i] for row, b, i in each], ns, True),
         "depth": score([row.depth[b] for row, b in over], depth, True),
         "best_size": score([row.best_size[b] for row, b in over], n, True),
         "exponent": score([row.exponent for row in rows], [exponent] * len(rows), False),
     }
 
 
-HEAD = "scenario | n | N* of a depth | best depth | its N | exponent"
+HEAD = "scenario | n | best depth | its N | exponent"
 
 
 def cells(name: str, rows: Sequence[Simulation]) -> list[list[str]]:

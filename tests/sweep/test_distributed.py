@@ -6,12 +6,15 @@ import os
 import signal
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from sweep_tools import assert_complete, make_plan, order, processes_of_a_slice, run, start, wait_for, workers_of
 
 from dwsweep.errors import InputError
+from dwsweep.sweep import multihost
 from dwsweep.sweep.directory import SweepStore
+from dwsweep.sweep.events import Joined
 from dwsweep.sweep.multihost import settings
 
 
@@ -27,6 +30,18 @@ def test_the_slice_is_described_whole_or_not_at_all() -> None:
 def test_ray_and_a_slice_exclude_each_other(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--distributed: with --executor ray"):
         run(make_plan(), tmp_path / "sweep", executor="ray", distributed=True)
+
+
+def test_another_host_than_the_first_says_so_and_ends_as_the_first_lets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where its worker dies with another's, the host joins again."""
+    released = [None, 3]
+    follower = SimpleNamespace(
+        join=lambda log: Joined(1, 2), follow=lambda: released.pop(0), stop=lambda cause: None, kill=lambda: None
+    )
+    monkeypatch.setattr(multihost, "WorkerProcess", lambda **_: follower)
+    said: list[str] = []
+    assert multihost.join_slice("/nowhere", lambda worker: pytest.fail("two leaders"), said.append) == 3
+    assert said[0] == "process 1 of 2: follows process 0" and ["joins again" in line for line in said] == [False, True]
 
 
 def two_hosts(tmp_path: Path, directory: Path) -> list[subprocess.Popen[str]]:

@@ -1,11 +1,9 @@
-"""The Ray executor: on a stand-in whose cluster falls apart as told, and on a real one of this machine."""
+"""The Ray executor on a stand-in whose cluster falls apart as told; tests/engines has a real one."""
 
 from __future__ import annotations
 
 import functools
-import os
 import queue
-import signal
 import socket
 import sys
 import time
@@ -16,7 +14,7 @@ from typing import Any
 
 import pytest
 from sentences import says
-from sweep_tools import assert_complete, make_plan, order, run, start, wait_for
+from sweep_tools import make_plan, wait_for
 
 from dwsweep.errors import InputError
 from dwsweep.records.pack import PackProgress
@@ -230,36 +228,3 @@ def test_a_task_that_waits_for_a_node_is_cancelled_and_one_at_work_is_told_to_st
     assert posts.next() == (waiting.pack_id, Ended("interrupted", "stopped"))
     assert (folder / "stop").read_text() == "stopped by SIGINT" and 0 not in ray.ends
     executor.close()
-
-
-@pytest.mark.slow
-def test_no_cluster_at_the_address_is_one_clear_line(tmp_path: Path) -> None:
-    pytest.importorskip("ray")
-    with pytest.raises(InputError, match=r"--address: 127.0.0.1:1; nobody answers there"):
-        run(make_plan(), tmp_path / "sweep", executor="ray", address="127.0.0.1:1")
-
-
-@pytest.fixture
-def cluster(standin: None) -> Iterator[Any]:
-    pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    yield made
-    made.shutdown()
-
-
-@pytest.mark.slow
-def test_ctrl_c_reaches_the_tasks(cluster: Any, tmp_path: Path) -> None:
-    order(tmp_path, step_seconds=0.2)
-    process = start(tmp_path / "sweep", executor="ray", address=cluster.address)
-    store = SweepStore(tmp_path / "sweep")
-    wait_for(lambda: any(store.progress(name).step > 2 for name in store.pack_ids()), 120)
-    os.kill(process.pid, signal.SIGINT)
-    text, _ = process.communicate(timeout=120)
-    assert process.returncode == 3, text
-    interrupted = [name for name in store.pack_ids() if store.pack_state(name).state == "interrupted"]
-    assert len(interrupted) == 1 and store.newest_checkpoint(interrupted[0])
-    order(tmp_path)
-    assert run(make_plan(), tmp_path / "sweep")[0] == 0
-    assert_complete(make_plan(), tmp_path / "sweep")

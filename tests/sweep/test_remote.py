@@ -58,39 +58,26 @@ def test_lines_go_up_in_segments(bucket: Path, monkeypatch: pytest.MonkeyPatch) 
     assert [row["step"] for row in jsonl.read_lines(path)] == [1, 2, 3, 4]
 
 
-def test_a_sweep_in_a_bucket(bucket: Path) -> None:
-    plan = make_plan()
+def test_a_sweep_in_a_bucket_goes_on_where_it_was_interrupted(bucket: Path, tmp_path: Path) -> None:
+    plan, store = make_plan(), SweepStore("gs://b/sweep")
+    order(tmp_path, terminate_at=17)
+    assert run(plan, "gs://b/sweep")[0] == 3
+    assert any(store.newest_checkpoint(pack.pack_id) for pack in plan.packs)
+    order(tmp_path)
     state, text = run(plan, "gs://b/sweep")
     assert state == 0, text
-    store = SweepStore("gs://b/sweep")
     for planned in plan.runs:
         assert store.state(planned.run_id).state == "done"
         steps = [row["step"] for row in jsonl.read_lines(store.run_directory(planned.run_id) / "metrics.jsonl")]
         assert steps == list(range(1, 31))
-    there = sweep_bucket.objects(bucket)
-    assert not [name for name in there if ".jsonl.0" in name]
+    assert not [name for name in sweep_bucket.objects(bucket) if ".jsonl.0" in name]
     assert claim.owners("gs://b/sweep") == []
     rows = list(csv.DictReader((store.directory / "results.csv").read_text().splitlines()))
     assert [row["status"] for row in rows] == ["done"] * 8
-    log = (store.pack_directory(plan.packs[0].pack_id) / "log.txt").read_text()
-    assert log.count("attempt 1") == 1
-    assert work_in(run(plan, "gs://b/sweep")[1]) == (0, 0, 8)
-    assert snapshot("gs://b/sweep").count("done") == 8
-
-
-def test_interrupted_in_a_bucket(bucket: Path, tmp_path: Path) -> None:
-    order(tmp_path, terminate_at=17)
-    plan = make_plan(grid__depths=[2])
-    assert run(plan, "gs://b/sweep")[0] == 3
-    store = SweepStore("gs://b/sweep")
-    assert store.newest_checkpoint(plan.packs[0].pack_id) or store.newest_checkpoint(plan.packs[1].pack_id)
-    order(tmp_path)
-    assert run(plan, "gs://b/sweep")[0] == 0
-    for planned in plan.runs:
-        steps = [row["step"] for row in jsonl.read_lines(store.run_directory(planned.run_id) / "metrics.jsonl")]
-        assert steps == list(range(1, 31))
     logs = [(store.pack_directory(pack.pack_id) / "log.txt").read_text() for pack in plan.packs]
     assert any("attempt 1" in log and "attempt 2" in log for log in logs)
+    assert work_in(run(plan, "gs://b/sweep")[1]) == (0, 0, 8)
+    assert snapshot("gs://b/sweep").count("done") == 8
 
 
 @pytest.mark.parametrize("host_lost", [False, True])

@@ -94,6 +94,19 @@ def test_failures_show_their_cause_and_the_end_of_the_log(tmp_path: Path) -> Non
     assert "└ packs/L2-d64-h2-" in text
 
 
+ESCAPES = ("\x1b]0;owned\x07", "\x1b[2J", "\x9b31m", "\x0eat\x0f", "\u202eevil", "a\rb", "a\x08b", "[bold]x[/bold]")
+
+
+@pytest.mark.parametrize("place", ["cause", "log_tail"])
+def test_a_failure_in_hostile_words_steers_no_terminal(dwsweep: Command, tmp_path: Path, place: str) -> None:
+    plan, store = make_plan(), SweepStore(tmp_path / "sweep")
+    store.write_plan(plan)
+    for words in ESCAPES:
+        store.write_state(plan.runs[0].run_id, RunState("failed", **{place: words}))
+        text = dwsweep("status", tmp_path / "sweep").stdout
+        assert "1 failed" in text and all(character.isprintable() or character == "\n" for character in text)
+
+
 def test_a_running_sweep_is_read_while_it_is_written(tmp_path: Path) -> None:
     order(tmp_path, step_seconds=0.5)
     process = start(tmp_path / "sweep")
@@ -135,8 +148,9 @@ def test_mfu_is_a_dash_where_the_peak_is_not_known(tmp_path: Path) -> None:
         assert row.split(device)[0].split()[-1].endswith(expected)
 
 
-def test_follow_ends_with_the_sweep(tmp_path: Path) -> None:
-    order(tmp_path, step_seconds=0.02)
+def test_follow_ends_with_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "FOLLOW_SECONDS", 0.2)
+    order(tmp_path, step_seconds=0.01)
     process = start(tmp_path / "sweep")
     wait_for(lambda: (tmp_path / "sweep" / "plan.csv").exists() and claim.owners(tmp_path / "sweep"))
     console = Console(file=io.StringIO(), width=100)
@@ -209,7 +223,8 @@ def test_time_left_follows_from_the_packs_that_are_done(tmp_path: Path) -> None:
     assert time_left(replace(live, measured={})) is None and time_left(replace(live, owners=())) is None
 
 
-def test_a_worker_that_compiles_is_seen_from_another_process(tmp_path: Path) -> None:
+def test_a_worker_that_compiles_is_seen_from_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train_here(monkeypatch)
     store, plan = SweepStore(tmp_path / "sweep"), make_plan()
     seen: list[PackState] = []
 

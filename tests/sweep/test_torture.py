@@ -186,13 +186,6 @@ def test_a_sweep_under_fire_ends_with_the_same_bits(
     under_fire(tmp_path, disk, orders(chosen, moments, disk is not None), workers=workers, optimizer=optimizer)
 
 
-@pytest.mark.slow
-def test_a_sweep_killed_while_it_writes_a_checkpoint_ends_with_the_same_bits(tmp_path: Path) -> None:
-    """A sample of a quarter of a minute: one kill, of a short sweep of one pack that is compiled in a hurry."""
-    kill = {"action": "KILL", "victim": "both", "phase": "checkpoint", "after": 0.0}
-    under_fire(tmp_path, None, [kill], {}, depths=(1,), steps=60, every=20)
-
-
 def under_fire(
     tmp_path: Path,
     disk: Path | None,
@@ -241,7 +234,7 @@ def under_fire(
 def compared(sweep: Sweep, expected: dict[str, Any]) -> int:
     """Hold a finished sweep against the undisturbed one, and remove it."""
     sweep.finish()
-    assert inventory.verify(sweep.directory).is_whole
+    assert not any(finding.faulty for finding in inventory.verify(sweep.directory))
     found = contract(sweep.directory)
     assert set(found) == set(expected), sorted(set(found) ^ set(expected))
     for name, content in expected.items():

@@ -117,12 +117,6 @@ def muon_pack(store: Store) -> Pack:
     return replace(pack, train=pack.train.model_copy(update={"optimizer": "muon"}))
 
 
-@pytest.mark.slow  # in the quick tier another optimizer does
-@pytest.mark.usefixtures("programs_again")
-def test_muon_resumes_to_the_bit_and_learns(store: Store, tmp_path: Path) -> None:
-    whole_and_in_parts(muon_pack(store), store, tmp_path)
-
-
 @pytest.mark.slow
 @pytest.mark.optimized
 def test_muon_gives_a_replica_the_bits_that_it_has_alone(store: Store, tmp_path: Path) -> None:

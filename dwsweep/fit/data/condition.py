@@ -47,13 +47,16 @@ def compile_expression(
     refused = f"{argument('where')}: {expression!r}"
     words, stands_for = _in_words(expression, key_of)
     try:
-        tree = _Numerals().visit(expressions.parse(words))
+        tree = expressions.parse(words)
     except SyntaxError as error:
         if _ONE_EQUALS.search("".join(_QUOTED.split(expression)[::2])):
             raise InputError(f"{refused}; equality is written ==, not =") from error
         raise InputError(f"{refused}; not an expression, allowed are {ALLOWED}") from error
     except ValueError as error:
         raise InputError(f"{refused}; allowed are {ALLOWED}") from error
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and numerals.number(node.value) is not None:
+            node.value = _Numeral(node.value)
     read = {name: stands_for.get(name, name) for name in expressions.names(tree)}
     if unknown := next((name for name in read.values() if name not in key_of), None):
         near = get_close_matches(unknown, list(key_of)[:1000], 1)
@@ -108,30 +111,13 @@ def _in_words(expression: str, names: Iterable[str]) -> tuple[str, dict[str, str
     return "".join(parts), stands_for
 
 
-class _Numerals(ast.NodeTransformer):
-    """``size == '125M'`` for a column whose texts were read as numbers."""
+class _Numeral(str):
+    """A text that equals its number too: ``size == '125M'`` of a column whose texts were read as numbers."""
 
-    def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        self.generic_visit(node)
-        sides = [node.left, *node.comparators]
-        if len(sides) != 2:
-            return node
-        op, (left, right) = node.ops[0], sides
-        if isinstance(op, ast.Eq | ast.NotEq):
-            if isinstance(left, ast.Constant):
-                left, right = right, left
-            if isinstance(right, ast.Constant) and (both := _with_number(right)):
-                isin: ast.cmpop = ast.In() if isinstance(op, ast.Eq) else ast.NotIn()
-                return ast.Compare(left, [isin], [ast.List(both, ast.Load())])
-        if isinstance(op, ast.In | ast.NotIn) and isinstance(right, ast.List | ast.Tuple):
-            every = [more for item in right.elts for more in _with_number(item) or [item]]
-            return ast.Compare(left, [op], [ast.List(every, ast.Load())])
-        return node
+    __hash__ = str.__hash__
 
+    def __eq__(self, other: object) -> bool:
+        return numerals.number(self) == other if not isinstance(other, str) else str.__eq__(self, other)
 
-def _with_number(node: ast.expr) -> list[ast.expr]:
-    """A text that is a numeral, and its number; none for anything else."""
-    if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
-        return []
-    found = numerals.number(node.value)
-    return [] if found is None else [node, ast.Constant(found)]
+    def __ne__(self, other: object) -> bool:
+        return not self == other

@@ -237,20 +237,16 @@ def swept_rates(rows: Sequence[Row]) -> bool:
     return sum(len(found) > 1 for found in rates.values()) >= CROSSED * len(rates)
 
 
-Usual = Callable[[str], bool]
-"""True for a usual setting, which enters unasked."""
-
-
 @dataclass
 class _Search:
-    """State of ``find``. keep: (K,) rows that can be tied together. unknown: columns neither requested nor known.
-    out: (reason, option) → how many cannot."""
+    """State of ``find``. keep: (K,) rows that can be tied together. usual: whether a covariate enters unasked.
+    unknown: columns neither requested nor known. out: (reason, option) → how many cannot."""
 
     rows: Sequence[Row]
     x: np.ndarray
     y: np.ndarray
     asked: Request
-    usual: Usual
+    usual: Callable[[str], bool]
     keep: np.ndarray
     unknown: frozenset[str] = frozenset()
     out: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -262,53 +258,36 @@ class _Search:
     def texts(self, word: str, column: str) -> list[Covariate]:
         """Values of a text, without the held one; rows of a value that cannot be compared with the others are left
         out."""
-        found = ["blank" if row.get(column) is None else str(row.get(column)) for row in self.rows]
-        levels = np.array(found, dtype=object)
-        if len(set(found)) < 2:
+        levels = np.array(["blank" if row.get(column) is None else str(row[column]) for row in self.rows], dtype=object)
+        if len(set(levels)) < 2:
             return []
-        for level, count in Counter(found).items():
+        for level, count in Counter(levels).items():
             where = levels == level
-            shapes = len(set(zip(self.x[where].round(6), self.y[where].round(6), strict=True)))
-            rest = self.x[~where]
-            reaches = min(self.x[where].max(), rest.max()) - max(self.x[where].min(), rest.min())
-            if count < FEWEST_OF_LEVEL or shapes < FEWEST_SHAPES or reaches <= 0.0:
+            shapes = {*zip(self.x[where].round(6), self.y[where].round(6), strict=True)}
+            own, rest = self.x[where], self.x[~where]
+            apart = min(own.max(), rest.max()) <= max(own.min(), rest.min())
+            if count < FEWEST_OF_LEVEL or len(shapes) < FEWEST_SHAPES or apart:
                 self.keep &= ~where
                 why = f"have {column} = {level}, too few or of other sizes to compare with the others"
-                self.out[why, f'--where "{column} == {level!r}" fits them alone'] += int(where.sum())
+                self.out[why, f'--where "{column} == {level!r}" fits them alone'] += count
         counts = Counter(levels[self.keep])
         if len(counts) < 2:
             return []
         held = str(self.asked.at.get(word, counts.most_common(1)[0][0]))
         if held not in counts:
             raise InputError(f"{argument('at', '--at')}: {word}={held}; allowed: {join(sorted(counts))}")
-        return [
-            Covariate(word, column, TEXT, (levels == level).astype(float), held, "", "", level=level)
-            for level in sorted(counts)
-            if level != held
-        ]
-
-    def _by_depth(self, values: np.ndarray) -> bool:
-        """True if every depth has one value: depth and the column are one variable."""
-        pairs = set(zip(self.y[self.keep].tolist(), values[self.keep].tolist(), strict=True))
-        return len(pairs) == len(set(self.y[self.keep].tolist()))
-
-    def _by_shape(self, columns: Sequence[str]) -> bool:
-        """True if each shape with several rows has one value: the column may be part of the shape."""
-        seen: dict[Any, list[Any]] = {}
-        for row in self.rows:
-            seen.setdefault((row["depth"], row["width"], row.get(BLOCK)), []).append(row.get(columns[0]))
-        several = [values for values in seen.values() if len(values) > 1]
-        return len(several) >= FEWEST_SHAPES and all(len(set(values)) == 1 for values in several)
+        others = (level for level in sorted(counts) if level != held)
+        return [Covariate(word, column, TEXT, (levels == one).astype(float), held, "", "", level=one) for one in others]
 
     def number(self, word: str, columns: Sequence[str]) -> Covariate | None:
         """A number's logarithm; None if it is the same in all rows, blank in most, or follows the shape."""
-        if columns[0] in self.unknown and self._by_shape(columns):
+        if columns[0] in self.unknown and self._by_shape(columns[0]):
             self.follow.append(word)
             return None
         values = [number_of(word, row, columns) for row in self.rows]
-        if sum(value is not None for value in values) < COMMON * len(values) or len(set(values) - {None}) < 2:
-            return None
         blank = np.array([value is None for value in values])
+        if (~blank).sum() < COMMON * len(values) or len(set(values) - {None}) < 2:
+            return None
         if blank.any():
             self.out[f"have no {word}", ""] += int((blank & self.keep).sum())
             self.keep &= ~blank
@@ -319,9 +298,11 @@ class _Search:
         shift = float(inside[inside > 0].min()) / 2.0 if (inside <= 0).any() else 0.0
         ln = np.log(np.where(blank, float(np.median(inside)), number) + shift)
         own = share_left(ln[self.keep], quadratic(self.x, self.y)[self.keep])
-        if own < LEAST_OWN or (self._by_depth(number) and word not in self.asked.adjust):
+        depths = self.y[self.keep].tolist()
+        by_depth = len({*zip(depths, inside.tolist(), strict=True)}) == len({*depths})  # one variable
+        if own < LEAST_OWN or (by_depth and word not in self.asked.adjust):
             counts = {row.get("heads") for row in self.rows}
-            if word not in (HEAD_SIZE, D_FF) or word in self.asked.adjust or (word == HEAD_SIZE and len(counts) > 2):
+            if word not in OF_SHAPE or word in self.asked.adjust or (word == HEAD_SIZE and len(counts) > 2):
                 self.follow.append(word)
             return None
         kind = RATE if word == LEARNING_RATE and word not in self.asked.at else NUMBER
@@ -329,13 +310,21 @@ class _Search:
         ends = (float(inside.min()), float(inside.max()))
         return Covariate(word, columns[0], kind, ln, held, *ends, own, shift=shift, common=common)
 
+    def _by_shape(self, column: str) -> bool:
+        """True if each shape with several rows has one value: the column may be part of the shape."""
+        seen: dict[Any, list[Any]] = {}
+        for row in self.rows:
+            seen.setdefault((row["depth"], row["width"], row.get(BLOCK)), []).append(row.get(column))
+        several = [values for values in seen.values() if len(values) > 1]
+        return len(several) >= FEWEST_SHAPES and all(len(set(values)) == 1 for values in several)
+
 
 def find(
     rows: Sequence[Row],
     x: np.ndarray,
     y: np.ndarray,
     asked: Request,
-    usual: Usual = lambda name: True,
+    usual: Callable[[str], bool] = lambda name: True,
     settings: Iterable[str] = (),
 ) -> Covariates:
     """Covariates of ``rows`` at x = ln size and y = ln depth (K,). settings: columns that are settings by their values,
@@ -352,9 +341,9 @@ def find(
         name: [short[one] for one in columns if one in short] if name in OF_SHAPE else _apart(rows, columns, short)
         for name, columns in ALL.items()
     }
-    texts = [(one.replace("_", " "), short[one]) for one in TEXTS if one in short]
-    texts = [(word, column) for word, column in texts if column not in asked.adjust.values()]
-    known = {*asked.adjust.values(), *(one for columns in numbers.values() for one in columns)}
+    named = set(asked.adjust.values())
+    texts = [(one.replace("_", " "), short[one]) for one in TEXTS if one in short and short[one] not in named]
+    known = named.union(*numbers.values())
     numbers |= {bare(one).replace("_", " "): [one] for one in unknown if one not in known}
     for word, column in asked.adjust.items():
         if word not in OF_SHAPE and is_beside_blanks(rows, column):
@@ -367,7 +356,7 @@ def find(
                 numbers[word] = [column]
     found = [one for word, column in texts if search.wanted(word) for one in search.texts(word, column)]
     of_numbers = (search.number(word, columns) for word, columns in numbers.items() if columns and search.wanted(word))
-    found += [one for one in of_numbers if one]
+    found += filter(None, of_numbers)
     keep = search.keep
     if keep.sum() < FEWEST_OF_LEVEL:
         return Covariates([], ())
@@ -421,45 +410,43 @@ def _of_least_loss(columns: Sequence[Covariate], rows: Sequence[Row], x: np.ndar
     loss = [row.get("loss") for row in rows]
     found = []
     for one in columns:
-        if one.name not in OF_SHAPE or not one.common or abs(one.r) >= CONFOUNDED or None in loss:
-            found.append(one)
-            continue
-        number = np.exp(one.value) - one.shift
-        at = np.array([np.abs(number / value - 1.0) < COMMON_WITHIN for value in one.common], dtype=float).T
-        kept = at.any(axis=1)
-        first = one.common.index(float(one.held))
-        others = [two.value for two in columns if two.name != one.name]
-        others += [two.value**2 for two in columns if two.name != one.name and two.kind != TEXT]
-        A = np.stack([*quadratic(x, y).T, x**3 - (x**3).mean(), *others], axis=1)
-        A = np.hstack([A, np.delete(at, first, axis=1)])[kept]
-        free = int(kept.sum()) - np.linalg.matrix_rank(A)
-        if free < FEWEST_OF_LEVEL:
-            found.append(one)
-            continue
-        z = np.array(loss, dtype=float)[kept]
-        beta, inverse = np.linalg.lstsq(A, z, rcond=None)[0], np.linalg.pinv(A.T @ A)
-        rest = z - A @ beta
-        error = np.sqrt(float(rest @ rest) / free * np.maximum(np.diag(inverse), 0.0))
-        places = [k for k in range(len(one.common)) if k != first]
-        own = range(A.shape[1] - len(places), A.shape[1])
-        best = min(zip(own, places, strict=True), key=lambda pair: beta[pair[0]])
-        leads = beta[best[0]] < -LEAST_T * error[best[0]]
-        found.append(replace(one, held=one.common[best[1]], best=True) if leads else one)
+        usual = one.name not in OF_SHAPE or not one.common or abs(one.r) >= CONFOUNDED or None in loss
+        best = None if usual else _least_loss(one, columns, np.array(loss, dtype=float), x, y)
+        found.append(one if best is None else replace(one, held=best, best=True))
     return found
+
+
+def _least_loss(
+    one: Covariate, columns: Sequence[Covariate], loss: np.ndarray, x: np.ndarray, y: np.ndarray
+) -> float | None:
+    """The common value with the least loss, if it leads the held one clearly."""
+    number = np.exp(one.value) - one.shift
+    at = np.array([np.abs(number / value - 1.0) < COMMON_WITHIN for value in one.common], dtype=float).T
+    kept = at.any(axis=1)
+    places = [k for k, value in enumerate(one.common) if value != float(one.held)]
+    others = [two.value for two in columns if two.name != one.name]
+    others += [two.value**2 for two in columns if two.name != one.name and two.kind != TEXT]
+    A = np.hstack([np.stack([*quadratic(x, y).T, x**3 - (x**3).mean(), *others], axis=1), at[:, places]])[kept]
+    free = int(kept.sum()) - np.linalg.matrix_rank(A)
+    if free < FEWEST_OF_LEVEL:
+        return None
+    beta, inverse = np.linalg.lstsq(A, loss[kept], rcond=None)[0], np.linalg.pinv(A.T @ A)
+    rest = loss[kept] - A @ beta
+    error = np.sqrt(float(rest @ rest) / free * np.maximum(np.diag(inverse), 0.0))
+    first = A.shape[1] - len(places)
+    best = first + int(np.argmin(beta[first:]))
+    return one.common[places[best - first]] if beta[best] < -LEAST_T * error[best] else None
 
 
 def _own(columns: Sequence[Covariate], x: np.ndarray, y: np.ndarray) -> tuple[Covariate, ...]:
     """Distinct columns, each with its correlation with ln L at equal size."""
     kept: list[Covariate] = []
     size = quadratic(x, y)[:, [0, 1, 3]]
+    b = left(y, size)
     for one in columns:
-        same = any(
-            two.name != one.name and share_left(one.value, np.stack([np.ones_like(x), x, y, two.value], 1)) < LEAST_OWN
-            for two in kept
-        )
-        if same:
-            continue
-        a, b = left(one.value, size), left(y, size)
-        r = float(a @ b / math.sqrt(max(float(a @ a) * float(b @ b), 1e-300)))
-        kept.append(replace(one, r=r))
+        bases = (np.stack([np.ones_like(x), x, y, two.value], 1) for two in kept if two.name != one.name)
+        if all(share_left(one.value, base) >= LEAST_OWN for base in bases):
+            a = left(one.value, size)
+            r = float(a @ b / math.sqrt(max(float(a @ a) * float(b @ b), 1e-300)))
+            kept.append(replace(one, r=r))
     return tuple(kept)

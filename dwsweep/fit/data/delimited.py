@@ -1,20 +1,20 @@
-"""Delimited text: CSV, TSV, and rows of fields from a workbook, with comments and titles before the header."""
+"""Delimited text, and rows of fields from a workbook: the header behind a title or comments, and the columns below."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice, pairwise, zip_longest
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice, zip_longest
 from typing import Any, NamedTuple
 
 from dwsweep import numerals
 from dwsweep.errors import InputError
-from dwsweep.fit.data.numbers import Columns, check_names, decimal_marks, in_columns, is_loss, shown
+from dwsweep.fit.data.cell import shown
 from dwsweep.records.record import unquoted_text
 
-ROWS_AT_A_TIME = 50_000
 LOOKED_AT = 40  # number of rows among which the header is found
 SEPARATORS = "\t,;|"
 HEAD = 1 << 22  # limit of characters for these rows, even with 100,000 columns
@@ -23,15 +23,17 @@ MOST_COLUMNS = 10_000  # more than any tracker exports: a wider text is no table
 Fields = Sequence[Any]
 
 
-class Read(NamedTuple):
-    """Columns of a text. comments: how many lines among its rows begin with ``#``."""
+class Cells(NamedTuple):
+    """Columns of cells as they were written. separator: between fields. comments: lines among the rows that begin with
+    ``#``."""
 
-    columns: Columns
-    comments: int
+    columns: Mapping[Any, Sequence[Any]]
+    separator: str = ""
+    comments: int = 0
 
 
-def read(what: str, text: str) -> Read:
-    """Columns of delimited text; the separator is the commonest in the header: tab, comma, semicolon, bar or blanks.
+def read(what: str, text: str) -> Cells:
+    """Cells of delimited text; the separator is the commonest in the header: tab, comma, semicolon, bar or blanks.
 
     Raises:
         InputError: a name is there twice, a row has more fields than the header. csv.Error: it is no such text.
@@ -40,20 +42,59 @@ def read(what: str, text: str) -> Read:
     lines = text[:HEAD].splitlines()[:LOOKED_AT]
     if len(text) > HEAD and len(lines) < LOOKED_AT:
         lines = lines[:-1] or lines
-    filled = {one: _columns(lines, one) for one in SEPARATORS}
+    filled = {one: _width(lines, one) for one in SEPARATORS}
     separator = max(SEPARATORS, key=lambda one: filled[one])
     if filled[separator] < 2 and any(len(line.split()) > 2 for line in lines):
-        return of_fields(what, (line.split() for line in text.splitlines()))
-    return of_fields(what, _whole(what, csv.reader(io.StringIO(text), delimiter=separator), separator), separator)
+        return of_fields(what, _as_long(what, (line.split() for line in text.splitlines())))
+    rows = csv.reader(io.StringIO(text, newline=None), delimiter=separator, skipinitialspace=True)
+    return of_fields(what, _whole(what, rows, separator), separator)
+
+
+def of_fields(what: str, rows: Iterable[Fields], separator: str = "") -> Cells:
+    """Cells of rows of fields, the header among them, behind a title or comments.
+
+    what: begins the line of an error, ``table: runs.csv;``. separator: mark between the fields.
+    """
+    rows = iter(rows)
+    first = list(islice(rows, LOOKED_AT))
+    begin, header = _header(first)
+    if len(header) > MOST_COLUMNS:
+        header = _trimmed(header)
+    if len(header) > MOST_COLUMNS:
+        raise InputError(f"{what} {len(header):,} columns; must be at most {MOST_COLUMNS:,}, one row per run")
+    names = _names(what, header)
+    kept, comments = [], 0
+    for row in chain(first[begin:], rows):
+        if len(row) > len(header):
+            row = _trimmed(row)
+        if str(row[0] if row else "")[:1] == "#" and len(_filled(row)) == 1:
+            comments += 1
+        elif len(row) > len(header):
+            raise InputError(f"{what} a row has more fields than the header")
+        elif row != header and any(row):  # files put one behind the other repeat the header
+            kept.append(row)
+    columns = zip_longest(*kept)
+    blank = [None] * len(kept)
+    return Cells({one: list(map(_unquoted, next(columns, blank))) for one in names}, separator, comments)
+
+
+def check_names(what: str, names: Iterable[Any]) -> None:
+    """Refuse a name that is there twice: a dict of columns would keep only the last.
+
+    Raises:
+        InputError: so it is.
+    """
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise InputError(f"{what} column {shown(twice[0])!r} is there twice, a name must be there once")
 
 
 def _of_markdown(text: str) -> str:
     """Rows of the Markdown table in a text, without their outer bars and the rule below the header; any other text
     unchanged."""
-    rule = re.search(r"^[ ]*\|?[ ]*:?-{2,}:?[ ]*(?:\|[ ]*:?-{2,}:?[ ]*)+\|?[ ]*$", text[:HEAD], re.MULTILINE)
+    rule = re.search(r"^(?=.*(?:--|:))[ ]*\|?[ ]*:?-+:?[ ]*(?:\|[ ]*:?-+:?[ ]*)+\|?[ ]*$", text[:HEAD], re.MULTILINE)
     if not rule:
         return text
-    rows = [line.strip() for line in text.splitlines() if "|" in line]
+    rows = [line.strip().replace("**", "") for line in text.splitlines() if "|" in line]
     return "\n".join(line.removeprefix("|").removesuffix("|") for line in rows if line != rule[0].strip())
 
 
@@ -75,7 +116,23 @@ def _whole(what: str, rows: Iterable[Fields], separator: str) -> Iterator[Fields
         yield row
 
 
-def _columns(lines: Sequence[str], separator: str) -> int:
+def _as_long(what: str, rows: Iterable[Fields]) -> Iterator[Fields]:
+    """Rows between blanks, none of which is shorter than the longest before it: ``val loss`` counts as two names.
+
+    Raises:
+        InputError: one is shorter.
+    """
+    longest = 0
+    for row in rows:
+        if row and row[0][:1] != "#" and len(row) < longest and longest > 2:
+            raise InputError(
+                f"{what} a row has {len(row)} fields between blanks, another {longest}; separate by commas"
+            )
+        longest = max(longest, len(row) if row and row[0][:1] != "#" else 0)
+        yield row
+
+
+def _width(lines: Sequence[str], separator: str) -> int:
     """Columns of the header under a separator."""
     if not any(separator in line for line in lines):
         return min(1, len(lines))
@@ -83,107 +140,6 @@ def _columns(lines: Sequence[str], separator: str) -> int:
         return len(_filled(_header(list(csv.reader(lines, delimiter=separator)))[1]))
     except csv.Error:  # a field of 100,000 characters
         return 0
-
-
-def of_fields(what: str, rows: Iterable[Fields], separator: str = "") -> Read:
-    """Columns of rows of fields, the header among them, behind a title or comments.
-
-    what: begins the line of an error, ``table: runs.csv;``. separator: mark between the fields.
-    """
-    rows = iter(rows)
-    first = list(islice(rows, LOOKED_AT))
-    begin, header = _header(first)
-    if len(header) > MOST_COLUMNS:
-        header = _trimmed(header)
-    if len(header) > MOST_COLUMNS:
-        raise InputError(f"{what} {len(header):,} columns; must be at most {MOST_COLUMNS:,}, one row per run")
-    names = _names(what, header)
-    held: Columns = {}
-    marks, comments, count = None, 0, 0
-    lines = (row if len(row) <= len(header) else _trimmed(row) for row in chain(first[begin:], rows) if any(row))
-    while part := list(islice(lines, ROWS_AT_A_TIME)):
-        runs = _data(what, part, header)
-        comments += sum(map(_is_comment, part))
-        columns = zip_longest(*runs)
-        texts = {one: list(map(_unquoted, next(columns, [None] * len(runs)))) for one in names}
-        if marks is None:
-            marks = decimal_marks(texts, what, separator)
-        read = in_columns(texts, what, marks)
-        for one in {**held, **read}:  # a column of dicts becomes one per key, which another part may lack
-            held.setdefault(one, [None] * count).extend(read.get(one, [None] * len(runs)))
-        count += len(runs)
-    held = held or {one: [] for one in names}
-    for name in names:
-        if not name.strip() and not any(value is not None for value in held.get(name, ())):
-            held.pop(name, None)
-    _check_commas(what, held, separator)
-    return Read(held, comments)
-
-
-def _trimmed(row: Fields) -> Fields:
-    """A row without the blanks behind its last field: a spreadsheet ends each line with a comma per empty column."""
-    end = len(row)
-    while end and row[end - 1] in ("", None):
-        end -= 1
-    return row if end == len(row) else row[:end]
-
-
-def _check_commas(what: str, held: Columns, separator: str) -> None:
-    """Refuse a text whose decimal commas are its separators too: ``3,21`` became a loss of 3 and a spare column.
-
-    Raises:
-        InputError: all losses are whole, and the next column has whole numbers alone.
-    """
-    for name, after in pairwise(held) if separator == "," else ():
-        whole, rest = ([value for value in held[one] if value is not None] for one in (name, after))
-        if is_loss(name) and len(whole) > 1 and len(rest) > 1 and all(map(_is_whole, (*whole, *rest))):
-            raise InputError(
-                f"{what} column {name!r} has whole numbers ({whole[0]}) and the next one too ({rest[0]}): is the loss "
-                f"{whole[0]}.{rest[0]}, its decimal comma a separator too? Write it with a point, or in quotes"
-            )
-
-
-def _is_whole(value: Any) -> bool:
-    return value.__class__ is int and value >= 0
-
-
-def _is_comment(row: Fields) -> bool:
-    return str(row[0])[:1] == "#" and len(_filled(row)) == 1
-
-
-def _unquoted(value: Any) -> Any:
-    """A cell without the apostrophe that CSV writers put before ``= + - @``."""
-    return unquoted_text(value) if value.__class__ is str and value[:1] == "'" else value
-
-
-def _data(what: str, rows: list[Fields], header: Fields) -> list[Fields]:
-    """Rows of runs, without comments, repeated headers, or blanks beyond the last column."""
-    n = len(header)
-    first = {row[0] for row in rows}
-    commented = any(value.__class__ is str and value[:1] == "#" for value in first)
-    if max(map(len, rows)) <= n and header[0] not in first and not commented:
-        return rows
-    kept: list[Fields] = []
-    for row in rows:
-        if _is_comment(row):
-            continue
-        if any(row[n:]):
-            raise InputError(f"{what} a row has more fields than the header")
-        if row != header:
-            kept.append(row[:n])
-    return kept
-
-
-def _names(what: str, header: Fields) -> list[str]:
-    """Names of the columns; several without one differ in their blanks."""
-    names, blanks = [], ""
-    for one in header:
-        name = shown("" if one is None else one)
-        if not name:
-            name, blanks = blanks, blanks + " "
-        names.append(name)
-    check_names(what, names)
-    return names
 
 
 def _header(rows: Sequence[Fields]) -> tuple[int, Fields]:
@@ -198,7 +154,8 @@ def _header(rows: Sequence[Fields]) -> tuple[int, Fields]:
             continue
         after = next((one for one in filled[k + 1 :] if one and not one[0].startswith("#")), [])
         if fields[0].startswith("#"):
-            names = _uncommented(rows[k])
+            bare = str(rows[k][0]).strip().lstrip("#").strip()
+            names = [bare, *rows[k][1:]] if bare else rows[k]  # a lone # is the name of the first column
             if after and len(_filled(names)) == len(after) and any(map(_is_number, after)):
                 return k + 1, names
         elif not (len(after) > len(fields) and not any(map(_is_number, after))):
@@ -206,10 +163,29 @@ def _header(rows: Sequence[Fields]) -> tuple[int, Fields]:
     return (1, rows[0]) if rows else (0, [])
 
 
-def _uncommented(row: Fields) -> Fields:
-    """Header without a leading ``#``, which is a name only if the first column has no other."""
-    first = str(row[0]).strip().lstrip("#").strip()
-    return [first, *row[1:]] if first else row
+def _names(what: str, header: Fields) -> list[str]:
+    """Names of the columns; several without one differ in their blanks."""
+    names, blanks = [], ""
+    for one in header:
+        name = shown("" if one is None else one)
+        if not name:
+            name, blanks = blanks, blanks + " "
+        names.append(name)
+    check_names(what, names)
+    return names
+
+
+def _trimmed(row: Fields) -> Fields:
+    """A row without the blanks behind its last field: a spreadsheet ends each line with a comma per empty column."""
+    end = len(row)
+    while end and row[end - 1] in ("", None):
+        end -= 1
+    return row if end == len(row) else row[:end]
+
+
+def _unquoted(value: Any) -> Any:
+    """A cell without the apostrophe that CSV writers put before ``= + - @``."""
+    return unquoted_text(value) if value.__class__ is str and value[:1] == "'" else value
 
 
 def _filled(row: Fields) -> list[str]:

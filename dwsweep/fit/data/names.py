@@ -1,4 +1,8 @@
-"""Names of a table's columns: usual names of other projects, and those that the user gave, become ours."""
+"""Names of a table's columns: usual names of other projects, and those that the user gave, become ours.
+
+Usual names stand in ``records.columns``; here stand the sections in which trackers keep columns, and second-best
+columns. A count whose name holds a unit (``total_tokens_M``, ``params (B)``) is multiplied by it.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit.data import foreign, units
-from dwsweep.fit.data.numbers import Columns, as_number
-from dwsweep.fit.data.rows import cell_text, plain
+from dwsweep.fit.data import foreign
+from dwsweep.fit.data.cell import UNITS, Columns, as_number, parted
+from dwsweep.fit.data.rows import CONFIG, EVAL, SUMMARY, cell_text, is_number, plain
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.records.columns import ALIASES, HELD_OUT, IN_ANY_CASE, REQUIRED, TRAINING
 from dwsweep.records.columns import named as column_names
 from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, OF_TEXT, PER_CHARACTER, join
 
-OF_OPTUNA = {"number", "value", "state"}  # columns of a study's trials, whose value is the loss
-NAMES_LISTED = 30
-CONFIG = {
-    *("config", "params", "hparams", "args", "model", "trainer", "optimizer", "arch", "architecture", "cfg"),
-}  # trackers' sections of settings
-SUMMARY = {"summary", "metrics", "final", "throughput"}  # trackers' sections of final values
-EVAL = {"eval", "val"}  # trackers' sections of held-out losses
 SCORES = {"loss", "loss_stderr", "bits_per_byte"}  # columns that an evaluation gives
+OF_OPTUNA = {"number", "value", "state"}  # columns of a study's trials, whose value is the loss
 BUDGETS = {"flops_budget", "compute_budget", "budget"}  # columns of requested compute
 MOST_PARAMETERS = 1e13  # larger than any net: a budget above it counts FLOPs
 HELD_OUT_WORDS = {"val", "valid", "validation", "eval", "evaluation", "test", "dev", "held", "heldout"}
@@ -33,6 +31,10 @@ LOSS_WORDS = {"loss", "nll", "ce", "xent", "entropy"}
 OTHER_WORDS = {"stderr", "se", "sem", "std", "train", "training", "time", "step", "steps", "n"}  # no loss of its own
 SHAPE_WORDS = {"depth": ("layer", "layers", "depth"), "width": ("width", "hidden", "embd", "model", "dim")}
 BPC = re.compile(r"(?:^|_)(?:bpc|bits_per_char(?:acter)?)(?:_|$)")
+MOST = {"tokens": 1e16, "n_params": 1e13, "n_params_total": 1e13, "flops": 1e30}
+"""Counts that may have a unit in their name, and the largest plausible value of each."""
+LLAMA_MULTIPLIER, LARGEST_MULTIPLIER = "ffn_dim_multiplier", 2.0  # Llama 3 has 1.3; a larger value is a ratio of widths
+NAMES_LISTED = 30
 
 
 @dataclass(frozen=True)
@@ -53,27 +55,28 @@ class Names:
         Raises:
             InputError: a name is not in the table, or two columns are usual names of depth or width.
         """
-        held = _without(held, drop)
         asked = _mapping(columns)
-        held = _rename(held, asked)
+        held = _renamed(_without(held, drop), asked)
         given = tuple(held)
-        taken = understood(given, lambda name: _has_numbers(held[name]), asked)
+        taken = _usual(given, lambda name: _has_numbers(held[name]), asked)
         _check_one_meaning(held, {**{name: name for name in ("depth", "width") if name not in asked}, **taken})
-        unusual = _unusual(held, taken, given)
-        if unusual.get("loss") == taken.get("bits_per_byte"):
+        taken |= _second_best(held, taken)
+        if taken.get("loss") == taken.get("bits_per_byte"):
             taken.pop("bits_per_byte", None)
-        taken |= unusual
-        taken |= units.counted((name for name in given if name not in taken.values()), (*held, *taken))
+        taken |= _counts_in_units((name for name in given if name not in taken.values()), {*held, *taken})
         said: list[str] = []
         if not {"depth", "width"} & {*held, *taken}:
             in_names, alone = foreign.shapes_in_names(held)
             if alone:
                 taken |= in_names
-                said = [_said_of_names(in_names, held)]
-        held, of_units = units.all_scaled(_rename(held, taken), {**asked, **taken})
-        held, of_ratio = units.as_ratio(held, {**asked, **taken}.get("mlp_ratio", "mlp_ratio"))
-        beside = () if "loss" in {**asked, **taken} else _beside_loss(held)
-        return cls(held, given, asked, taken, (*beside, *said, *of_units, *of_ratio))
+                said.append(_said_of_names(in_names, held))
+        known = {**asked, **taken}
+        held = _renamed(held, taken)
+        beside = () if "loss" in known else tuple(_beside_loss(held))
+        for ours in MOST:
+            said += _scaled(held, ours, known.get(ours, ours))
+        said += _llama_ratio(held, known.get("mlp_ratio", ""))
+        return cls(held, given, asked, taken, (*beside, *said))
 
     def theirs(self, ours: str) -> str:
         """The table's name of a column."""
@@ -101,15 +104,13 @@ class Names:
             return
         if why := foreign.why_no_table(self.given):
             raise InputError(f"table: {source}; {why}")
-        unlikely = missing == ["loss"] and likely("loss", self.given) == "THEIRS"
+        unlikely = missing == ["loss"] and _likely("loss", self.given) == "THEIRS"
         if unlikely and (why := foreign.why_no_loss_column(self.given)):
             raise InputError(f"table: {source}; column 'loss' is missing; {why}")
         in_names = foreign.shapes_in_names(self.columns)[0] if {"depth", "width"} <= {*missing} else {}
-        pairs = {**self.asked, **{name: in_names.get(name) or likely(name, self.given) for name in missing}}
-        renaming = ", ".join(f"{ours!r}: {theirs!r}" for ours, theirs in pairs.items())
-        command = " ".join(f"--column {ours}={shlex.quote(theirs)}" for ours, theirs in pairs.items())
-        path = f"./{source}" if source.startswith("-") else source
-        how = example(f"columns={{{renaming}}}", f"dwsweep fit {shlex.quote(path)} {command}")
+        pairs = {**self.asked, **{name: in_names.get(name) or _likely(name, self.given) for name in missing}}
+        path = shlex.quote(f"./{source}" if source.startswith("-") else source)
+        how = example(f"columns={pairs}", f"dwsweep fit {path} {_options(pairs)}")
         if "THEIRS" in pairs.values():
             how += ", THEIRS being its name in the table"
         if in_names:
@@ -118,154 +119,6 @@ class Names:
         what = f"column{'s' if len(missing) > 1 else ''} {' and '.join(map(repr, missing))}"
         what += " is" if len(missing) == 1 else " are"
         raise InputError(f"table: {source}; {what} missing, have {join(self.given, NAMES_LISTED)}; rename with {how}")
-
-
-def _said_of_names(in_names: Mapping[str, str], held: Columns) -> str:
-    """Sentence on a shape that was read in the names of runs, by its first one."""
-    column = in_names["depth"].partition("~")[0]
-    numbers = {ours: (_part(held, pattern) or [None])[0] for ours, pattern in in_names.items()}
-    of = ", ".join(f"{ours} {number}" for ours, number in numbers.items())
-    return f"shapes are read in {column}: {held[column][0]!r} is {of}"
-
-
-def _check_one_meaning(held: Columns, taken: Mapping[str, str]) -> None:
-    """Refuse a table in which two usual names of depth or of width have different values, such as ``dim`` and
-    ``hidden_dim``, of which the larger may be the inner width of the MLP."""
-    for ours in ("depth", "width"):
-        first = taken.get(ours)
-        if first not in held:
-            continue
-        for other in held:
-            usual = plain(other).removeprefix("config_")
-            # a letter beside the word itself is another quantity: a sequence length l, a head size d
-            meant = usual in ALIASES[ours] and (first != ours or len(usual) > 1)
-            # a letter beside a word that names the quantity less surely: D, of tokens, beside hidden
-            meant |= len(plain(first)) == 1 and not set(SHAPE_WORDS[ours]).isdisjoint(usual.split("_"))
-            known = meant and _has_numbers(held[other])
-            pairs = zip(held[first], held[other], strict=True) if known and other != first else ()
-            found = next(((one, two) for one, two in pairs if None not in (one, two) and one != two), None)
-            if found is None:
-                continue
-            least, most = (first, other) if found[0] < found[1] else (other, first)
-            names = [{ours: least}, {ours: most}]
-            if ours == "width" and len(plain(most)) > 1:
-                names[0]["d_ff"] = most
-            allowed = " or ".join(
-                example(f"columns={one}", " ".join(f"--column {a}={shlex.quote(b)}" for a, b in one.items()))
-                for one in names
-            )
-            values = f"{first} ({cell_text(found[0])}) and {other} ({cell_text(found[1])})"
-            raise InputError(f"{ours}: {values} are both usual names of it; allowed: {allowed}")
-
-
-def _unusual(held: Columns, taken: Mapping[str, str], given: Sequence[str]) -> dict[str, str]:
-    """``{ours: theirs}`` of second-best columns: budgets, bits, a training loss."""
-    known, more = {*held, *taken}, {}
-    asked = [n for n in given if plain(n).removeprefix("config_") in BUDGETS and n not in taken.values()]
-    spent = [value for name in asked[:1] for value in held[name] if isinstance(value, int | float)]
-    if "train_flops" not in known and min(spent, default=0.0) > MOST_PARAMETERS:  # too large for a size
-        more["train_flops"] = asked[0]
-    if "loss" not in known:
-        if "bits_per_byte" in known:
-            more["loss"] = taken.get("bits_per_byte", "bits_per_byte")
-        elif per_character := [name for name in given if BPC.search(plain(name)) and _has_numbers(held[name])]:
-            more["loss"] = per_character[0]
-        elif set(given) >= OF_OPTUNA:
-            more["loss"] = "value"
-        elif training := next((n for usual in TRAINING for n in given if plain(n) == usual), None):
-            more["loss"] = training
-    return more
-
-
-def _has_numbers(values: Sequence[Any]) -> bool:
-    """True if most of the filled rows of a column hold numbers."""
-    known = [value for value in values if value is not None]
-    numbers = sum(isinstance(value, int | float) for value in known)
-    return numbers > 0 and 2 * numbers >= len(known)
-
-
-def _beside_loss(held: Columns) -> Iterator[str]:
-    """Note on a column that is called loss and nothing else, beside a held-out loss under an unusual name."""
-    if beside := [name for name, values in held.items() if _names_held_out(name) and _has_numbers(values)]:
-        option = example(f"columns={{'loss': {beside[0]!r}}}", f"--column loss={shlex.quote(beside[0])}")
-        yield f"THE LOSS IS THE COLUMN loss, which may be of training, and not {join(beside, 3)}: {option} takes that"
-
-
-def _names_held_out(name: str) -> bool:
-    """True if a column is named as a loss on text that is held out, under whatever further words."""
-    words = {*plain(name).split("_")}
-    return bool(words & HELD_OUT_WORDS and words & LOSS_WORDS) and not words & OTHER_WORDS
-
-
-def unit_named(column: str) -> str:
-    """Unit of the losses, by the name of their column; nats per token by default."""
-    words = plain(column).split("_")
-    if BPC.search(plain(column)):
-        return PER_CHARACTER
-    if "bpb" in words or "bits_per_byte" in plain(column):
-        return BITS
-    return BITS_PER_TOKEN if "bits" in words else NATS
-
-
-def _mapping(columns: Any) -> dict[str, str]:
-    if not columns:
-        return {}
-    if isinstance(columns, Mapping):
-        return {str(ours): str(theirs) for ours, theirs in columns.items()}
-    pairs: dict[str, str] = {}
-    for item in [columns] if isinstance(columns, str) else columns:
-        ours, sign, theirs = str(item).partition("=")
-        if not sign or not ours.strip() or not theirs.strip():
-            raise InputError(f"{argument('columns', '--column')}: {item!r}; give ours=theirs, such as loss=val_loss")
-        if pairs.setdefault(ours.strip(), theirs.strip()) != theirs.strip():
-            both = f"{ours.strip()}={pairs[ours.strip()]} and {item}"
-            raise InputError(f"{argument('columns', '--column')}: {both}; one column of the table is read as {ours}")
-    return pairs
-
-
-def _without(held: Columns, drop: Iterable[str] | None) -> Columns:
-    """Columns without the dropped ones; ``heads`` drops the column that would be taken for heads."""
-    dropped = [drop] if isinstance(drop, str) else list(drop or ())
-    if not dropped:
-        return held
-    taken = understood(tuple(held))
-    theirs = [one if one in held else taken.get(one, one) for one in dropped]
-    if missing := [one for one in theirs if one not in held]:
-        raise InputError(
-            *(f"{argument('drop')}: {one!r}; not in the table{nearest(one, tuple(held))}" for one in missing)
-        )
-    return {name: values for name, values in held.items() if name not in theirs}
-
-
-def _rename(held: Columns, mapping: dict[str, str]) -> Columns:
-    parts = {theirs: _part(held, theirs) for theirs in mapping.values() if theirs not in held and "~" in theirs}
-    held = {**held, **{theirs: values for theirs, values in parts.items() if values is not None}}
-    missing = [theirs for theirs in mapping.values() if theirs not in held]
-    if missing:
-        name = argument("columns", "--column")
-        raise InputError(*(f"{name}: {one!r}; not in the table{nearest(one, tuple(held))}" for one in missing))
-    back = {theirs: ours for ours, theirs in mapping.items()}
-    # a column that a renamed one displaces is dropped: loss=val_loss must win over an old "loss"
-    displaced = set(mapping) - set(back)
-    return {back.get(name, name): values for name, values in held.items() if name not in displaced}
-
-
-def _part(held: Columns, theirs: str) -> list[Any] | None:
-    """The column ``COLUMN~PATTERN``: of each text of a column the part that the pattern's group finds; None if there
-    is no such column."""
-    name, _, pattern = theirs.partition("~")
-    if name not in held:
-        return None
-    try:
-        found = re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise InputError(f"{argument('columns', '--column')}: {theirs!r}; not a pattern: {error}") from None
-    if found.groups != 1:
-        raise InputError(
-            f"{argument('columns', '--column')}: {theirs!r}; a pattern must have one group, such as L(\\d+)"
-        )
-    seen = [found.search(str(value)) for value in held[name]]
-    return [as_number(one[1]) if one else None for one in seen]
 
 
 def rename(name: str) -> str:
@@ -278,7 +131,20 @@ def nearest(name: str, names: Sequence[str]) -> str:
     return f", did you mean {near[0]!r}?" if near else f", it has {join(names, NAMES_LISTED)}"
 
 
-def understood(
+def unit_named(column: str) -> str:
+    """Unit of the losses, by the name of their column; nats per token by default."""
+    words = plain(column).split("_")
+    if BPC.search(plain(column)):
+        return PER_CHARACTER
+    if "bpb" in words or "bits_per_byte" in plain(column):
+        return BITS
+    return BITS_PER_TOKEN if "bits" in words else NATS
+
+
+# Which column is which
+
+
+def _usual(
     names: Sequence[str], usable: Callable[[str], bool] = lambda name: True, fixed: Container[str] = ()
 ) -> dict[str, str]:
     """``{ours: theirs}`` for each of our columns that a table lacks and has under a usual name, whatever its case and
@@ -315,8 +181,180 @@ def understood(
     return taken
 
 
-def likely(ours: str, names: Sequence[str]) -> str:
+def _second_best(held: Columns, taken: Mapping[str, str]) -> dict[str, str]:
+    """``{ours: theirs}`` of second-best columns: budgets, bits, a training loss."""
+    known, more = {*held, *taken}, {}
+    asked = [n for n in held if plain(n).removeprefix("config_") in BUDGETS and n not in taken.values()]
+    spent = [value for name in asked[:1] for value in held[name] if isinstance(value, int | float)]
+    if "train_flops" not in known and min(spent, default=0.0) > MOST_PARAMETERS:  # too large for a size
+        more["train_flops"] = asked[0]
+    if "loss" in known:
+        return more
+    per_character = [name for name in held if BPC.search(plain(name)) and _has_numbers(held[name])]
+    training = [name for usual in TRAINING for name in held if plain(name) == usual]
+    bits = [taken.get("bits_per_byte", "bits_per_byte")] if "bits_per_byte" in known else []
+    if found := [*bits, *per_character, *(["value"] if {*held} >= OF_OPTUNA else []), *training]:
+        more["loss"] = found[0]
+    return more
+
+
+def _check_one_meaning(held: Columns, taken: Mapping[str, str]) -> None:
+    """Refuse a table in which two usual names of depth or of width have different values, such as ``dim`` and
+    ``hidden_dim``, of which the larger may be the inner width of the MLP."""
+    for ours in ("depth", "width"):
+        first = taken.get(ours)
+        if first not in held:
+            continue
+        for other in held:
+            usual = plain(other).removeprefix("config_")
+            # a letter beside the word itself is another quantity: a sequence length l, a head size d
+            meant = usual in ALIASES[ours] and (first != ours or len(usual) > 1)
+            # a letter beside a word that names the quantity less surely: D, of tokens, beside hidden
+            meant |= len(plain(first)) == 1 and not set(SHAPE_WORDS[ours]).isdisjoint(usual.split("_"))
+            if other == first or not meant or not _has_numbers(held[other]):
+                continue
+            pairs = zip(held[first], held[other], strict=True)
+            found = next(((one, two) for one, two in pairs if None not in (one, two) and one != two), None)
+            if found is None:
+                continue
+            least, most = (first, other) if found[0] < found[1] else (other, first)
+            names = [{ours: least}, {ours: most}]
+            if ours == "width" and len(plain(most)) > 1:
+                names[0]["d_ff"] = most
+            allowed = " or ".join(example(f"columns={one}", _options(one)) for one in names)
+            values = f"{first} ({cell_text(found[0])}) and {other} ({cell_text(found[1])})"
+            raise InputError(f"{ours}: {values} are both usual names of it; allowed: {allowed}")
+
+
+def _beside_loss(held: Columns) -> Iterator[str]:
+    """Note on a column that is called loss and nothing else, beside a held-out loss under an unusual name."""
+    if beside := [name for name, values in held.items() if _names_held_out(name) and _has_numbers(values)]:
+        option = example(f"columns={{'loss': {beside[0]!r}}}", f"--column loss={shlex.quote(beside[0])}")
+        yield f"THE LOSS IS THE COLUMN loss, which may be of training, and not {join(beside, 3)}: {option} takes that"
+
+
+def _names_held_out(name: str) -> bool:
+    """True if a column is named as a loss on text that is held out, under whatever further words."""
+    words = {*plain(name).split("_")}
+    return bool(words & HELD_OUT_WORDS and words & LOSS_WORDS) and not words & OTHER_WORDS
+
+
+def _has_numbers(values: Sequence[Any]) -> bool:
+    """True if most of the filled rows of a column hold numbers."""
+    known = [value for value in values if value is not None]
+    numbers = sum(isinstance(value, int | float) for value in known)
+    return numbers > 0 and 2 * numbers >= len(known)
+
+
+def _likely(ours: str, names: Sequence[str]) -> str:
     """Column of the table that may be ours, by words in its name; THEIRS where none does."""
     words = {**SHAPE_WORDS, "loss": ("loss", "nll", "ce")}.get(ours, ())
-    found = [name for word in words for name in names if word in plain(name).split("_")]
-    return found[0] if found else "THEIRS"
+    return next((name for word in words for name in names if word in plain(name).split("_")), "THEIRS")
+
+
+# The user's names
+
+
+def _mapping(columns: Any) -> dict[str, str]:
+    if isinstance(columns, Mapping):
+        return {str(ours): str(theirs) for ours, theirs in columns.items()}
+    pairs: dict[str, str] = {}
+    option = argument("columns", "--column")
+    for item in [columns] if isinstance(columns, str) else columns or ():
+        ours, sign, theirs = map(str.strip, str(item).partition("="))
+        if not (sign and ours and theirs):
+            raise InputError(f"{option}: {item!r}; give ours=theirs, such as loss=val_loss")
+        if pairs.setdefault(ours, theirs) != theirs:
+            raise InputError(f"{option}: {ours}={pairs[ours]} and {item}; one column of the table is read as {ours}")
+    return pairs
+
+
+def _options(pairs: Mapping[str, str]) -> str:
+    return " ".join(f"--column {ours}={shlex.quote(theirs)}" for ours, theirs in pairs.items())
+
+
+def _without(held: Columns, drop: Iterable[str] | None) -> Columns:
+    """Columns without the dropped ones; ``heads`` drops the column that would be taken for heads."""
+    if not drop:
+        return held
+    taken = _usual(tuple(held))
+    theirs = [one if one in held else taken.get(one, one) for one in ([drop] if isinstance(drop, str) else drop)]
+    _check_there(argument("drop"), theirs, held)
+    return {name: values for name, values in held.items() if name not in theirs}
+
+
+def _renamed(held: Columns, mapping: Mapping[str, str]) -> Columns:
+    parts = {theirs: _part(held, theirs) for theirs in mapping.values() if theirs not in held and "~" in theirs}
+    held = {**held, **{theirs: values for theirs, values in parts.items() if values is not None}}
+    _check_there(argument("columns", "--column"), mapping.values(), held)
+    back = {theirs: ours for ours, theirs in mapping.items()}
+    # a column that a renamed one displaces is dropped: loss=val_loss must win over an old "loss"
+    displaced = set(mapping) - set(back)
+    return {back.get(name, name): values for name, values in held.items() if name not in displaced}
+
+
+def _check_there(option: str, names: Iterable[str], held: Columns) -> None:
+    if missing := [one for one in names if one not in held]:
+        raise InputError(*(f"{option}: {one!r}; not in the table{nearest(one, tuple(held))}" for one in missing))
+
+
+def _part(held: Columns, theirs: str) -> list[Any] | None:
+    """The column ``COLUMN~PATTERN``: of each text of a column the part that the pattern's group finds; None if there
+    is no such column."""
+    name, _, pattern = theirs.partition("~")
+    if name not in held:
+        return None
+    option = argument("columns", "--column")
+    try:
+        found = re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InputError(f"{option}: {theirs!r}; not a pattern: {error}") from None
+    if found.groups != 1:
+        raise InputError(f"{option}: {theirs!r}; a pattern must have one group, such as L(\\d+)")
+    seen = [found.search(str(value)) for value in held[name]]
+    return [as_number(one[1]) if one else None for one in seen]
+
+
+def _said_of_names(in_names: Mapping[str, str], held: Columns) -> str:
+    """Sentence on a shape that was read in the names of runs, by its first one."""
+    column = in_names["depth"].partition("~")[0]
+    of = ", ".join(f"{ours} {(_part(held, pattern) or [None])[0]}" for ours, pattern in in_names.items())
+    return f"shapes are read in {column}: {held[column][0]!r} is {of}"
+
+
+# Units in names
+
+
+def _counts_in_units(names: Iterable[str], has: Container[str]) -> dict[str, str]:
+    """``{ours: theirs}`` of counts that a table gives only in a unit."""
+    stems: dict[str, str] = {}
+    for name in names:
+        stem, unit = parted(name)
+        if unit:
+            stems.setdefault(stem, name)
+    usual = {ours: next((stems[one] for one in (ours, *ALIASES[ours]) if one in stems), "") for ours in MOST}
+    return {ours: theirs for ours, theirs in usual.items() if theirs and ours not in has}
+
+
+def _scaled(held: Columns, ours: str, theirs: str) -> Iterator[str]:
+    """Multiply a count by the unit in its name, and say so."""
+    unit = parted(theirs)[1]
+    if ours not in held or not unit:
+        return
+    word, factor = UNITS[unit]
+    if max(filter(is_number, held[ours]), default=0.0) * factor > MOST[ours]:
+        yield f"{theirs} is too large for {word} and is read as it is"
+    else:
+        held[ours] = [float(f"{value * factor:.15g}") if is_number(value) else value for value in held[ours]]
+        yield f"{theirs} is in {word}"
+
+
+def _llama_ratio(held: Columns, theirs: str) -> Iterator[str]:
+    """Make Llama's multiplier of the MLP a ratio of widths: its inner width is 8/3 times the multiplier times the
+    width, before it is rounded to ``multiple_of``, of an MLP with a gate. theirs: the table's name of ``mlp_ratio``."""
+    values = held.get("mlp_ratio", [])
+    if plain(theirs).endswith(LLAMA_MULTIPLIER) and max(filter(is_number, values), default=9.0) <= LARGEST_MULTIPLIER:
+        held["mlp_ratio"] = [8.0 / 3.0 * value if is_number(value) else value for value in values]
+        held.setdefault("gated", [True] * len(values))
+        inner = f"the inner width is {theirs} × 8/3 × width, of a gated MLP"
+        yield f"{theirs} is Llama's: {inner}; a column d_ff wins over it"

@@ -18,7 +18,6 @@ from dwsweep.fit.data.rows import ALIKE, Row, is_number, listed_values, positive
 from dwsweep.fit.data.shape import BLOCK
 
 COUNTED_APART = 3.0  # largest over smallest count of tokens that replicates happened to take
-TELLING_DIGITS = 4  # decimals of a loss: two runs that agree to these are one run
 
 
 class Kept(NamedTuple):
@@ -53,12 +52,10 @@ class _Setting:
         for k in kept:
             if self.value[k] is not None or blanks:
                 of[self.cell[k]].add(self.value[k])
-        return {cell: seen for cell, seen in of.items() if self._differ(seen)}
+        return {cell: seen for cell, seen in of.items() if len(seen) > 1 and not self._alike(seen)}
 
-    def _differ(self, seen: Collection[Any]) -> bool:
-        if self.name in LENGTHS and all(map(positive, seen)):
-            return max(seen) > ALIKE * min(seen)
-        return len(seen) > 1
+    def _alike(self, seen: Collection[Any]) -> bool:
+        return self.name in LENGTHS and all(map(positive, seen)) and max(seen) <= ALIKE * min(seen)
 
 
 def one_recipe(
@@ -79,8 +76,7 @@ def one_recipe(
     Raises:
         InputError: there is no such value; one line names the choices.
     """
-    out: dict[int, tuple[str, Any, Any]] = {}
-    warnings: list[str] = []
+    kept = Kept({}, [])
     varying: list[_Setting] = []
     present = {name for row in rows for name in row}
     for name in dict.fromkeys((*RECIPE, *TUNING, *named, *unknown)):
@@ -88,42 +84,41 @@ def one_recipe(
             continue
         one = _Setting.of(name, rows, cells, name in unknown)
         blanks = one.unknown or name in RECIPE
-        left = [k for k in range(len(rows)) if k not in out]
+        left = [k for k in range(len(rows)) if k not in kept.out and (blanks or one.value[k] is not None)]
         finished = [k for k in left if k < counted]
         mixed = one.mixed(finished, blanks)
         if not mixed:
             continue
-        if span := _by_the_way([rows[k] for k in finished], one):
-            warnings.append(
+        if span := _by_the_way([rows[k] for k in range(counted) if k not in kept.out], name):
+            kept.warnings.append(
                 f"{name}: {span[0]:,.0f} to {span[1]:,.0f} within one shape, another count for each seed; losses are "
                 "compared as they are"
             )
             continue
-        counts = Counter(one.value[k] for k in finished if one.value[k] is not None or blanks)
+        counts = Counter(one.value[k] for k in finished)
         best = max(counts, key=lambda value: (counts[value], str(value)))
         if one.unknown or 2 * counts[best] <= counts.total() or not all(best in seen for seen in mixed.values()):
             varying.append(one)
             continue
-        for k in left:
-            if one.cell[k] in mixed and one.value[k] != best and (one.value[k] is not None or blanks):
-                out[k] = (name, one.value[k], best)
-        warnings.append(
+        others = (k for k in left if one.cell[k] in mixed and one.value[k] != best)
+        kept.out.update({k: (name, one.value[k], best) for k in others})
+        kept.warnings.append(
             f"{name}: {listed_values(counts)} within one shape; only {name} = {best} is used there "
             "(choose with a `where` expression)"
         )
     if varying:
         raise InputError(_refusal(varying, [shape for shape, _ in cells[:counted]]))
-    return Kept(out, warnings)
+    return kept
 
 
-def _by_the_way(rows: Sequence[Row], one: _Setting) -> tuple[float, float] | None:
+def _by_the_way(rows: Sequence[Row], name: str) -> tuple[float, float] | None:
     """Least and largest count where each seed of a shape has another one, as measured: they were not chosen."""
-    values = [row.get(one.name) for row in rows]
-    if one.name not in LENGTHS or not all(map(positive, values)) or None in [row.get("seed") for row in rows]:
+    values = [row.get(name) for row in rows]
+    if name not in LENGTHS or not all(map(positive, values)) or None in [row.get("seed") for row in rows]:
         return None
     of: dict[Hashable, list[float]] = defaultdict(list)
     for row in rows:
-        of[row["depth"], row["width"], row.get(BLOCK)].append(float(row[one.name]))
+        of[row["depth"], row["width"], row.get(BLOCK)].append(float(row[name]))
     low, high = max(((min(v), max(v)) for v in of.values()), key=lambda ends: ends[1] / ends[0])
     return (low, high) if high <= COUNTED_APART * low and len(set(values)) > OFTEN * len(values) else None
 
@@ -133,30 +128,26 @@ def _refusal(varying: Sequence[_Setting], shapes: Sequence[Any]) -> str:
     rows."""
     parts, numbers = [], []
     for one in varying:
-        mixed = one.mixed(range(len(shapes)), one.unknown)
-        (shape, _), values = min((mixed or one.mixed(range(len(shapes)), True)).items(), key=lambda item: str(item[0]))
+        mixed = one.mixed(range(len(shapes)), one.unknown) or one.mixed(range(len(shapes)), True)
+        (shape, _), values = min(mixed.items(), key=lambda item: str(item[0]))
         parts.append(f"{one.name} ({listed_values(values)} at {shape[0]}×{shape[1]:g})")
-        numbers += [one.name] if len(values) > 1 and all(map(is_number, values)) and one.name != "tokens" else []
-    advice = []
+        numbers += [one.name] if all(map(is_number, values)) and one.name != "tokens" else []
     names = [one.name for one in varying]
+    asked = next((one.name for one in varying if one.unknown), None)
+    advice = []
     if choices := _choices([one for one in varying if one.name != "lr"], shapes):
         conditions = [condition.equals(name, value) for name, value in choices]
         text = " and ".join(conditions)
         advice.append(f"choose, such as with {example(f'where={text!r}', condition.option(*conditions))}")
     if "tokens" in names:
-        advice.append(
-            f"or compare after equally many with {example('at_tokens=N', '--at-tokens N')}, or as they are with "
-            + example("drop=['tokens']", "--drop tokens")
-        )
-    if asked := next((one.name for one in varying if one.unknown), None):
-        advice.append(
-            "or compare them with "
-            + example(f"fit_table(table, arm={asked!r}, compare=True)", f"--arm {asked} --compare")
-            + ", or adjust losses for it with "
-            + example(f"adjust=[{asked!r}]", f"--adjust {asked}")
-            + ", or, if it changes nothing, "
-            + example(f"drop=[{asked!r}]", f"--drop {asked}")
-        )
+        after, as_they_are = example("at_tokens=N", "--at-tokens N"), example("drop=['tokens']", "--drop tokens")
+        advice.append(f"or compare after equally many with {after}, or as they are with {as_they_are}")
+    if asked:
+        arms = example(f"fit_table(table, arm={asked!r}, compare=True)", f"--arm {asked} --compare")
+        adjusted = example(f"adjust=[{asked!r}]", f"--adjust {asked}")
+        ignored = example(f"drop=[{asked!r}]", f"--drop {asked}")
+        compared = f"or compare them with {arms}, or adjust losses for it with {adjusted}"
+        advice.append(f"{compared}, or, if it changes nothing, {ignored}")
     elif numbers:
         along = example(f"fit_table(table, along={numbers[0]!r})", f"--along {numbers[0]}")
         advice.append(f"or compare them with {along}")
@@ -167,38 +158,17 @@ def _refusal(varying: Sequence[_Setting], shapes: Sequence[Any]) -> str:
 
 
 def _choices(varying: Sequence[_Setting], shapes: Sequence[Any]) -> list[tuple[str, Any]]:
-    """Values that leave no shape mixed: column by column the value that keeps the most shapes."""
-    kept, left = list(range(len(shapes))), list(varying)
+    """Values that leave no shape mixed: of each column in its turn the value that keeps the most shapes."""
+    kept = list(range(len(shapes)))
     chosen: list[tuple[str, Any]] = []
-    while True:
-        offers = []
-        for place, one in enumerate(left):
-            of: dict[Any, set[Any]] = defaultdict(set)
-            for k in kept:
-                if one.value[k] is not None:
-                    of[one.value[k]].add(shapes[k])
-            if not of or not one.mixed(kept, False):
-                continue
-            value = max(of, key=lambda value: (len(of[value]), str(value)))
-            if len(of[value]) > 1 or len(set().union(*of.values())) == 1:  # else no row is left
-                offers.append((len(of[value]), -place, value))
-        if not offers:
-            return chosen
-        _, place, value = max(offers, key=lambda offer: offer[:2])
-        one = left.pop(-place)
-        chosen.append((one.name, value))
-        kept = [k for k in kept if one.value[k] == value]
-
-
-def without_repeats(rows: Sequence[Row], settings: Collection[str]) -> tuple[list[Row], int]:
-    """Rows without repeats of a run under other labels, and the number of repeats: shape, seed, learning rate, loss and
-    all other measurements agree to the last digit."""
-    digits = sorted(len(repr(row.get("loss")).partition(".")[2]) for row in rows)
-    seeds = all(row.get("seed") is not None for row in rows)
-    if not settings or not seeds or digits[len(digits) // 2] < TELLING_DIGITS:
-        return list(rows), 0
-    kept: dict[Any, Row] = {}
-    for k, row in enumerate(rows):
-        own = tuple((name, hashable(value)) for name, value in row.items() if name not in settings)
-        kept.setdefault(own if isinstance(row.get("loss"), float) else k, row)
-    return list(kept.values()), len(rows) - len(kept)
+    for one in varying:
+        of: dict[Any, set[Any]] = defaultdict(set)
+        for k in kept:
+            if one.value[k] is not None:
+                of[one.value[k]].add(shapes[k])
+        value = max(of, key=lambda value: (len(of[value]), str(value)), default=None)
+        several = len(set().union(*of.values())) > 1
+        if one.mixed(kept, False) and (len(of[value]) > 1 or not several):  # else no row is left
+            chosen.append((one.name, value))
+            kept = [k for k in kept if one.value[k] == value]
+    return chosen

@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from dwsweep.fit.data.rows import Row, is_number, plain
+from dwsweep.fit.data.rows import CONFIG, Row, bare_name, is_number, plain
 from dwsweep.fit.data.shape import BLOCK
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.records import columns
@@ -45,8 +45,6 @@ KNOWN: dict[str, Role] = {
     **dict.fromkeys(("run_id", "arm"), "run"),
     "seed": "seed",
 }
-SECTIONS = {"config", "params", "hparams", "args", "model", "trainer", "training", "train", "optimizer", "data", "arch"}
-"""Sections in which trackers keep settings: ``config.batch_size``."""
 OFTEN = 0.5  # share of rows in which a setting's values repeat
 MOST_REPEATED = 3  # most values of a column named as a result that still counts as chosen
 RESULTS = {
@@ -90,21 +88,18 @@ def roles(rows: Sequence[Row], names: Iterable[str], by_values: bool = True) -> 
     shapes = [(row.get("depth"), row.get("width"), row.get(BLOCK)) for row in rows]
     found: dict[str, Role] = {}
     for name in names:
-        if name in KNOWN or plain(name) in STEPS or not by_values:
-            found[name] = KNOWN.get(name, "length" if plain(name) in STEPS else "label")
-            continue
-        values = [hashable(row.get(name)) for row in rows]
-        if values in (at["depth"], at["width"]):
-            found[name] = "shape"
-        else:
-            found[name] = _role(name, values, shapes, at)
+        known = KNOWN.get(name, "length" if plain(name) in STEPS else None if by_values else "label")
+        found[name] = known or _role(name, [hashable(row.get(name)) for row in rows], shapes, at)
     return found
 
 
 def _role(name: str, values: Sequence[Hashable], shapes: Sequence[Hashable], at: Mapping[str, Sequence[Any]]) -> Role:
+    if values in (at["depth"], at["width"]):
+        return "shape"
     known = [value for value in values if value is not None]
     words, distinct = set(plain(name).split("_")), set(known)
-    if words & OF_RUN or is_moment(name, known) or _names_depths(name, values, at["depth"]):
+    names_depths = words & ROW_NAME and words <= ROW_NAME | BESIDE_IT and _one_to_one(values, at["depth"])
+    if words & OF_RUN or is_moment(name, known) or names_depths:
         return "run"
     if "seed" in words or _one_to_one(values, at["seed"]):
         return "seed"
@@ -152,11 +147,8 @@ def chosen_numbers(rows: Sequence[Row], names: Iterable[str]) -> list[str]:
 
 
 def bare(column: str) -> str:
-    """A column's plain name without the sections that a tracker put before it."""
-    words = plain(column).removesuffix("_value").split("_")
-    while len(words) > 1 and words[0] in SECTIONS:
-        words = words[1:]
-    return "_".join(words)
+    """A column's plain name without the sections of settings that a tracker put before it (``config.batch_size``)."""
+    return bare_name(plain(column).removesuffix("_value"), CONFIG | {"train", "training", "data"})
 
 
 def is_beside_blanks(rows: Sequence[Row], name: str) -> bool:
@@ -174,8 +166,7 @@ def is_moment(name: str, known: Sequence[Any]) -> bool:
     words = plain(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)).split("_")
     if not known or not all(map(is_number, known)) or not (OF_MOMENT & {*words}):
         return False
-    low, high = min(known), max(known)
-    return high <= LONGEST_STUDY * low and any(first <= low and high <= last for first, last in SECONDS)
+    return max(known) <= LONGEST_STUDY * min(known) and _within(known, SECONDS)
 
 
 def is_date(values: Collection[Any]) -> bool:
@@ -183,10 +174,8 @@ def is_date(values: Collection[Any]) -> bool:
     that size, such as 1e9 and 2e9, are counts."""
     if not values or not all(is_number(value) and float(value).is_integer() for value in values):
         return False
-    low, high = min(values), max(values)
-    if low >= ROUND and all(float(f"{value:.{DIGITS}g}") == value for value in values):
-        return False
-    return any(first <= low and high <= last for first, last in DATES)
+    rounded = min(values) >= ROUND and all(float(f"{value:.{DIGITS}g}") == value for value in values)
+    return not rounded and _within(values, DATES)
 
 
 def is_index(values: Collection[Any]) -> bool:
@@ -204,10 +193,12 @@ def names_a_result(name: str) -> bool:
     return bool(RESULTS & {*words}) or pace or norm
 
 
-def _names_depths(name: str, values: Sequence[Hashable], depths: Sequence[Any]) -> bool:
-    """True if a column called run, name or id has one value for each depth: it names rows by their depth."""
-    words = {*plain(name).split("_")}
-    return bool(words & ROW_NAME) and words <= ROW_NAME | BESIDE_IT and _one_to_one(values, depths)
+def hashable(value: Any) -> Any:
+    return value if value is None or isinstance(value, Hashable) else str(value)
+
+
+def _within(values: Collection[Any], ranges: Iterable[tuple[float, float]]) -> bool:
+    return any(first <= min(values) and max(values) <= last for first, last in ranges)
 
 
 def _one_to_one(values: Sequence[Hashable], others: Sequence[Any]) -> bool:
@@ -215,7 +206,3 @@ def _one_to_one(values: Sequence[Hashable], others: Sequence[Any]) -> bool:
     pairs = {(value, other) for value, other in zip(values, others, strict=True) if other is not None}
     distinct = {value for value, _ in pairs}
     return len(distinct) > 1 and len(pairs) == len(distinct) == len({other for _, other in pairs})
-
-
-def hashable(value: Any) -> Any:
-    return value if value is None or isinstance(value, Hashable) else str(value)

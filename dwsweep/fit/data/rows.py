@@ -1,25 +1,43 @@
-"""Row of a table: its loss, and its arm."""
+"""Row of a table: its values, its loss, and its arm."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, TypeGuard
 
+from dwsweep.errors import InputError, example
+from dwsweep.fit.data import condition
 from dwsweep.text import join
 
 Row = dict[str, Any]
 """One run of anybody's table, under whatever columns it has."""
+LeftOut = tuple[str, str]
+"""Reason for exclusion, as a predicate of rows; option that includes the rows."""
 
 VALUES_LISTED = 6
 ALIKE = 1.02  # largest over smallest count that counts as one: an incomplete last batch
 ARM = "arm"  # column that tells the arms of one sweep apart
+CONFIG = {
+    *("config", "params", "hparams", "args", "model", "trainer", "optimizer", "arch", "architecture", "cfg", "shape"),
+}  # trackers' sections of settings: config.n_layer
+SUMMARY = {"summary", "metrics", "final", "throughput", "result", "results"}  # of final values
+EVAL = {"eval", "val"}  # of held-out losses
 
 
 def plain(name: str) -> str:
     """A column's name in lower case, its words joined by underscores."""
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+
+
+def bare_name(name: str, sections: Container[str], whole: Container[str] = ()) -> str:
+    """A plain name without the trackers' sections before it, unless it is one of ``whole``."""
+    words = name.split("_")
+    while len(words) > 1 and words[0] in sections and "_".join(words) not in whole:
+        words = words[1:]
+    return "_".join(words)
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:
@@ -75,3 +93,31 @@ def cell_text(value: Any) -> str:
         return str(value)[:40]
     except OverflowError:
         return "a whole number beyond all floats"
+
+
+def arms(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Rows by their arm, in the order of the table; "" for those without one."""
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        value = row.get(ARM)
+        found["" if value is None else str(value)].append(row)
+    return dict(found)
+
+
+def of_arm(rows: Sequence[Row]) -> str:
+    """The expression of ``where`` that keeps the arm of these rows."""
+    return condition.equals(ARM, rows[0].get(ARM))
+
+
+def check_one_arm(rows: Sequence[Row], source: str) -> None:
+    """Refuse rows of several arms: deliberate differences of recipe are no replicates."""
+    found = arms(rows)
+    labels = list(found)
+    if len(labels) < 2:
+        return
+    choice = of_arm(found[labels[-1]])
+    raise InputError(
+        f"{ARM}: {source} holds {len(labels)} ({listed_values(labels)}), which would be averaged; compare them with "
+        f"{example('compare=True', '--compare')}, or choose one with "
+        + example(f"where={choice!r}", condition.option(choice))
+    )

@@ -32,6 +32,7 @@ BLOCK = "net_block"  # row key that names its block, if nets of its depth and wi
 COLUMNS = ("d_ff", "mlp_ratio", "gated", "heads", "kv_heads", "head_size", "experts", "top_k")
 GATES = ("gated", "activation", "mlp", "mlp_type", "ffn_type", "hidden_act", "act_fn")  # columns that may name a gate
 GATED_WORDS = re.compile(r"glu|(?<!un)(?<!non.)(?<!not.)gated")
+OF_NET = (ARM, "depth", "width", *COLUMNS, *GATES[1:])
 YES = {"true", "t", "yes", "y", "on", "1", "1.0"}
 LARGEST_RATIO = 32.0  # smaller values of an inner width are ratios to d
 OFF = 0.05  # relative difference above which a count is named beside others that agree
@@ -51,26 +52,12 @@ TRIED_ALIKE = 0.5  # share of nets with several counts of heads above which head
 VOCABULARIES = (50257, 50304, 50432, 32000, 32064, 32768, 49152, 65536, 100277, 128256, 151936, 256000)
 
 
-class Reading(NamedTuple):
-    """Meaning of a table's own count of parameters. why: a sentence; empty if there is nothing to say. gated: it counts
-    a gated MLP. times: weights of a block over those that the columns give. used: True if the count itself is N. total:
-    True if it holds embeddings. doubt: a warning."""
-
-    why: str = ""
-    gated: bool = False
-    times: float = 1.0
-    used: bool = False
-    total: bool = False
-    doubt: str = ""
-
-
 def inner_width(row: Row) -> float | None:
     """Inner width of the MLP; None if the row has neither it nor its ratio to d."""
     width = float(row["width"])
     for name in ("d_ff", "mlp_ratio"):
-        value = _positive(row.get(name))
-        if value is not None:
-            return value * width if value <= LARGEST_RATIO and value < width / 2.0 else value
+        if positive(value := row.get(name)):
+            return float(value) * width if value <= LARGEST_RATIO and value < width / 2.0 else float(value)
     return None
 
 
@@ -85,17 +72,14 @@ def weights(row: Row, gated: bool | None = None, every: bool = False) -> float:
     every: of all experts, and not of those that a token passes."""
     depth, width = float(row["depth"]), float(row["width"])
     heads, size, groups = (_at_least_one(row.get(name)) for name in ("heads", "head_size", "kv_heads"))
-    if heads is None:
-        heads = width / size if size else 1.0
-    size = size or width / heads
+    heads = heads or (width / size if size else 1.0)
+    attention = attention_weights(width, heads, size or width / heads, min(groups, heads) if groups else heads)
+    used = top_k(row)
+    experts = float(row["experts"]) if used and every else used or 1.0
     hidden = inner_width(row)
-    attention = attention_weights(width, heads, size, min(groups, heads) if groups else heads)
-    used = top_k(row) or 1.0  # experts
-    if every and top_k(row):
-        used = float(row["experts"])
     if hidden is None:  # a gated MLP without an inner width holds as much: 8·d²
-        return depth * (attention + used * mlp_weights(width, 4.0 * width, False))
-    return depth * (attention + used * mlp_weights(width, hidden, is_gated(row) if gated is None else gated))
+        return depth * (attention + experts * mlp_weights(width, 4.0 * width, False))
+    return depth * (attention + experts * mlp_weights(width, hidden, is_gated(row) if gated is None else gated))
 
 
 def top_k(row: Row) -> float | None:
@@ -115,12 +99,11 @@ def places(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
     return np.log([n_params_of(row) for row in rows]), np.log([float(row["depth"]) for row in rows])
 
 
-@dataclass(frozen=True)
-class Settled:
+class Settled(NamedTuple):
     """Rows with N and block settled. said: sentences for the account of the table. doubts: for its warnings."""
 
-    said: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
+    said: list[str]
+    doubts: list[str]
 
 
 def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str], str]) -> Settled:
@@ -131,39 +114,72 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
     Raises:
         InputError: nothing explains how the table's n_params differs from the weights of its blocks.
     """
-    _name_blocks(rows)
-    columns = [name for name in COLUMNS if any(row.get(name) not in (None, "") for row in rows)]
-    said: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
-    experts = sorted({(row["experts"], used) for row in rows if (used := top_k(row))})
+    nets: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        nets[tuple(map(row.get, OF_NET))].append(row)
+    _name_blocks(list(nets.values()))
+    each = [of_net[0] for of_net in nets.values()]
+    columns = [name for name in COLUMNS if any(row.get(name) not in (None, "") for row in each)]
     counts = (_Counts.of(rows, column, columns, names(column), source) for column in ("n_params", "n_params_total"))
     count = next(filter(None, counts), None)
-    if count is None:
-        said, found = tuple(_counted_from(rows, columns, names)), Reading()
-    elif trusted and count.column == "n_params":
+    if count and trusted and count.column == "n_params":
         count.check_unit()
-        return Settled()
-    else:
+        return Settled([], [])
+    if count:
         found = next(filter(None, (hypothesis(count) for hypothesis in HYPOTHESES)))
-        said, doubts = tuple(filter(None, [found.why])), tuple(filter(None, [found.doubt]))
-    for row in rows:
-        if found.gated:
-            row["gated"] = True
-        own = _positive(row.get(count.column)) if count else None
-        if found.total and own is not None:
-            row.setdefault("n_params_total", own)
-        if found.used and own is not None:
-            row["n_params"] = own
-        elif (count or set(columns) - {"heads"}) and row["depth"] and row["width"]:
-            row["n_params"] = found.times * weights(row, found.gated or None)
-    if experts:
+        said, doubts = [found.why] * bool(found.why), [found.doubt] * bool(found.doubt)
+    else:
+        found, said, doubts = Reading(), list(_counted_from(each, columns, names)), []
+    for of_net in nets.values():
+        first = of_net[0]
+        known = (count or set(columns) - {"heads"}) and first["depth"] and first["width"]
+        n_params = found.times * weights(first, found.gated or None) if known else None
+        for row in of_net:
+            own = row.get(count.column) if count else None
+            if found.gated:
+                row["gated"] = True
+            if found.total and positive(own):
+                row.setdefault("n_params_total", float(own))
+            if found.used and positive(own):
+                row["n_params"] = float(own)
+            elif n_params is not None:
+                row["n_params"] = n_params
+    if experts := sorted({(row["experts"], used) for row in each if (used := top_k(row))}):
         named = join([f"{used:g} of {every:g}" for every, used in experts], 3)
-        how = f"N counts the weights that a token uses, {named} experts; all of them: --axis n_params_total"
-        said = (*said, how)
-    elif count is None and (many := max((_at_least_one(row.get("experts")) or 1.0 for row in rows), default=1.0)) > 1.0:
-        doubt = f"confound n_params: {many:g} experts, and no column says how many a token passes: N counts one of them"
-        doubts = (*doubts, doubt)
+        said.append(f"N counts the weights that a token uses, {named} experts; all of them: --axis n_params_total")
+    elif count is None and (many := max((_at_least_one(row.get("experts")) or 1.0 for row in each), default=1.0)) > 1.0:
+        how = "and no column says how many a token passes: N counts one of them"
+        doubts.append(f"confound n_params: {many:g} experts, {how}")
     return Settled(said, doubts)
+
+
+def _counted_from(rows: Sequence[Row], columns: Sequence[str], names: Callable[[str], str]) -> Iterator[str]:
+    """Columns from which N is counted, if N is not 12·L·d²."""
+    sized = [row for row in rows if row["depth"] and row["width"]]
+    if not columns or all(abs(weights(r) / (12.0 * r["depth"] * r["width"] ** 2) - 1.0) < 1e-9 for r in sized):
+        return
+    used = ", ".join(names(name) for name in columns if name != "heads" or {"kv_heads", "head_size"} & {*columns})
+    gated = any(map(is_gated, sized))
+    yield f"N is counted from depth, width, {used}{', with a gated MLP (3·d·d_ff)' if gated else ''}"
+    ratios = [inner / row["width"] for row in sized if (inner := inner_width(row)) is not None]
+    if not gated and ratios and all(abs(ratio / (8.0 / 3.0) - 1.0) < NEAR_GATED for ratio in ratios):
+        yield "the inner width is 8/3 × width, as in a gated MLP, but no column names one: the MLP counts as 2·d·d_ff"
+
+
+# Hypotheses on a table's own count
+
+
+class Reading(NamedTuple):
+    """Meaning of a table's own count of parameters. why: a sentence; empty if there is nothing to say. gated: it counts
+    a gated MLP. times: weights of a block over those that the columns give. used: True if the count itself is N. total:
+    True if it holds embeddings. doubt: a warning."""
+
+    why: str = ""
+    gated: bool = False
+    times: float = 1.0
+    used: bool = False
+    total: bool = False
+    doubt: str = ""
 
 
 @dataclass(frozen=True)
@@ -180,21 +196,21 @@ class _Counts:
     depth: np.ndarray
     width: np.ndarray
     blocks: list[tuple[bool, np.ndarray, str]]
-    every: bool = False
+    every: bool
 
     @classmethod
     def of(cls, rows: Sequence[Row], column: str, columns: Sequence[str], theirs: str, source: str) -> _Counts | None:
-        rows = [row for row in rows if _positive(row.get(column)) is not None]
+        rows = [row for row in rows if positive(row.get(column))]
         if not rows:
             return None
         count, depth, width = (np.array([float(row[name]) for row in rows]) for name in (column, "depth", "width"))
         every = column == "n_params_total" and any(map(top_k, rows))
+        experts = ", all experts" if every else ""
         formula = "the weights of the blocks" if {*COLUMNS} - {"heads"} & set(columns) else "12·L·d²"
-        formula += ", all experts" if every else ""
-        blocks = [(False, np.array([weights(row, every=every) for row in rows]), formula)]
+        blocks = [(False, np.array([weights(row, every=every) for row in rows]), formula + experts)]
         if any(inner_width(row) is not None for row in rows) and not all(map(is_gated, rows)):
             gated = np.array([weights(row, True, every) for row in rows])
-            blocks.append((True, gated, f"blocks with a gated MLP, 3·d·d_ff{', all experts' if every else ''}"))
+            blocks.append((True, gated, f"blocks with a gated MLP, 3·d·d_ff{experts}"))
         return cls(rows, column, theirs, source, count, depth, width, blocks, every)
 
     @property
@@ -202,9 +218,14 @@ class _Counts:
         return self.blocks[0][1]
 
     @property
-    def ratio(self) -> tuple[float, float]:
-        """Least and largest count over blocks."""
-        return float((self.count / self.plain).min()), float((self.count / self.plain).max())
+    def times(self) -> tuple[float, float, str]:
+        """Least and largest count over blocks, and both in words."""
+        low, high = float((self.count / self.plain).min()), float((self.count / self.plain).max())
+        return low, high, f"{self.theirs} is {low:.3g} to {high:.3g} times {self.blocks[0][2]}"
+
+    @property
+    def nets(self) -> int:
+        return len({*zip(self.depth.tolist(), self.width.tolist(), strict=True)})
 
     def check_unit(self) -> None:
         """Refuse a count in thousands, millions or billions.
@@ -212,22 +233,35 @@ class _Counts:
         Raises:
             InputError: counts are so far from the blocks of any net, and alike in all rows.
         """
-        (low, high), middle = self.ratio, float(np.median(self.count / self.plain))
+        (low, high, _), middle = self.times, float(np.median(self.count / self.plain))
         if len(self.count) > 1 and high < COUNT_FACTOR * low and not 1.0 / COUNT_FACTOR < middle < COUNT_FACTOR:
             unit = {-3: "thousands", -6: "millions", -9: "billions"}.get(round(math.log10(middle)), "another unit")
-            row = self.rows[0]
             raise InputError(
-                f"{self.column}: {self.count[0]:g} at {row['depth']:g}×{row['width']:g}, where the blocks hold "
+                f"{self.column}: {self.count[0]:g} at {_size(self.rows[0])}, where the blocks hold "
                 f"{self.plain[0]:.4g}; it looks like {unit}, must be a plain count of non-embedding weights"
             )
 
-    @property
-    def nets(self) -> int:
-        return len({*zip(self.depth.tolist(), self.width.tolist(), strict=True)})
+    def embeddings(self, vocabulary: float) -> str:
+        """``holds embeddings, 2 × 50304 × width``: the embedding, and the unembedding where it is another matrix."""
+        usual = [(abs(vocabulary / (n * size) - 1.0), n, size) for size in map(float, VOCABULARIES) for n in (1, 2)]
+        # positions and the biases of the blocks may come with a vocabulary that the table names
+        known = {float(value) for row in self.rows if positive(value := row.get("vocab_size"))}
+        named = [(0.0, n, size) for size in known for n in (1, 2) if 0.0 <= vocabulary / size - n < 0.5]
+        off, times, size = min(named or usual)
+        tables = f"{'2 × ' * (times > 1)}{size:.0f}" if off <= SAME_VOCABULARY else f"about {vocabulary:,.0f}"
+        return f"{self.theirs} holds embeddings, {tables} × width; N is "
 
-    def tables(self, vocabulary: float) -> str:
-        known = {float(v) for row in self.rows if (v := _positive(row.get("vocab_size"))) is not None}
-        return f"{self.theirs} holds embeddings, {_tables(vocabulary, known)}; N is "
+
+def _of_all_experts(of: _Counts) -> Reading | None:
+    """A count of all experts names no N, and shows whether the MLP is gated."""
+    if not of.every:
+        return None
+    if found := _of_blocks(of) or _with_embeddings(of):
+        return found
+    low, high, _ = of.times
+    times = f"{low:.3g}" if high <= (1.0 + AGREES) * low else f"{low:.3g} to {high:.3g}"
+    how = f"{of.theirs} is {times} times {of.blocks[0][2]}, by the columns from which N is counted"
+    return Reading(doubt=f"confound n_params: {how}")
 
 
 def _of_blocks(of: _Counts) -> Reading | None:
@@ -235,7 +269,7 @@ def _of_blocks(of: _Counts) -> Reading | None:
     for gate, own, what in of.blocks:
         if _holds((of.count / own - 1.0) / (1.0 + _rounded(of.count) / AGREES), AGREES):
             off = [
-                f"{row['depth']:g}×{row['width']:g} ({format_count(count)}, where the blocks hold {format_count(held)})"
+                f"{_size(row)} ({format_count(count)}, where the blocks hold {format_count(held)})"
                 for row, count, held in zip(of.rows, of.count, own, strict=True)
                 if abs(count / held - 1.0) > OFF
             ]
@@ -266,7 +300,7 @@ def _with_embeddings(of: _Counts) -> Reading | None:
         if not _holds(fitted / of.count - 1.0, EXPLAINS) or len(np.unique(of.width)) < 3:
             continue
         if vocabulary >= LEAST_VOCABULARY:
-            return Reading(f"{of.tables(float(vocabulary))}{what}, without them", gated=gate, total=True)
+            return Reading(f"{of.embeddings(float(vocabulary))}{what}, without them", gated=gate, total=True)
         if vocabulary > -LEAST_VOCABULARY and vectors > 0.0:
             return Reading(f"{of.theirs} agrees with {what} with biases and norms", gated=gate)
     return None
@@ -283,12 +317,12 @@ def _with_other_blocks(of: _Counts) -> Reading | None:
         return None
     standard = np.allclose(of.plain, 12.0 * of.depth * of.width**2)
     shown = f"{12.0 * times:.3g}·L·d²" if standard else f"{times:.3g} times its columns"
-    return Reading(f"{of.tables(float(vocabulary))}the rest, {shown}", times=float(times), total=True)
+    return Reading(f"{of.embeddings(float(vocabulary))}the rest, {shown}", times=float(times), total=True)
 
 
 def _nominal(of: _Counts) -> Reading | None:
     """Most nets share their count with another net of other blocks, as sizes that a plan asked for do."""
-    low, high = of.ratio
+    low, high, _ = of.times
     if of.column != "n_params" or not NOMINAL[0] < low < 1.0 < high < NOMINAL[1]:
         return None
     nets = {(row["depth"], row["width"], row.get(BLOCK)): row for row in of.rows}
@@ -300,12 +334,9 @@ def _nominal(of: _Counts) -> Reading | None:
     if not shared or 2 * sum(count for *_, count in shared) < len(nets):
         return None
     least, most, _ = max(shared, key=lambda end: weights(end[1]) / weights(end[0]))
-    where = " and ".join(f"{row['depth']:g}×{row['width']:g}" for row in (least, most))
     held = " and ".join(format_count(weights(row)) for row in (least, most))
-    return Reading(
-        f"{of.theirs} is a nominal size: {format_count(least['n_params'])} at {where}, whose blocks hold {held}; N is "
-        f"{of.blocks[0][2]}"
-    )
+    where = f"{format_count(least['n_params'])} at {_size(least)} and {_size(most)}, whose blocks hold {held}"
+    return Reading(f"{of.theirs} is a nominal size: {where}; N is {of.blocks[0][2]}")
 
 
 def _unexplained(of: _Counts) -> Reading:
@@ -314,8 +345,7 @@ def _unexplained(of: _Counts) -> Reading:
     Raises:
         InputError: it is called n_params.
     """
-    low, high = of.ratio
-    times = f"{of.theirs} is {low:.3g} to {high:.3g} times {of.blocks[0][2]}"
+    low, high, times = of.times
     if of.column == "n_params_total":
         return Reading(f"{times}; the difference is not explained, and N is counted from the columns")
     if high <= ROUNDED * low and low > 1.0 / ROUNDED and high < ROUNDED:  # rounded heads and inner widths
@@ -327,26 +357,12 @@ def _unexplained(of: _Counts) -> Reading:
     row, held = of.rows[0], weights(of.rows[0])
     given = f"{row['n_params']:,.0f}" if row["n_params"] < 1e15 else f"{row['n_params']:.3g}"
     raise InputError(
-        f"n_params: {given} at {row['depth']:g}×{row['width']:g}, where the blocks hold {held:,.0f}; {low:.3g} to "
+        f"n_params: {given} at {_size(row)}, where the blocks hold {held:,.0f}; {low:.3g} to "
         f"{high:.3g} times as many in {of.source}, which neither embeddings, a gated MLP nor biases explain; allowed: "
         + example("drop=['n_params']", "--drop n_params")
         + f" (N = {format_count(held)} there), or "
         + example("columns={'n_params': 'n_params'}", "--column n_params=n_params")
         + " (the count holds no embeddings)"
-    )
-
-
-def _of_all_experts(of: _Counts) -> Reading | None:
-    """A count of all experts names no N, and shows whether the MLP is gated."""
-    if not of.every:
-        return None
-    if found := _of_blocks(of) or _with_embeddings(of):
-        return found
-    low, high = of.ratio
-    times = f"{low:.3g}" if high <= (1.0 + AGREES) * low else f"{low:.3g} to {high:.3g}"
-    return Reading(
-        doubt=f"confound n_params: {of.theirs} is {times} times {of.blocks[0][2]}, by the columns from which N is "
-        "counted"
     )
 
 
@@ -356,17 +372,8 @@ HYPOTHESES: tuple[Callable[[_Counts], Reading | None], ...] = (
 """Readings of a count, each tried in its turn."""
 
 
-def _counted_from(rows: Sequence[Row], columns: Sequence[str], names: Callable[[str], str]) -> Iterator[str]:
-    """Columns from which N is counted, if N is not 12·L·d²."""
-    sized = [row for row in rows if row["depth"] and row["width"]]
-    if all(abs(weights(row) / (12.0 * row["depth"] * row["width"] ** 2) - 1.0) < 1e-9 for row in sized):
-        return
-    used = ", ".join(names(name) for name in columns if name != "heads" or {"kv_heads", "head_size"} & {*columns})
-    gated = any(map(is_gated, sized))
-    yield f"N is counted from depth, width, {used}{', with a gated MLP (3·d·d_ff)' if gated else ''}"
-    ratios = [inner / row["width"] for row in sized if (inner := inner_width(row)) is not None]
-    if not gated and ratios and all(abs(ratio / (8.0 / 3.0) - 1.0) < NEAR_GATED for ratio in ratios):
-        yield "the inner width is 8/3 × width, as in a gated MLP, but no column names one: the MLP counts as 2·d·d_ff"
+def _size(row: Row) -> str:
+    return f"{row['depth']:g}×{row['width']:g}"
 
 
 def _rounded(count: np.ndarray) -> np.ndarray:
@@ -377,61 +384,47 @@ def _rounded(count: np.ndarray) -> np.ndarray:
     return 0.5 * 10.0 ** (np.floor(np.log10(count)) - digits + 1.0) / count
 
 
-def _tables(vocabulary: float, known: set[float]) -> str:
-    """``2 × 50304 × width``: the embedding, and the unembedding where it is another matrix."""
-    usual = [(abs(vocabulary / (n * size) - 1.0), n, size) for size in map(float, VOCABULARIES) for n in (1, 2)]
-    # positions and the biases of the blocks may come with a vocabulary that the table names
-    named = [(0.0, n, size) for size in known for n in (1, 2) if 0.0 <= vocabulary / size - n < 0.5]
-    off, times, size = min(named or usual)
-    if off > SAME_VOCABULARY:
-        return f"about {vocabulary:,.0f} × width"
-    return f"{times} × {size:.0f} × width" if times > 1 else f"{size:.0f} × width"
-
-
 def _holds(off: np.ndarray, tolerance: float) -> bool:
     return float(np.mean(np.abs(off) <= tolerance)) >= SHARE
 
 
-def _name_blocks(rows: Sequence[Row]) -> None:
-    """Name each row's block by the parts that differ between nets of one depth and width."""
-    parts = {
-        "d_ff": lambda row: inner_width(row),
-        "heads": lambda row: _positive(row.get("heads")),
-        "kv_heads": lambda row: _positive(row.get("kv_heads")),
-        "head_size": lambda row: _positive(row.get("head_size")),
-    }
-    varied = [name for name, part in parts.items() if _varies(rows, part)]
-    rest = [parts[name] for name in varied if name != "heads"]
-    if "heads" in varied and _swept(rows, parts["heads"], rest):
-        varied = [name for name in varied if name not in ("heads", "head_size")]
-    for row in rows if varied else ():
-        texts = [f"{name} {value:g}" for name in varied if (value := parts[name](row)) is not None]
-        if texts:
-            row[BLOCK] = ", ".join(texts)
-
-
-def _varies(rows: Sequence[Row], part: Callable[[Row], Any]) -> bool:
-    seen: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
-    for row in rows:
-        if row["width"] and (value := part(row)) is not None:
-            seen[row.get(ARM), row["depth"], row["width"]].add(value)
-    return any(len(values) > 1 for values in seen.values())
-
-
-def _swept(rows: Sequence[Row], heads: Callable[[Row], Any], rest: Sequence[Callable[[Row], Any]]) -> bool:
-    """True if most nets were trained with several counts of heads: heads are then no part of the shape."""
-    seen: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
-    for row in rows:
-        if row["width"]:
-            seen[(row.get(ARM), row["depth"], row["width"], *(part(row) for part in rest))].add(heads(row))
-    return sum(len(values) > 1 for values in seen.values()) > TRIED_ALIKE * len(seen)
-
-
 def _at_least_one(value: Any) -> float | None:
     """The value if it may count something: 1 or more."""
-    found = _positive(value)
-    return found if found is not None and found >= 1.0 else None
+    return float(value) if positive(value) and value >= 1.0 else None
 
 
-def _positive(value: Any) -> float | None:
-    return float(value) if positive(value) else None
+# Blocks
+
+
+def _name_blocks(every: Sequence[Sequence[Row]]) -> None:
+    """Name the block of each row by the parts that differ between nets of one depth and width. every: rows of each
+    net."""
+    nets = [(rows, (rows[0].get(ARM), rows[0]["depth"], rows[0]["width"]), _parts(rows[0])) for rows in every]
+    varied = {name for _, _, parts in nets for name in parts}
+    varied = {name for name in varied if any(several > 1 for several in _values(nets, name))}
+    if "heads" in varied:  # if most nets were trained with several counts of heads, these are no part of the shape
+        several = _values(nets, "heads", [name for name in ("d_ff", "kv_heads", "head_size") if name in varied])
+        if sum(count > 1 for count in several) > TRIED_ALIKE * len(several):
+            varied -= {"heads", "head_size"}
+    for rows, _, parts in nets:
+        if texts := [f"{name} {value:g}" for name, value in parts.items() if name in varied]:
+            for row in rows:
+                row[BLOCK] = ", ".join(texts)
+
+
+def _parts(row: Row) -> dict[str, float]:
+    """Parts of a row's block that it has."""
+    own = {"d_ff": inner_width(row), **{name: row.get(name) for name in ("heads", "kv_heads", "head_size")}}
+    return {name: float(value) for name, value in own.items() if positive(value)}
+
+
+def _values(
+    nets: Sequence[tuple[Any, tuple[Any, ...], dict[str, float]]], part: str, beside: Sequence[str] | None = None
+) -> list[int]:
+    """Number of values of a part in each depth and width, or, a blank among them, in each value of the parts
+    ``beside``."""
+    seen: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
+    for _, place, parts in nets:
+        if part in parts or beside is not None:
+            seen[(*place, *(parts.get(name) for name in beside or ()))].add(parts.get(part))
+    return [len(values) for values in seen.values()]

@@ -10,44 +10,30 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from dwsweep.fit.data.roles import LENGTHS, RECIPE, TUNING
-from dwsweep.fit.data.rows import ALIKE, ARM, Row, is_number, no_loss, plain
+from dwsweep.fit.data.rows import ALIKE, ARM, CONFIG, EVAL, SUMMARY, Row, bare_name, is_number, no_loss, plain
 from dwsweep.fit.data.shape import BLOCK
 from dwsweep.records.columns import OF_RUNS, STEPS
 from dwsweep.records.fit import LeftOutRows
 
 CURVE = "curve_of_run"  # row key that names the curve of its run, if a table has curves
-PREFIXES = {"trainer", "train", "model", "config", "summary", "metrics", "eval", "val", "history"}
+SECTIONS = CONFIG | SUMMARY | EVAL | {"train", "history"}
 IDS = {
-    *(
-        "run",
-        "run_id",
-        "run_name",
-        "name",
-        "id",
-        "experiment",
-        "exp",
-        "exp_name",
-        "experiment_name",
-        "trial",
-        "trial_id",
-    ),
-    *("trial_id", "wandb_id", "run_key", "job_id", "uuid", "model", "model_name", "tag", "label"),
-}
+    *("run", "run_id", "run_name", "run_key", "name", "id", "tag", "label", "model", "model_name", "trial", "trial_id"),
+    *("experiment", "experiment_name", "exp", "exp_name", "wandb_id", "job_id", "uuid"),
+}  # columns that may name runs
 UNIQUE = 0.9  # share of groups whose steps must differ for a group to be a run
 COMMON = 0.8  # share of runs ending at one step above which all are read there
 
 
-@dataclass(frozen=True)
-class Ends:
-    """Last points of runs. rows: one per run (and replicate). left_out: reason → rows not used. said: a sentence."""
+class Ends(NamedTuple):
+    """Last points of runs. rows: one per run (and replicate). left_out: rows not used. said: a sentence."""
 
     rows: list[Row]
-    left_out: list[LeftOutRows] = field(default_factory=list)
-    said: str = ""
+    left_out: list[LeftOutRows]
+    said: str
 
 
 def curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[str]) -> tuple[str, list[list[Row]]] | None:
@@ -57,7 +43,7 @@ def curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[str]) -
     """
     names = list(names)
     ids = [name for name in names if plain(name) in IDS and _names_runs(rows, name)]
-    usual = {_end(name): name for name in reversed(names)}
+    usual = {bare_name(plain(name), SECTIONS, STEPS): name for name in reversed(names)}
     times = [usual[name] for name in (*STEPS, *(OF_RUNS if ids else ())) if name in usual]
     time = next((name for name in times if len({row[name] for row in rows if _is_point(row.get(name))}) > 1), None)
     if time is None:
@@ -111,24 +97,19 @@ def ends(rows: Sequence[Row], found: tuple[str, list[list[Row]]]) -> Ends:
         blank += len(group) - len(points)
         kept += [{"steps": at, **row} if time != "epoch" and row.get("steps") is None else row for row in taken]
     kept += [row for row in rows if id(row) not in curved]
-    out = []
-    if earlier:
-        out.append(LeftOutRows(rows=earlier, why=f"lie earlier on the curve of their run (its last {time} counts)"))
-    if blank:
-        out.append(LeftOutRows(rows=blank, why=no_loss("no loss")))
+    out = [
+        LeftOutRows(rows=earlier, why=f"lie earlier on the curve of their run (its last {time} counts)"),
+        LeftOutRows(rows=blank, why=no_loss("no loss")),
+    ]
     if short:
         stops = sorted({at for at, _ in short})
         shown = f"{stops[0]:,g}" if len(stops) == 1 else f"{stops[0]:,g} to {stops[-1]:,g}"
-        out.append(
-            LeftOutRows(
-                rows=sum(n for _, n in short),
-                why=f"are of {len(short)} runs that end at {time} {shown}, before {common:,g}",
-                option=f'--where "{plain(time)} <= {stops[0]:g}" compares all there',
-            )
-        )
+        why = f"are of {len(short)} runs that end at {time} {shown}, before {common:,g}"
+        option = f'--where "{plain(time)} <= {stops[0]:g}" compares all there'
+        out.append(LeftOutRows(rows=sum(n for _, n in short), why=why, option=option))
     at = f"{time} {common:,g}" if everywhere else f"from {time} {min(last):,g} to {max(last):,g}"
     said = f"{len(groups):,} runs have rows at several values of {time}: the last is the loss ({at})"
-    return Ends(kept, out, said)
+    return Ends(kept, [one for one in out if one.rows], said)
 
 
 def _measured(group: Sequence[Row]) -> Sequence[Row]:
@@ -143,13 +124,6 @@ def _names_runs(rows: Sequence[Row], name: str) -> bool:
         if row.get(name) is not None:
             shapes[str(row[name])].add((row.get("depth"), row.get("width"), row.get(BLOCK)))
     return 1 < len(shapes) < len(rows) and all(len(of) == 1 for of in shapes.values())
-
-
-def _end(name: str) -> str:
-    words = plain(name).split("_")
-    while len(words) > 1 and words[0] in PREFIXES and "_".join(words) not in STEPS:
-        words = words[1:]
-    return "_".join(words)
 
 
 def _is_point(value: Any) -> bool:

@@ -1,27 +1,24 @@
-"""Any table of runs, read into plain rows: a sweep directory, CSV, TSV, JSON, JSONL or Parquet, rows or columns.
-
-Usual names of columns in other projects are understood, and the output lists the assignments.
-"""
+"""Any table of runs, read into plain rows under our names of columns, with an account of the rows that are out."""
 
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit.data import condition, formats, units
+from dwsweep.fit.data import condition, source
+from dwsweep.fit.data.cell import Columns, losses
 from dwsweep.fit.data.names import Names, nearest, unit_named
-from dwsweep.fit.data.numbers import Columns, losses
-from dwsweep.fit.data.recipes import without_repeats
-from dwsweep.fit.data.roles import KNOWN, Roles, roles
-from dwsweep.fit.data.rows import ARM, Row, Word, cell_text, no_loss, plain, why_no_loss
+from dwsweep.fit.data.roles import KNOWN, Roles, hashable, roles
+from dwsweep.fit.data.rows import ARM, LeftOut, Row, Word, cell_text, no_loss, plain, why_no_loss
 from dwsweep.fit.data.shape import settle
 from dwsweep.records.columns import REQUIRED, of_type
 from dwsweep.records.columns import named as column_names
-from dwsweep.records.fit import FitOptions, LeftOutRows
+from dwsweep.records.fit import Account, FitOptions, LeftOutRows
 from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, PER_CHARACTER, join
 
 MEASURED = {*column_names("size", "outcome", "identity"), "learning_rate"}  # may differ between the runs of a cell
@@ -30,28 +27,28 @@ LEAST_COUNT, LARGEST_COUNT = 1e-6, 1e30  # seconds and tokens count too
 LARGEST_LOSS = 1e6
 COUNTS = frozenset(of_type("count"))
 # trackers' words for a finished run; autoresearch discards runs without an improvement, which still have a loss
-FINISHED = {"finished", "completed", "complete", "success", "succeeded", "keep", "kept", "discard", "discarded"}
+FINISHED = {"ok", "finished", "completed", "complete", "success", "succeeded", "keep", "kept", "discard", "discarded"}
 DIVERGED_FLAGS = {"diverged", "is_diverged", "has_diverged", "did_diverge"}  # columns of a switch
 OWN = {"run_id", "n_params", "n_params_total", "attention_kernel", "data_hash"}  # results.csv in every folder has these
 UNITS = {"nats": NATS, "bits": BITS_PER_TOKEN, "bpb": BITS, "bpc": PER_CHARACTER}
+UNIT_COLUMNS = {"unit", "units", "loss_unit", "loss_units", "metric_unit", "unit_of_loss"}  # that name it in each row
+UNIT_WORDS = {
+    **dict.fromkeys(("nat", "nats", "nats_per_token", "nats_token"), "nats"),
+    **dict.fromkeys(("bit", "bits", "bits_per_token", "bits_token", "bpt"), "bits"),
+    **dict.fromkeys(("bpb", "bits_per_byte", "bits_byte"), "bpb"),
+}
+TELLING_DIGITS = 4  # decimals of a loss: two runs that agree to these are one run
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of a table under dwsweep's column names.
-
-    rows: one dict per run; numbers are float or int, blanks are None.
-    columns: names in order, after renaming.
-    source: origin of the rows, for messages and provenance.
-    sha256: hash of the content as read (before ``where``).
-    directory: the sweep directory, where there is one (documents.npy lie below it).
-    n_read: rows before ``where``, with lines of comments among them.
-    loss_column: the table's name of the loss.
-    named: columns beyond those that the analysis reads to which the user gave a name.
-    taken: ``ours = theirs`` for columns that were found under another usual name.
-    unit: of the losses. left_out: why runs have no loss that counts → how many.
-    roles: of each column. theirs: the table's name of a column → ours. account: rows that are out already. notes:
-    meanings taken for the columns. doubts: warnings about them.
+    """Rows of a table under our column names. rows: one dict per run; numbers are float or int, blanks are None.
+    columns: names in order. source: origin of the rows, for messages. sha256: of the content as read. directory: the
+    sweep directory, where there is one (documents.npy lie below it). n_read: rows before ``where``, with lines of
+    comments among them. loss_column: the table's name of the loss. named: further columns to which the user gave a
+    name. taken: ``ours = theirs`` for columns under another usual name; theirs: the table's name of a column → ours.
+    unit: of the losses. left_out: why runs have no loss that counts → how many. account: rows that are out already.
+    roles: of each column. notes: meanings taken for the columns. doubts: warnings about them.
     """
 
     rows: list[Row]
@@ -74,8 +71,7 @@ class Table:
     @property
     def settings(self) -> tuple[str, ...]:
         """Columns that distinguish runs of one shape, as their values show."""
-        known = {*KNOWN, *self.named}
-        return tuple(name for name, role in self.roles.items() if role == "setting" and name not in known)
+        return tuple(name for name in _chosen(self.roles) if name not in self.named)
 
 
 def read_asked(table: Any, options: FitOptions) -> Table:
@@ -101,44 +97,36 @@ def read_table(
 ) -> Table:
     """Read ``table``, rename and select its rows, and determine their meaning.
 
-    table: path of a sweep directory (its results.csv is read) or of a CSV, TSV, JSON (records or columns), JSONL or
-    Parquet file; or a list of dicts; or a dict of columns; or a pandas, polars or pyarrow table; or one that
-    ``formats.load`` has read.
-    columns: ``{ours: theirs}`` or strings ``"ours=theirs"``.
-    where: expressions over the columns, by our names or the table's, such as ``"warmup == 400"``; a row stays if all
-    are true.
-    unit: of the losses, one of ``UNITS``; default: by the name of their column, else nats.
-    drop: columns to ignore, by the table's names or ours. arm: the column that
-    names the arm of a run.
+    table: path of a sweep directory, a folder of runs or a file (``source.READERS``); runs of a tracker; a list of
+    dicts; a dict of columns; a pandas, polars or pyarrow table; or one that ``source.load`` has read.
+    columns: ``{ours: theirs}`` or strings ``"ours=theirs"``. where: expressions over the columns, by our names or the
+    table's, such as ``"warmup == 400"``; a row stays if all are true. unit: of the losses, one of ``UNITS``; default:
+    by the name of their column, else nats. drop: columns to ignore. arm: the column that names the arm of a run.
 
-    Raises InputError for a missing file, format or column, a text where a number belongs, or a bad expression.
+    Raises:
+        InputError: a missing file, format or column, a text where a number belongs, or a bad expression.
     """
     if unit is not None and unit not in UNITS:
         raise InputError(f"{argument('unit')}: {unit!r}; must be one of {', '.join(UNITS)}")
-    loaded = table if isinstance(table, formats.Loaded) else formats.load(table)
+    loaded = table if isinstance(table, source.Loaded) else source.load(table)
     n_read = len(next(iter(loaded.columns.values()), ()))
     names = Names.of(loaded.columns, columns, drop)
     names.require(loaded.source, n_read)
-    held = _cleaned(names.columns if arm is None else _with_arms(names.columns, arm, names.taken))
+    held = _meant(names.columns if arm is None else _with_arms(names.columns, arm, names.taken))
     rows = [dict(zip(held, values, strict=True)) for values in zip(*held.values(), strict=True)]
     theirs = {their: our for our, their in (*names.asked.items(), *names.taken.items())}
-    rows, account = _chosen(rows, tuple(held), theirs, where, loaded.source)
-    if loaded.comments:
-        account.append(LeftOutRows(rows=loaded.comments, why="begin with # and count as comments"))
-    _words_to_status(rows)
-    rows, left_out, unsized = _with_sizes(rows)
-    account += [LeftOutRows(rows=n, why=no_loss(why)) for why, n in unsized.items()]
+    out: Counter[LeftOut] = Counter()  # (why, option) → rows
+    rows = _distinct(_selected(rows, tuple(held), theirs, where, loaded.source, out), out)
+    out["begin with # and count as comments", ""] += loaded.comments
+    rows, left_out = _with_sizes(rows, out)
     _check_numbers(rows, tuple(held))
     _check_exchanged(rows, names.asked)
     trusted = loaded.directory is not None or "n_params" in names.asked or set(names.given) >= OWN
     settled = settle(rows, trusted, loaded.source, names.theirs)
     of = roles(rows, held, by_values=not loaded.directory)
-    rows, again = without_repeats(rows, [name for name, role in of.items() if role == "setting" and name not in KNOWN])
-    if again:
-        account.append(LeftOutRows(rows=again, why="list a run again, under other labels"))
-    loss = names.theirs("loss")
-    given_unit = unit or units.in_rows(rows, tuple(held))
-    of_loss = UNITS[given_unit] if given_unit else unit_named(loss)
+    rows = _without_labels(rows, _chosen(of), out)
+    given_unit = unit or _unit_in_rows(rows, tuple(held))
+    of_loss = UNITS[given_unit] if given_unit else unit_named(names.theirs("loss"))
     return Table(
         rows=rows,
         columns=tuple(held),
@@ -148,42 +136,176 @@ def read_table(
         n_read=n_read + loaded.comments,
         named=tuple(name for name in names.asked if name not in MEASURED),
         taken=tuple(f"{ours} = {theirs}" for ours, theirs in names.taken.items()),
-        loss_column=loss,
+        loss_column=names.theirs("loss"),
         unit=of_loss,
         left_out=left_out,
         roles=of,
         theirs=theirs,
-        account=tuple(account),
+        account=_left_out(out.items()),
         notes=(*names.of_loss(of_loss), *names.said, *settled.said),
         doubts=(*settled.doubts, *_contradicted(rows)),
     )
 
 
-def _cleaned(held: Columns) -> Columns:
+def account(
+    read: int, used: int, before: Iterable[LeftOutRows], left_out: Iterable[Mapping[LeftOut, int]], notes: Iterable[str]
+) -> Account:
+    """Account of ``read`` rows, ``used`` of them in the fit; reasons that are alike add up, most rows first.
+
+    before: rows that were out once the table was read. left_out: reason → rows, for each fitted part.
+    """
+    rows: Counter[LeftOut] = Counter()
+    for one in before:
+        rows[one.why, one.option] += one.rows
+    for part in left_out:
+        rows.update(part)
+    known = _left_out(sorted(rows.items(), key=lambda item: (-item[1], item[0])))
+    rest = read - used - sum(one.rows for one in known)
+    if rest > 0:
+        known = (*known, LeftOutRows(rows=rest, why="count with other rows of their run"))
+    return Account(read=read, used=used, left_out=known, notes=tuple(dict.fromkeys(notes)))
+
+
+def _left_out(rows: Iterable[tuple[LeftOut, int]]) -> tuple[LeftOutRows, ...]:
+    return tuple(LeftOutRows(rows=n, why=why, option=option) for (why, option), n in rows if n > 0)
+
+
+def _chosen(of: Roles) -> list[str]:
+    """Columns that are settings by their values."""
+    return [name for name, role in of.items() if role == "setting" and name not in KNOWN]
+
+
+# Columns
+
+
+def _meant(held: Columns) -> Columns:
     """Columns in which a blank is None, a loss that is missing is a ``Word``, and the status is one of ours."""
-    cleaned = {}
+    found = {}
     for name, values in held.items():
         if name == "loss":
-            cleaned[name] = losses(values)
+            found[name] = losses(values)
         else:  # a frame's NaN is a blank, and NaN equals no other NaN as a key
-            blank = [v.__class__ is Word or (v != v and name not in REQUIRED) for v in values]
-            cleaned[name] = [None if out else v for v, out in zip(values, blank, strict=True)]
-    if "status" in cleaned:
-        cleaned["status"] = ["done" if str(v).lower() in FINISHED else v for v in cleaned["status"]]
+            found[name] = [None if v.__class__ is Word or (v != v and name not in REQUIRED) else v for v in values]
+    if "status" in found:
+        found["status"] = ["done" if str(v).lower() in FINISHED else v for v in found["status"]]
     for name in (one for one in held if plain(one) in DIVERGED_FLAGS):
-        status = cleaned.get("status", [None] * len(cleaned[name]))
-        marks = [v in (True, 1) or str(v).lower() in ("true", "yes") for v in cleaned[name]]
-        cleaned["status"] = ["diverged" if out else v for out, v in zip(marks, status, strict=True)]
-    return cleaned
+        status = found.get("status", [None] * len(found[name]))
+        marks = [v in (True, 1) or str(v).lower() in ("true", "yes") for v in found[name]]
+        found["status"] = ["diverged" if out else v for out, v in zip(marks, status, strict=True)]
+    return found
 
 
-def _with_sizes(rows: Sequence[Row]) -> tuple[list[Row], dict[str, int], Mapping[str, int]]:
-    """(rows that have a loss or a shape, reasons without a loss → rows, the same of rows without a shape)."""
-    reasons = [why_no_loss(row) for row in rows]
-    sized = [row["depth"] is not None and row["width"] is not None for row in rows]
-    unsized = Counter(why for why, has_size in zip(reasons, sized, strict=True) if why and not has_size)
-    kept = [row for row, reason, has_size in zip(rows, reasons, sized, strict=True) if has_size or not reason]
-    return kept, dict(sorted(Counter(map(str, filter(None, reasons))).items())), unsized
+def _with_arms(held: Columns, arm: str, taken: Mapping[str, str]) -> Columns:
+    """The columns with the values of one as the arms."""
+    name = next((ours for ours, theirs in taken.items() if theirs == arm), arm)
+    if name in REQUIRED:
+        raise InputError(f"{argument('arm')}: {arm!r}; is the {name} of the nets; allowed: a column that names recipes")
+    if name not in held:
+        raise InputError(f"{argument('arm')}: {arm!r}; not in the table{nearest(arm, tuple(held))}")
+    texts = [v if isinstance(v, str) else f"{arm} {'blank' if v is None else v}" for v in held[name]]
+    return {**{one: values for one, values in held.items() if one != name}, ARM: texts}
+
+
+def _unit_in_rows(rows: Sequence[Row], names: Sequence[str]) -> str | None:
+    """Unit of the losses that a column names in each row; None without one.
+
+    Raises:
+        InputError: the rows have several.
+    """
+    for name in (one for one in names if plain(one) in UNIT_COLUMNS):
+        counts = Counter(str(row[name]) for row in rows if row[name] is not None and row["loss"] is not None)
+        found = {UNIT_WORDS.get(plain(value), "") for value in counts}
+        if len(found) > 1 and "" not in found:
+            shown = join(f"{value} in {count} rows" for value, count in counts.most_common())
+            most = condition.equals(name, counts.most_common(1)[0][0])
+            alone = example(f"where={most!r}", condition.option(most))
+            as_they_are = example(f"drop=[{name!r}]", f"--drop {shlex.quote(name)}")
+            raise InputError(
+                f"loss: {shown} (column {name!r}); must be in one unit: 1 nat is 1.4427 bits; {alone} fits one alone, "
+                f"{as_they_are} takes all as they are"
+            )
+        if unit := "".join(found):
+            return unit
+    return None
+
+
+# Rows that count
+
+
+def _selected(
+    rows: list[Row],
+    names: Sequence[str],
+    theirs: Mapping[str, str],
+    where: Iterable[str],
+    source: str,
+    out: Counter[LeftOut],
+) -> list[Row]:
+    """Rows that ``where`` keeps; the others are counted in ``out``."""
+    n_read = len(rows)
+    known = set(names)
+    written = {one: our for their, our in theirs.items() for one in (their, plain(their)) if one not in known}
+    written |= {one: name for name in names if (one := plain(name)) not in known and one not in written}
+    expressions = [where] if isinstance(where, str) else list(where)
+    for expression in expressions:
+        keep = condition.compile_expression(expression, names, written)
+        kept = [row for row in rows if keep(row)]
+        of_arms = expression.startswith(f"{ARM} ==")
+        out[("are of other arms", "") if of_arms else ("are not asked for", "--where")] += len(rows) - len(kept)
+        rows = kept
+    if n_read and not rows and expressions:
+        raise InputError(
+            f"{argument('where')}: {' and '.join(expressions)!r}; keeps none of the {n_read} rows of {source}"
+        )
+    return rows
+
+
+def _distinct(rows: list[Row], out: Counter[LeftOut]) -> list[Row]:
+    once = list({tuple(map(_same, row.values())): row for row in reversed(rows)}.values())[::-1]
+    out["repeat another row exactly", ""] += len(rows) - len(once)
+    return once
+
+
+def _same(value: Any) -> Any:
+    """A value as a key: NaN equals itself, and 1 is not True."""
+    return (value.__class__.__name__, str(value)) if not isinstance(value, int | float) or value != value else value
+
+
+def _with_sizes(rows: Sequence[Row], out: Counter[LeftOut]) -> tuple[list[Row], dict[str, int]]:
+    """(rows that have a loss or a shape, reasons without a loss → rows); rows without either are counted in ``out``. A
+    word in place of a loss, such as FAIL, is the status of a run without a more specific one."""
+    kept: list[Row] = []
+    reasons: Counter[str] = Counter()
+    for row in rows:
+        word = row["loss"]
+        if word.__class__ is Word:
+            row["loss"] = None
+            row["status"] = word if why_no_loss(row) == "no loss" else row.get("status")
+        why = why_no_loss(row)
+        if why:
+            reasons[str(why)] += 1
+        if why and None in (row["depth"], row["width"]):
+            out[no_loss(why), ""] += 1
+        else:
+            kept.append(row)
+    return kept, dict(sorted(reasons.items()))
+
+
+def _without_labels(rows: list[Row], settings: Sequence[str], out: Counter[LeftOut]) -> list[Row]:
+    """Rows without repeats of a run under other labels: shape, seed, learning rate, loss and all other measurements
+    agree to the last digit."""
+    digits = sorted(len(repr(row.get("loss")).partition(".")[2]) for row in rows)
+    seeds = all(row.get("seed") is not None for row in rows)
+    if not settings or not seeds or digits[len(digits) // 2] < TELLING_DIGITS:
+        return rows
+    kept: dict[Any, Row] = {}
+    for k, row in enumerate(rows):
+        own = tuple((name, hashable(value)) for name, value in row.items() if name not in settings)
+        kept.setdefault(own if isinstance(row.get("loss"), float) else k, row)
+    out["list a run again, under other labels", ""] += len(rows) - len(kept)
+    return list(kept.values())
+
+
+# Checks
 
 
 def _contradicted(rows: Sequence[Row]) -> Iterator[str]:
@@ -200,59 +322,6 @@ def _contradicted(rows: Sequence[Row]) -> Iterator[str]:
             f"run_id: {join(names, 3)} {'has' if len(names) == 1 else 'have'} several losses in rows that are equal "
             "otherwise; they count as replicates: check the table"
         )
-
-
-def _with_arms(held: Columns, arm: str, taken: Mapping[str, str]) -> Columns:
-    """The columns with the values of one as the arms."""
-    name = next((ours for ours, theirs in taken.items() if theirs == arm), arm)
-    if name in REQUIRED:
-        raise InputError(f"{argument('arm')}: {arm!r}; is the {name} of the nets; allowed: a column that names recipes")
-    if name not in held:
-        raise InputError(f"{argument('arm')}: {arm!r}; not in the table{nearest(arm, tuple(held))}")
-    texts = [v if isinstance(v, str) else f"{arm} {'blank' if v is None else v}" for v in held[name]]
-    return {**{one: values for one, values in held.items() if one != name}, ARM: texts}
-
-
-def _chosen(
-    rows: list[Row], names: Sequence[str], theirs: Mapping[str, str], where: Iterable[str], source: str
-) -> tuple[list[Row], list[LeftOutRows]]:
-    """Distinct rows that ``where`` keeps, and an account of the others."""
-    n_read, account = len(rows), []
-    known = set(names)
-    written = {one: our for their, our in theirs.items() for one in (their, plain(their)) if one not in known}
-    written |= {one: name for name in names if (one := plain(name)) not in known and one not in written}
-    expressions = [where] if isinstance(where, str) else list(where)
-    for expression in expressions:
-        keep = condition.compile_expression(expression, names, written)
-        kept = [row for row in rows if keep(row)]
-        arms = expression.startswith(f"{ARM} ==")
-        why, option = ("are of other arms", "") if arms else ("are not asked for", "--where")
-        if len(kept) < len(rows):
-            account.append(LeftOutRows(rows=len(rows) - len(kept), why=why, option=option))
-        rows = kept
-    if n_read and not rows and expressions:
-        raise InputError(
-            f"{argument('where')}: {' and '.join(expressions)!r}; keeps none of the {n_read} rows of {source}"
-        )
-    once = list({tuple(map(_same, row.values())): row for row in reversed(rows)}.values())[::-1]
-    if again := len(rows) - len(once):
-        account.append(LeftOutRows(rows=again, why="repeat another row exactly"))
-    return once, account
-
-
-def _same(value: Any) -> Any:
-    """A value as a key: NaN equals itself, and 1 is not True."""
-    return (value.__class__.__name__, str(value)) if not isinstance(value, int | float) or value != value else value
-
-
-def _words_to_status(rows: list[Row]) -> None:
-    """Take a word in place of a loss, such as FAIL, for the status of a run without a more specific one."""
-    for row in rows:
-        word = row["loss"]
-        if word.__class__ is Word:
-            row["loss"] = None
-            if why_no_loss(row) == "no loss":
-                row["status"] = word
 
 
 def _check_exchanged(rows: Sequence[Row], renamed: Mapping[str, str]) -> None:
@@ -287,6 +356,9 @@ def _check_numbers(rows: list[Row], names: Sequence[str]) -> None:
 
 def _must(name: str, value: Any) -> str:
     """Condition on a column's numbers that ``value`` breaks, in words; empty if it breaks none."""
+    if isinstance(value, str) and name in LARGEST:  # a row of means, or of units below the header
+        text = f"not {condition.equals(name, value[:40])}"
+        return f"be a number; {example(f'where={text!r}', condition.option(text))} leaves such rows out"
     if isinstance(value, str | bool):
         return "be a number"
     if name in LARGEST:

@@ -8,23 +8,20 @@ settings, and the last value of each metric. Server and key are found by the tra
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from dwsweep.errors import InputError, install
-from dwsweep.fit.data.numbers import Columns, in_columns, of_rows
 from dwsweep.fit.data.objects import flat
 from dwsweep.text import one_line, printable
 
-_FORMS = {"wandb": r"[^/\s]+/[^/\s]+", "mlflow": r"\S.*"}
-FORMS = ("wandb:ENTITY/PROJECT", "mlflow:EXPERIMENT")
 SECONDS = 60  # time limit for an answer of W&B
 
 
 def tracker_of(name: str) -> str | None:
     """``wandb`` or ``mlflow`` if ``name`` names runs of it; None for anything else."""
     kind, colon, _ = name.partition(":")
-    return kind if colon and kind in _FORMS else None
+    return kind if colon and kind in TRACKERS else None
 
 
 def name_of(name: str) -> str:
@@ -32,33 +29,33 @@ def name_of(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name.partition(":")[2].rpartition("/")[2]).strip("-.") or "runs"
 
 
-def read(name: str) -> Columns:
-    """Columns of the runs, one row a run.
+def read(name: str) -> list[dict[str, Any]]:
+    """Rows of the runs, one a run.
 
     Raises:
         InputError: the package is not installed, the form is wrong, or the tracker has no such runs or does not answer.
     """
     kind, _, place = name.partition(":")
     said = f"table: {printable(name)};"
-    if not re.fullmatch(_FORMS[kind], place):
-        raise InputError(f"{said} must be {' or '.join(form for form in FORMS if form.startswith(kind))}")
+    form, example, install_it, runs_of = TRACKERS[kind]
+    if not re.fullmatch(form, place):
+        raise InputError(f"{said} must be {kind}:{example}")
     try:
-        rows = list(_wandb(place) if kind == "wandb" else _mlflow(place, said))
+        rows = list(runs_of(place, said))
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in ("", kind):
             raise
-        needed = install("wandb") if kind == "wandb" else "pip install mlflow"
-        raise InputError(f"{said} needs the package {kind}: {needed}") from None
+        raise InputError(f"{said} needs the package {kind}: {install_it}") from None
     except InputError:
         raise
     except Exception as error:  # errors of the client, its HTTP library and their dependencies
         raise InputError(f"{said} cannot be read ({one_line(error)})") from None
     if not rows:
         raise InputError(f"{said} has no runs; give one with runs that log a loss, a depth and a width")
-    return in_columns(of_rows(rows), said)
+    return rows
 
 
-def _wandb(place: str) -> Iterator[dict[str, Any]]:
+def _wandb(place: str, said: str) -> Iterator[dict[str, Any]]:
     import wandb
 
     for run in wandb.Api(timeout=SECONDS).runs(place):
@@ -86,3 +83,10 @@ def _row(name: Any, status: Any, settings: Mapping[str, Any], metrics: Mapping[s
     for key, value in flat(settings):
         row[f"config.{key}" if key in values or key in row else key] = value
     return {**row, **{f"summary.{key}" if key in ("run", "status") else key: value for key, value in values.items()}}
+
+
+TRACKERS: dict[str, tuple[str, str, str, Callable[[str, str], Iterator[dict[str, Any]]]]] = {
+    "wandb": (r"[^/\s]+/[^/\s]+", "ENTITY/PROJECT", install("wandb"), _wandb),
+    "mlflow": (r"\S.*", "EXPERIMENT", "pip install mlflow", _mlflow),
+}
+"""Tracker → pattern and form of a place, how to install its package, its runs at a place."""

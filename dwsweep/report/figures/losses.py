@@ -1,4 +1,4 @@
-"""Figure of losses against depth: at fixed sizes, or at budgets of compute where each depth has its best size."""
+"""Figure of losses against depth at fixed sizes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.interval import Interval
-from dwsweep.records.equal_budgets import Budget
 from dwsweep.records.fit import FitResult
 from dwsweep.records.transitions import FixedSize, SurfaceCut
 from dwsweep.report.figures import style
@@ -34,12 +33,11 @@ SIZES = {
 
 MILLI = 1e3  # nats → 10⁻³ nats
 MOST_DEPTHS = 16  # most line styles of a figure: more cannot be told apart
-BUDGETS_SHOWN = 6  # most budgets, evenly chosen, the last included
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Losses against depth at one size or budget. curve: depths, losses and the ends of their band; reason: why the
+    """Losses against depth at one size. curve: depths, losses and the ends of their band; reason: why the
     panel is empty."""
 
     title: str
@@ -54,32 +52,26 @@ def against_depth(fit: FitResult) -> Figure:
 
     With a fitted surface its difference to its lowest point is drawn with the band of that difference, which all sizes
     narrow, as they do the interval of the best depth; else the measured differences to the lowest depth, with bars.
-    Without curves over size, as at equal compute, the panels are budgets. What the held-out documents add to all losses
-    alike, 0.05 nats of 38 documents, is no misfit: the median distance of a panel's points from the line is taken off.
+    What the held-out documents add to all losses alike, 0.05 nats of 38 documents, is no misfit: the median distance of
+    a panel's points from the line is taken off.
     """
-    budgets = fit.equal_budgets if fit.equal_budgets and not fit.curves.depths else None
-    sizes = [] if budgets else [size for size in fit.curves.fixed_n if len(size.depth) > 1]
-    if budgets:
-        panels = [_at_budget(fit, budget) for budget in style.evenly(budgets.budgets, BUDGETS_SHOWN)]
-    elif sizes:
-        surface = None if fit.surface is None else LossSurface(fit.surface)
-        panels = [_at_size(fit, size, surface) for size in sizes]
-    else:
+    sizes = [size for size in fit.curves.fixed_n if len(size.depth) > 1]
+    surface = None if fit.surface is None else LossSurface(fit.surface)
+    panels = [_at_size(fit, size, surface) for size in sizes]
+    if not panels:
         return style.empty("No size at which two depths were trained:\nnothing to compare at fixed size.")
     columns = min(2, len(panels))
-    made = style.figure(style.WIDTH, 1.5 + (2.2 if budgets else 1.9) * max(-(-len(panels) // columns), 1.6))
+    made = style.figure(style.WIDTH, 1.5 + 1.9 * max(-(-len(panels) // columns), 1.6))
     depths = sorted({depth for panel in panels for depth, _ in panel.points})
     looks = style.depth_styles(depths)
     if len(depths) > MOST_DEPTHS:
         looks = {depth: {"color": style.INK, "marker": "o"} for depth in depths}
     for axes, panel in zip(style.panels(made, len(panels), columns, sharex=True), panels, strict=True):
         _draw(axes, panel, looks)
-    made.supxlabel("depth L, at its best N" if budgets else "depth L")
-    made.supylabel(f"held-out loss ({fit.unit})" if budgets else f"held-out loss above the best (10⁻³ {fit.unit})")
+    made.supxlabel("depth L")
+    made.supylabel(f"held-out loss above the best (10⁻³ {fit.unit})")
     level, foot = f"{100 * fit.curves.confidence:.0f} %", "Below: interval of the best depth; arrow: no bound."
-    if budgets:
-        text = f"Bars and band: pointwise {level}. {foot}"
-    elif any(size.surface for size in sizes):
+    if any(size.surface for size in sizes):
         points = "losses at the held values of other columns" if fit.adjusted else "measured"
         text = (
             f"Line and band: the fitted surface above its lowest point, {level} of that difference. Points: {points}, "
@@ -121,22 +113,6 @@ def _at_size(fit: FitResult, size: FixedSize, surface: LossSurface | None) -> Pa
     points = [(at, Interval(MILLI * value)) for at, value in zip(size.depth, above, strict=True)]
     best = cut.optimum.depth_interval if cut.optimum else Interval()
     return Panel(title, (depth, MILLI * mean, MILLI * low, MILLI * high), points, best)
-
-
-def _at_budget(fit: FitResult, budget: Budget) -> Panel:
-    best, profile = budget.best, budget.profile
-    title = SIZES[best.axis].format(format_count(best.budget))
-    depth, half, curve = np.ones(1), np.zeros(1), None
-    if profile is not None:
-        depth, loss, half = (style.floats(values) for values in (profile.depth, profile.loss, profile.half))
-        curve = (depth, loss, loss - half, loss + half)
-    points = []
-    for row in budget.depths:
-        if row.loss is not None:
-            away = float(np.interp(row.tried_depth, depth, half))
-            points.append((row.tried_depth, Interval.around(row.loss, away) if away > 0 else Interval(row.loss)))
-    reason = best.reason or "no depth reaches its minimum"
-    return Panel(f"{title}\nbest depth {best.depth_interval.format('.1f')}", curve, points, best.depth_interval, reason)
 
 
 def _draw(axes: Axes, panel: Panel, looks: dict[int, Look]) -> None:

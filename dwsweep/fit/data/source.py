@@ -1,0 +1,311 @@
+"""Source of a table: a sweep directory, a folder of runs, a file, standard input, runs of a tracker, rows, columns or a
+frame, read into named columns.
+
+A format is one function of a file's bytes in ``READERS``. Texts become numbers at the end, once (``cell.typed``).
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import csv
+import functools
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import sys
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from dwsweep import paths
+from dwsweep.errors import InputError, install
+from dwsweep.fit.data import delimited, folder, objects, trackers
+from dwsweep.fit.data.cell import Columns, of_rows, typed
+from dwsweep.fit.data.delimited import Cells, check_names
+from dwsweep.records.sweep import RESULTS_NAME, read_results
+from dwsweep.text import join, printable
+
+STANDARD_INPUT = "-"
+SOURCES = Path(__file__).parents[2] / "evidence" / "sources"
+BUILT_IN = {
+    "mlfoundations": "mlfoundations_grid.csv",
+    "gemstones": "gemstones.csv",
+    "open-lm-morph": "open_lm_morph.csv",
+}
+"""Public tables that come with the package, by name; licence and origin of each are in its .yaml beside it."""
+MOST_BYTES = 2**31
+"""Largest content of a packed file: a few kilobytes can unpack to fill the memory."""
+PACKED = (".gz", ".xz", ".bz2", ".zip")
+_OPENED: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open, b"BZh": bz2.open}
+_ZIP = b"PK\x03\x04"
+# of a packed file that is damaged, or closed by a password
+_DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
+_BOMS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",  # begins as UTF-16 does
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_HEAD = 4096
+_CONTROLS = frozenset(range(32)) - set(b"\t\n\r\f\x1b\x1a")
+
+
+class Loaded(NamedTuple):
+    """A table in columns. digest: SHA-256 of the content. directory: the sweep directory, where it is one. comments:
+    lines among the rows of a text that begin with ``#``, which are no rows."""
+
+    columns: Columns
+    source: str
+    digest: str
+    directory: str | None = None
+    comments: int = 0
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Raw rows by column: numbers as int or float, blanks as None."""
+        return [dict(zip(self.columns, values, strict=True)) for values in zip(*self.columns.values(), strict=True)]
+
+
+def load(table: Any) -> Loaded:
+    """A table in any form that ``read_table`` accepts.
+
+    Raises:
+        InputError: there is no such file, or it is not readable in the format of its name or first bytes.
+    """
+    if callable(getattr(table, "read", None)):
+        return _of_bytes(_stream(table), printable(str(getattr(table, "name", "an open file"))))
+    table = _columns_of_frame(table)
+    if isinstance(table, Mapping):
+        return _of_objects(objects.of_columns("table:", table), "a dict of columns")
+    if isinstance(table, Sequence) and not isinstance(table, str | bytes):
+        if not all(isinstance(row, Mapping) for row in table):
+            raise InputError("table: a list whose items are not all dicts; must be a list of dicts")
+        return _of_objects(of_rows(table), "a list of rows")
+    if str(table) == STANDARD_INPUT:
+        return _of_bytes(_stream(getattr(sys.stdin, "buffer", sys.stdin)), "standard input")
+    if trackers.tracker_of(str(table)) and not paths.as_path(str(table)).exists():
+        said = printable(str(table))
+        return _of_objects(of_rows(trackers.read(str(table))), said, f"table: {said};")
+    return _of_path(str(table))
+
+
+def _of_objects(columns: Mapping[Any, Sequence[Any]], source: str, what: str = "table:") -> Loaded:
+    held = typed(columns, what)
+    return Loaded(held, source, hashlib.sha256(json.dumps(held, sort_keys=True, default=str).encode()).hexdigest())
+
+
+def _of_bytes(content: bytes, said: str, name: str = "") -> Loaded:
+    """``load`` of the bytes of a file. said: how messages call it. name: its last part."""
+    cells = read_cells(content, said, name)
+    held = typed(cells.columns, f"table: {said};", cells.separator)
+    return Loaded(held, said, hashlib.sha256(content).hexdigest(), comments=cells.comments)
+
+
+def _of_path(name: str) -> Loaded:
+    path, said = paths.reachable(name), printable(name)
+    if path.is_dir():
+        source = printable(str(path))
+        if (results := path / RESULTS_NAME).exists():
+            found = _of_bytes(read_results(results), said, RESULTS_NAME)
+            return found._replace(source=printable(str(results)), directory=str(path))
+        if paths.is_remote(path) or (path / "spec.yaml").exists():
+            raise InputError(f"table: {said}; a directory needs a results.csv (a sweep directory of `dwsweep run`)")
+        cells, digest = folder.read(path, read_cells)
+        return Loaded(typed(cells.columns, f"table: {source};", cells.separator), source, digest)
+    if not path.exists():
+        if name not in BUILT_IN:
+            raise InputError(f"table: {said}; no such file or directory")
+        return _of_bytes((SOURCES / BUILT_IN[name]).read_bytes(), f"{name} (of the package)", ".csv")
+    if not path.is_file():
+        raise InputError(f"table: {said}; a pipe or a device, must be a file or a sweep directory, or - for a pipe")
+    if path.suffix.lower() not in (*READERS, *PACKED):
+        raise InputError(
+            f"table: {said}; the name must end in one of {', '.join(READERS)}, or one of these and "
+            f"{', '.join(PACKED)}, or be a sweep directory or - for standard input"
+        )
+    content = read_results(path) if path.name == RESULTS_NAME else paths.read_bytes(path)
+    return _of_bytes(content, said, path.name)._replace(source=printable(str(path)))
+
+
+def _columns_of_frame(table: Any) -> Any:
+    """Columns of a pyarrow, polars or pandas table, recognised by its methods; anything else unchanged."""
+    if isinstance(table, Mapping | str | PathLike):
+        return table
+    if hasattr(table, "to_pydict"):  # pyarrow
+        check_names("table:", getattr(table, "column_names", ()))
+        return table.to_pydict()
+    if not hasattr(table, "to_dict"):
+        return table
+    if hasattr(table, "collect") and not hasattr(table, "iloc"):  # a polars frame that is not read yet
+        table = table.collect()
+    if not hasattr(table, "columns"):
+        raise InputError(f"table: a {type(table).__name__}; must be a table with columns")
+    check_names("table:", table.columns)
+    return table.to_dict("list") if hasattr(table, "iloc") else table.to_dict(as_series=False)
+
+
+@functools.lru_cache(maxsize=2)
+def _stream(stream: Any) -> bytes:
+    """The content of an open file, kept: two questions to one table read it twice."""
+    content = stream.read()
+    return content.encode() if isinstance(content, str) else content
+
+
+# Bytes
+
+
+def read_cells(content: bytes, said: str, name: str) -> Cells:
+    """Cells of a file in the format of its name; a name without a known suffix leaves it to the first bytes.
+
+    Raises:
+        InputError: it is not readable in that format.
+    """
+    kind = ""
+    try:
+        content, inner = _unpacked(content, name)
+        suffix = f".{inner.lower().rpartition('.')[2]}"
+        kind = suffix if READERS.get(suffix) else _kind(content)
+        read = READERS[kind]
+        assert read is not None
+        return read(f"table: {said};", content)
+    except InputError:
+        raise
+    except (ValueError, RecursionError, csv.Error, KeyError, *_DAMAGED) as error:
+        why = printable((str(error).splitlines() or [type(error).__name__])[0])
+        raise InputError(f"table: {said}; not readable as {kind[1:] or 'a packed file'}: {why}") from error
+
+
+def _kind(content: bytes) -> str:
+    if content.startswith(b"PAR1"):
+        return ".parquet"
+    if content.startswith(_ZIP):
+        return ".xlsx"
+    return ".json" if _text_of(content).lstrip()[:1] in ("[", "{") else ".csv"
+
+
+def _unpacked(content: bytes, name: str) -> tuple[bytes, str]:
+    """The content of the one file that ``content`` packs, and the name it has there; both unchanged if nothing is
+    packed. An Excel workbook, a zip too, stays as it is.
+
+    Raises:
+        InputError: a zip of several files; more than ``MOST_BYTES``. One of ``_DAMAGED``: it is damaged.
+    """
+    for magic, opened in _OPENED.items():
+        if content.startswith(magic):
+            bare = name[: -len(name.rpartition(".")[2]) - 1] if name.lower().endswith(PACKED) else name
+            with opened(io.BytesIO(content)) as file:
+                return _bounded(file, name), bare
+    if not content.startswith(_ZIP):
+        return content, name
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        every = [info.filename for info in archive.infolist() if not info.is_dir()]
+        if "[Content_Types].xml" in every:
+            return content, name
+        files = [one for one in every if not one.rpartition("/")[2].startswith(".") and one[:9] != "__MACOSX/"]
+        if len(files) != 1:
+            held = join(map(printable, files)) or "none"
+            raise InputError(f"table: {name}; a zip of {len(files)} files ({held}); must hold one table")
+        with archive.open(files[0]) as file:
+            return _bounded(file, name), files[0]
+
+
+def _bounded(file: IO[bytes], name: str) -> bytes:
+    content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise InputError(f"table: {name}; unpacks to more than {MOST_BYTES:,} bytes; give it unpacked")
+    return content
+
+
+def _text_of(content: bytes) -> str:
+    """The text of a file: in the encoding that its first bytes name, else UTF-16 where every other byte is zero, else
+    UTF-8, else that of Western Windows.
+
+    Raises:
+        UnicodeDecodeError: it is no text.
+    """
+    for mark, encoding in _BOMS.items():
+        if content.startswith(mark):
+            return content.decode(encoding)
+    head = content[:_HEAD]
+    for encoding, zeros in (("utf-16-le", head[1::2]), ("utf-16-be", head[::2])):
+        if zeros and 2 * zeros.count(0) > len(zeros):
+            return content.decode(encoding)
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        if _CONTROLS & set(head):
+            raise
+    return content.decode("cp1252", errors="replace")
+
+
+# Formats: functions of (beginning of the line of an error, bytes)
+
+
+def _delimited(what: str, content: bytes) -> Cells:
+    return delimited.read(what, _text_of(content))
+
+
+def _json(what: str, content: bytes) -> Cells:
+    return Cells(objects.read(what, _text_of(content)))
+
+
+def _lines(what: str, content: bytes) -> Cells:
+    return Cells(of_rows(objects.read_lines(what, _text_of(content))))
+
+
+def _parquet(what: str, content: bytes) -> Cells:
+    """Columns of plain values and of structs (config.n_layer); lists and maps are skipped: a fit reads none of them,
+    and they take long."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(io.BytesIO(content))
+    check_names(what, file.schema_arrow.names)
+    plain = [one.name for one in file.schema_arrow if pa.types.is_struct(one.type) or not pa.types.is_nested(one.type)]
+    return Cells(file.read(columns=plain).to_pydict())
+
+
+def _workbook(what: str, content: bytes) -> Cells:
+    """Cells of the one sheet of a workbook that has any, as they were last calculated."""
+    try:
+        import openpyxl
+    except ImportError:
+        raise InputError(
+            f"{what} a workbook, which needs openpyxl: {install('xlsx')}; or save the sheet as CSV"
+        ) from None
+    book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
+    sheets = {}
+    try:
+        for sheet in book.worksheets:
+            # the size that a sheet declares counts formatted cells: one far cell would make 17 billion blanks
+            sheet.reset_dimensions()
+            rows = [row for row in sheet.iter_rows(values_only=True) if any(value is not None for value in row)]
+            if rows:
+                sheets[sheet.title] = rows
+    finally:
+        book.close()
+    if len(sheets) > 1:
+        held = join(map(printable, sheets))
+        raise InputError(f"{what} a workbook of {len(sheets)} sheets ({held}); must have one, or save one as CSV")
+    return delimited.of_fields(what, next(iter(sheets.values()), []))
+
+
+READERS: dict[str, Callable[[str, bytes], Cells] | None] = {
+    ".csv": _delimited,
+    ".tsv": _delimited,
+    ".txt": None,  # by its first bytes
+    ".md": None,
+    ".json": _json,
+    ".jsonl": _lines,
+    ".ndjson": _lines,
+    ".parquet": _parquet,
+    ".xlsx": _workbook,
+}
+"""Formats by the end of a file's name."""
