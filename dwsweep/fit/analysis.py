@@ -30,8 +30,8 @@ from dwsweep.fit.heap import Heap, beside_a_grid, check_answered, heap_of, over_
 from dwsweep.fit.lengths import (
     TrainedBudgets,
     at_equal_length,
+    budgets_warning,
     largest,
-    other_axis_warning,
     token_groups,
     token_warnings,
     trained_budgets,
@@ -258,8 +258,8 @@ def _found(asked: Request) -> FitResult:
     group = replace(asked.group(rows[main]), tokens=main)
     curves, drawn = group.curves, group.surface
     warnings = [*group.warnings, *token_warnings(rows, main)]
-    if asked.trained and asked.trained.axis != axis:
-        warnings.insert(0, other_axis_warning(asked.trained, axis))
+    if asked.trained:
+        warnings.insert(0, budgets_warning(asked.trained, axis))
     report = LawReport.none("no finished run with a usable loss")
     if curves:
         report = fit_laws(curves, drawn, group.pairs, confidence)
@@ -336,9 +336,7 @@ def _account(asked: Request, parts: Sequence[TokenGroup]) -> Account:
         "--at-tokens, --adjust tokens" if tokens else "--at-tokens",
     )
     if trained is not None:
-        why = ("belong to no budget of compute", "")
-        if trained.axis != asked.options.axis:
-            why = (f"are of other budgets of {trained.axis}", f"--axis {trained.axis}")
+        why = (f"are of other budgets of {trained.axis}, or of none", "")
     bad = [found for part in parts for found in part.bad]
     shown = join((f"{found.run.shape}: {found.run.loss:.4g}" for found in bad), 3)
     left_out = {why: others, (f"have an impossible loss ({shown})", ""): len(bad)}

@@ -199,17 +199,17 @@ def trained_budgets(data: Table) -> TrainedBudgets | None:
     )
 
 
-def other_axis_warning(trained: TrainedBudgets, axis: str) -> str:
+def budgets_warning(trained: TrainedBudgets, axis: str) -> str:
     """Warning that curves over ``axis`` ignore the runs' common budget."""
     equal = join(format_count(value) for value in sorted(trained.rows))
     said = f"the runs were trained at equal {trained.axis} ({equal})"
-    what = f"axis {trained.axis} compares runs of equal {trained.axis}"
     one = f"; this fit uses the runs at {format_count(trained.main)}" if len(trained.rows) > 1 else ""
     if axis in (FLOPS, SECONDS):
-        return f"LENGTH FOLLOWS THE SHAPE: {said}, so {axis} differ between shapes and measure no size{one}; {what}"
+        return f"LENGTH FOLLOWS THE SHAPE: {said}, so {axis} differ between shapes and measure no size{one}"
     return (
         f"LENGTH FOLLOWS THE SIZE: {said}, so larger nets saw fewer tokens, and curves over {axis} mix size and length "
-        f"of training: the best depth at a size holds for nets of that training length alone{one}; {what}"
+        f"of training: the best depth at a size holds for nets of that training length alone{one}; nine shapes of "
+        "three depths and three sizes give the best depth at each budget"
     )
 
 

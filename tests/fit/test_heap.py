@@ -200,7 +200,8 @@ def test_settings_that_a_tracker_keeps_in_sections_are_read_without_them() -> No
         return {**first, **second}, a + b
 
     rows = piled(60, more=more)
-    names = {name: f"config.{name}" for name in ("batch_size", "learning_rate", "optimizer", "depth", "width")}
+    names = {name: f"config.{name}" for name in ("batch_size", "optimizer", "depth", "width")}
+    names |= {"learning_rate": "config.optim.lr"}
     exported = [{names.get(name, name): value for name, value in row.items()} for row in rows]
     assert set(adjusted(rows)) == {"batch_size", "tokens", "learning_rate", "optimizer"}
     own = {"config.batch_size", "tokens", "learning_rate", "config.optimizer"}

@@ -76,7 +76,7 @@ def test_isoflop_spends_the_same_on_every_net_and_spans_the_balance_of_size_and_
         assert budget is not None
         assert all(abs(one.flops / budget - 1) < 0.01 for one in plan.estimates.runs.values())
         ratios = [run.tokens / run.shape.n_params_total for run in plan.runs]
-        assert min(ratios) < per_param / 5 and max(ratios) > per_param * 5
+        assert min(ratios) < per_param / 5 and max(ratios) > per_param * 4
         assert not any("miss the budget" in line or "mismatch" in line for line in plan.warnings)
         assert all(pack.fits is not False for pack in plan.estimates.packs.values())
 

@@ -22,6 +22,7 @@ ALIKE = 1.02  # largest over smallest count that counts as one: an incomplete la
 ARM = "arm"  # column that tells the arms of one sweep apart
 CONFIG = {
     *("config", "params", "hparams", "args", "model", "trainer", "optimizer", "arch", "architecture", "cfg", "shape"),
+    *("optim", "opt", "training", "data", "net", "network", "transformer", "hyperparameters", "hp", "experiment"),
 }  # trackers' sections of settings: config.n_layer
 SUMMARY = {"summary", "metrics", "final", "throughput", "result", "results"}  # of final values
 EVAL = {"eval", "val"}  # of held-out losses
