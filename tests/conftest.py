@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from cli_tools import Command, in_this_process
-from coarse import coarse
+from coarse import coarse, whole
 
 # A shell starts a background job with SIGINT ignored, and children inherit that: the tests that interrupt a `dwsweep`
 # of their own would wait for it in vain. A handler of this process is reset to the default in its children.
@@ -74,7 +74,6 @@ LONGEST = (
     "fit/test_heap.py",
     "train/test_loop.py",
     "train/test_step.py",
-    "cli/test_first_steps.py",
     "train/test_mesh.py",
     "train/test_bucket.py",
     "sweep/test_claim.py",
@@ -94,16 +93,14 @@ LONGEST = (
     "fit/test_budgets.py",
     "fit/test_posterior.py",
     "cli/test_notebook.py",
+    "cli/test_first_steps.py",
     "cli/test_commands.py",
     "sweep/test_remote.py",
-    "fit/test_metamorphic.py",
     "guide/test_law.py",
     "guide/test_inside.py",
     "report/test_page_browser.py",
-    "cli/test_hostile.py",
     "train/test_optimizer.py",
     "train/test_fit.py",
-    "fit/test_equal_what.py",
     "fit/test_compare.py",
     "train/test_bench.py",
 )
@@ -129,6 +126,12 @@ def coarse_grids(request: pytest.FixtureRequest) -> Iterator[None]:
         if "not slow" in request.config.option.markexpr:
             coarse(patch)
         yield
+
+
+@pytest.fixture
+def whole_grids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fits on all points and draws in the quick tier too."""
+    whole(monkeypatch)
 
 
 MADE: dict[bytes, Any] = {}

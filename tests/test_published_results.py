@@ -16,6 +16,8 @@ from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult
 from dwsweep.spec import load_spec
 
+pytestmark = pytest.mark.usefixtures("whole_grids")
+
 ROOT = Path(__file__).parents[1] / "sweeps" / "results"
 SWEEPS = sorted(path.parent for path in ROOT.glob("*/results.csv"))
 MOST_BYTES = 2_500_000

@@ -82,11 +82,6 @@ def test_a_sweep_folder_stands_for_its_spec_and_is_its_own_directory(dwsweep: Co
     assert of_folder == json.loads(dwsweep("plan", SMOKE, "--out", tmp_path / "own", "--json").stdout)
 
 
-def test_no_line_of_a_table_ends_in_blanks_where_the_output_is_a_pipe(dwsweep: Command) -> None:
-    lines = dwsweep("plan", SMOKE).stdout.splitlines()
-    assert len(lines) > 10 and not [line for line in lines if line != line.rstrip()]
-
-
 @pytest.mark.parametrize("name", retired.INSTEAD)
 def test_a_removed_command_or_option_is_one_line_that_says_what_to_use(dwsweep: Command, name: str) -> None:
     done = dwsweep(*name.split())
@@ -252,10 +247,3 @@ def test_a_file_where_a_folder_must_be_is_named_with_its_option(
         assert result.returncode == 2 and result.stdout == ""
         assert result.stderr == f"error: Invalid value for '{named}': {str(path)!r}; is {what}; must be a folder\n"
     assert file.read_text(encoding="utf-8") == "mine"
-
-
-def test_a_bench_that_cannot_be_read_is_named_with_its_option(dwsweep: Command, tmp_path: Path) -> None:
-    (tmp_path / "bench.json").write_text("{", encoding="utf-8")
-    result = dwsweep("guide", "--params", "1B", "--bench", tmp_path / "bench.json")
-    said = "cannot be read: is not valid JSON; write it with `dwsweep bench`"
-    assert (result.returncode, result.stderr) == (2, f"error: --bench: {tmp_path}/bench.json {said}\n")

@@ -121,22 +121,9 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("changes", OPTIONS, ids=str)
-@pytest.mark.parametrize("depth", [1, 5])
-def test_counts_equal_the_built_models(changes: dict, depth: int) -> None:
-    """n_params: the weight matrices of the blocks; n_params_total: every number the built model has."""
-    import jax
-
-    params = _abstract(shape(depth, 96, **changes))
-    sizes = [(jax.tree_util.keystr(path), leaf.size) for path, leaf in jax.tree_util.tree_leaves_with_path(params)]
-    assert sum(size for _, size in sizes) == shape(depth, 96, **changes).n_params_total
-    blocks = [size for name, size in sizes if "blocks" in name and "kernel" in name]
-    assert sum(blocks) == shape(depth, 96, **changes).n_params
-
-
-# of the four programs of each option one in the quick tier, another one for the next option
+# of the four programs of each second option one in the quick tier, another one for the next option
 PROGRAMS = [
-    pytest.param(changes, *program, id=f"{changes}-{program}", marks=() if k % 4 == one else pytest.mark.slow)
+    pytest.param(changes, *program, id=f"{changes}-{program}", marks=() if k % 8 == one else pytest.mark.slow)
     for k, changes in enumerate(OPTIONS)
     for one, program in enumerate(itertools.product(("float32", "bfloat16"), (True, False)))
 ]

@@ -76,9 +76,9 @@ def test_best_depths_where_nobody_compared_shapes(n: float, low: float, high: fl
     assert low <= public_source().depth(n)[0] <= high
 
 
-@pytest.mark.parametrize("thin", [2, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("thin", [6, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_best_depth_rises_with_size_for_every_subset_of_sources(thin: int) -> None:
-    """Subsets of one and two sources, some that lack one or two, and others; ``thin``: every second of them."""
+    """Subsets of one and two sources, some that lack one or two, and others; ``thin``: every so many of them."""
     names = list(SOURCES)
     rng = np.random.default_rng(3)
     few = [set(some) for k in (1, 2) for some in itertools.combinations(names, k)]
@@ -188,6 +188,7 @@ def test_the_narrow_shapes_of_completep_price_the_deep_side() -> None:
         assert math.exp(value) == pytest.approx(curvature / levels.LAWS["besiroglu2024"].slope(n), rel=0.05)
 
 
+@pytest.mark.usefixtures("whole_grids")
 def test_the_summary_of_a_table_is_what_fit_says_of_it_now() -> None:
     stored, made = SOURCES["mlfoundations"], summarised(HERE / "sources" / "mlfoundations.yaml")
     assert made.depth.n_params == stored.depth.n_params

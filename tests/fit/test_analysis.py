@@ -83,6 +83,9 @@ def test_the_law_of_the_best_depth_stands_first_and_covers_its_truth():
     result = clean()
     law, pairs = result.width_law, result.pairs_law
     assert law.of == "best_depth" and pairs.of == "pairs"
+    assert min(law.a_error, law.b_error) > 0.0  # of the draws, which take digits
+    crossed = [row for row in result.verdicts if row.estimator == "surface" and row.status == "crossed"]
+    assert crossed and all(0.0 < row.n_params_interval.share < 0.2 for row in crossed)
     assert law.interval_a[0] < published_law.A < law.interval_a[1]
     assert law.interval_b[0] < published_law.B < law.interval_b[1]
     assert abs(law.a - published_law.A) < 0.1 < abs(pairs.a - published_law.A)
@@ -133,8 +136,6 @@ POOR = {
         lambda: [{**r, "status": "failed"} for r in draw(SmoothTruth(), rng())],
         "no finished run",
     ),
-    "one number": (lambda: [{**r, "loss": 3.0} for r in draw(SmoothTruth(), rng())], "0 of 4 pairs crossed"),
-    "no effect": (lambda: draw(SmoothTruth(effect=0.0), rng()), "0 of 4 pairs crossed"),
 }
 
 
@@ -295,15 +296,6 @@ def test_many_impossible_runs_are_left_in_and_said():
     assert says(result.warnings, "fit: many impossible losses")
 
 
-def test_pairs_without_a_shared_range_say_so():
-    rows = draw(SmoothTruth(), rng(), budgets=np.geomspace(1e6, 6e8, 18))
-    apart = [r for r in rows if (r["depth"] < 15) == (12 * r["depth"] * r["width"] ** 2 < 2e7)]
-    rows = alone(dwsweep.fit_table(apart, draws=DRAWS, paper=True))
-    assert rows[1]["status"] == "undecided" and "share no range" in rows[1]["reason"]
-    assert rows[1]["n_params_low"] is None and rows[1]["n_params_high"] is None
-    assert rows[0]["status"] == rows[2]["status"] == "crossed"
-
-
 def test_one_seed_is_judged_by_scatter_and_says_so():
     result = clean(seeds=1)
     assert result.noise["source"] == "scatter"
@@ -383,12 +375,6 @@ def test_options_are_checked(base_rows):
     for options, message in (({"draws": 10}, "draws"), ({"confidence": 1.0}, "confidence"), ({"axis": "n"}, "^axis: ")):
         with pytest.raises(InputError, match=message):
             dwsweep.fit_table(base_rows, **options)
-
-
-def test_the_same_seed_gives_the_same_result():
-    rows = draw(SmoothTruth(), rng(), seeds=1)
-    one, other = (analysis.fit_table(rows, draws=DRAWS, paper=True) for _ in range(2))
-    assert one.surface and one.to_json() == other.to_json()
 
 
 def test_negative_losses_are_pointed_out(base_rows):

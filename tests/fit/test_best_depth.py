@@ -22,7 +22,7 @@ from dwsweep.guide.guideline import completed
 from dwsweep.records import fit as fit_record
 from dwsweep.text import format_count
 from tests.simulations.scenarios import scenarios as truths
-from tests.simulations.sweeps import SmoothTruth, draw, through_published_widths
+from tests.simulations.sweeps import SmoothTruth, draw
 
 SIZES = (1e7, 3e7, 1e8)
 
@@ -33,19 +33,7 @@ def fitted(truth: SmoothTruth, seed: int = 0, params=(3e7,), **options):
     return dwsweep.fit_table(table, draws=500, params=params)
 
 
-@pytest.mark.parametrize(
-    "truth",
-    [
-        SmoothTruth(),
-        pytest.param(SmoothTruth(depths=(6, 9, 18, 36, 48)), marks=pytest.mark.slow),
-        SmoothTruth(bend=0.25),
-        pytest.param(SmoothTruth(form="power", theta=through_published_widths("power")), marks=pytest.mark.slow),
-        pytest.param(SmoothTruth(form="linear", theta=through_published_widths("linear")), marks=pytest.mark.slow),
-        pytest.param(SmoothTruth(level_off=2.0), marks=pytest.mark.slow),
-        pytest.param(SmoothTruth(decay=0.4), marks=pytest.mark.slow),
-    ],
-    ids=["exponential", "uneven depths", "no form", "power", "linear", "levels off", "gains fall"],
-)
+@pytest.mark.parametrize("truth", [SmoothTruth(), SmoothTruth(bend=0.25)], ids=["exponential", "no form"])
 def test_the_best_depth_is_where_the_loss_is_least(truth):
     """The old guideline said 8.2, 14.0 and 21.7 where 10.7, 16.6 and 24.1 are best, 10 to 27 % off."""
     surface = LossSurface(fitted(truth).surface)
@@ -117,10 +105,6 @@ def test_the_first_sentence_says_whether_the_best_depth_grows(falling):
     last = [row for row in result.surface.optima if row.depth_low or row.depth_high][-1]
     assert said.endswith(f" at {format_count(last.n_params)}.") and (last.depth_low or 0.0) < true(last.n_params)
     assert says(headline(falling[0].surface, "N"), "fit: falling best depth")
-
-
-def test_growth_below_the_depths_tried_rests_on_a_form_and_is_not_claimed():
-    assert says(headline(bowls(2.0, 3.5)[0].surface, "N"), "fit: best depth below the depths tried")
 
 
 def test_a_best_depth_that_falls_with_size_is_told_and_not_carried_beyond_the_data(falling):
@@ -203,18 +187,6 @@ def test_a_best_depth_that_is_surely_the_fewest_is_bounded_from_above():
     assert first.at_edge == "below" and first.depth_low is None and first.depth_high < 1.2
 
 
-def test_one_run_of_each_shape_is_answered_with_the_scatter_of_the_shapes_as_its_noise():
-    """Five depths and three sizes, one seed: nothing but the surface says how noisy the losses are."""
-    truth = SmoothTruth()
-    rows = draw(truth, np.random.default_rng(1), budgets=lambda depth: np.geomspace(1e6, 1e8, 3), seeds=1, sigma=0.002)
-    result = dwsweep.fit_table(rows, draws=400)
-    assert result.noise.source == "scatter"
-    for n in SIZES:  # at the largest one the deepest nets may be best
-        found, best = LossSurface(result.surface).at(n), truth.best_depth(n)
-        assert found.high or n == SIZES[-1]
-        assert found.low < best < (found.high or math.inf) and abs(math.log(found.value / best)) < 0.15
-
-
 def test_three_depths_speak_of_their_own_sizes_alone():
     result = fitted(SmoothTruth(depths=(6, 12, 24)), params=(3e7, 1e10))
     known = [row for row in result.surface.optima if row.depth is not None]
@@ -230,20 +202,6 @@ def test_what_is_written_guides_as_what_was_fitted(tmp_path):
     (tmp_path / "fit.json").write_text(result.to_json())
     again = fit_record.read(tmp_path)
     assert [row.to_dict() for row in completed(again).guideline] == [row.to_dict() for row in result.guideline]
-
-
-def test_a_depth_costs_what_the_true_losses_say():
-    truth = SmoothTruth()
-    surface = LossSurface(fitted(truth).surface)
-    for n in SIZES:
-        x = math.log(n)
-        drawn = surface.penalties(n, np.array([6.0, 12.0, 24.0]))
-        least = float(truth.loss(truth.best_depth(n), x))
-        for depth, values in zip((6.0, 12.0, 24.0), drawn.T, strict=True):
-            true = float(truth.loss(depth, x)) - least
-            low, high = np.quantile(values, [0.005, 0.995])
-            assert low - 5e-4 < true < high + 5e-4
-            assert np.median(values) == pytest.approx(true, abs=0.003)
 
 
 def shallow_ahead(seed: int) -> dict[str, list[float]]:
@@ -312,25 +270,6 @@ def test_draws_honour_the_data_where_the_form_is_hardly_known():
             low, middle, high = np.quantile(drawn, [0.025, 0.5, 0.975])
             assert middle == pytest.approx(raw, abs=0.04)  # the means' own error is 0.016
             assert high - low < 0.13
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shape_sd", [0.004, 0.01])
-def test_small_nets_have_a_best_depth_that_holds(shape_sd: float) -> None:
-    """Depths 1, 2 and 6, three sizes, three seeds, as the smoke sweep has them; the truth is a parabola in ln L, which
-    none of the forms is. Both what the interval of the best depth holds and that of the worst depth's loss."""
-    held, bounded, worst_held = [], [], []
-    for seed in range(20):
-        result = dwsweep.fit_table(shallow_rows(np.random.default_rng(seed), shape_sd), draws=200)
-        assert result.surface is not None
-        for row in result.surface.optima:
-            best = math.exp(BEST_AT + BEST_SLOPE * math.log(row.n_params / 3e4))
-            held.append((row.depth_low or 0.0) <= best <= (row.depth_high or math.inf))
-            bounded.append(row.depth_high is not None and row.depth_high < 6)
-            if row.worst_depth == 6:
-                lost = 100.0 * (parabola(6, row.n_params) / parabola(best, row.n_params) - 1.0)
-                worst_held.append((row.worst_percent_low or 0.0) <= lost <= (row.worst_percent_high or math.inf))
-    assert np.mean(held) > 0.88 and np.mean(bounded) > 0.9 and np.mean(worst_held) > 0.9
 
 
 def shallow_rows(rng: np.random.Generator, shape_sd: float) -> dict[str, list[float]]:

@@ -134,18 +134,17 @@ def test_at_equal_total_size_deeper_nets_are_best_since_their_tables_are_smaller
 
 @pytest.mark.slow
 def test_few_points_and_draws_give_the_answers_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On which the quick tier computes every heap: ends moved by at most 0.6 %."""
+    """On which the quick tier computes every heap: numbers move by a fifth of their interval."""
     every = fitted().adjusted.equal
     coarse(monkeypatch)
     few = dwsweep.fit_table(piled(), draws=DRAWS).adjusted.equal
     assert [row.equal for row in few] == [row.equal for row in every]
     for one, other in zip(every, few, strict=True):
-        assert (other.cost or 0.0) == pytest.approx(one.cost or 0.0, rel=0.01) and (one.depth is None) == (
-            other.depth is None
-        )
-        for name in ("depth", "depth_low", "depth_high", "n_params"):
+        assert (other.cost or 0.0) == pytest.approx(one.cost or 0.0, rel=0.02)
+        wide = math.log((one.depth_high or 2.0 * (one.depth_low or 1.0)) / (one.depth_low or 1.0))
+        for name in ("depth", "depth_low", "depth_high"):
             a, b = getattr(one, name), getattr(other, name)
-            assert a is None or b is None or abs(math.log(a / b)) < 0.02, (one, other)
+            assert a is None or b is None or abs(math.log(a / b)) < 0.2 * wide, (one, other)
 
 
 def test_runs_of_one_count_of_tokens_answer_at_no_equal_cost() -> None:

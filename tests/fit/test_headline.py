@@ -87,15 +87,6 @@ def test_the_first_sentence_agrees_with_the_table_on_any_geometry(name: str) -> 
     assert said.startswith("No effect") or not surface.bounded or not contradictions(said, surface), said
 
 
-def test_a_rectangle_whose_large_nets_are_deep_alone_has_no_prefix_of_sizes_below() -> None:
-    """6 depths × 8 widths said "below the depths tried (below 10.4) up to 37.7M" above its own 4.9 at 3.85M."""
-    below = {"depth": None, "depth_low": None, "depth_high": 10.4, "at_edge": "below", "depth_min": 12.0}
-    first, *others = (replace(row, **below) for row in rectangle().optima)
-    inside = {"depth": 4.9, "depth_low": 4.6, "depth_high": 5.3, "at_edge": None, "depth_min": 4.0}
-    record = replace(rectangle(), optima=(replace(first, **inside), *others))
-    assert not contradictions(headline(record, "N"), record)
-
-
 def test_the_first_sentence_agrees_with_any_pattern_of_edges() -> None:
     """Rows of every kind in any order: a bound, an optimum, an edge of some depths or of all, a size without either."""
     record, rng = rectangle(), np.random.default_rng(3)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from itertools import product
 
-import numpy as np
 import pytest
 
 from dwsweep import fit_table
@@ -14,7 +13,6 @@ from dwsweep.errors import InputError
 from dwsweep.fit.along import fit_along
 from dwsweep.fit.analysis import fit_options
 from dwsweep.fit.arms import compare_arms
-from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.lengths import at_equal_length
@@ -39,42 +37,6 @@ def rows(tokens: Callable[[int, float], float]) -> list[Row]:
             {"depth": depth, "width": width, "loss": loss(depth, n, tokens(depth, n)), "tokens": tokens(depth, n)}
         )
     return found
-
-
-def best(table: list[Row], **options: float) -> list[tuple[float | None, float | None, float | None]]:
-    surface = fit_table(table, noise=0.001, **options).surface
-    assert surface
-    return [(row.depth, row.depth_low, row.depth_high) for row in surface.optima]
-
-
-@pytest.mark.slow  # in the quick tier ``test_heap`` finds how the truth moves with tokens
-def test_one_posterior_over_tokens_and_a_posterior_at_each_count_agree_within_their_intervals() -> None:
-    """The table of best depths against tokens is of one posterior with tokens as a column; a plain fit at each count
-    gives the same depths, and the truth lies in both."""
-    rng, table = np.random.default_rng(0), []
-    counts = (1e9, 2e9, 4e9)
-
-    def true(tokens: float) -> float:
-        return BEST * (tokens / 2e9) ** 0.1
-
-    for depth, wide in product(DEPTHS, WIDTHS_AT_SIX):
-        width = round(wide * math.sqrt(6 / depth) / 4) * 4
-        own = rng.normal(0.0, 0.002)
-        for tokens in counts:
-            level = 1.5 + 3.0 * (12.0 * depth * width**2 / 1e7) ** -0.08 - 0.1 * math.log(tokens / 2e9)
-            value = level + 0.1 * math.log(depth / true(tokens)) ** 2 + own + rng.normal(0.0, 0.001)
-            table.append({"depth": depth, "width": width, "tokens": tokens, "loss": value})
-    adjusted = fit_table(table, adjust=["tokens"], draws=200).adjusted
-    assert adjusted is not None and len(adjusted.along_tokens) == len(counts)
-    for row in adjusted.along_tokens:
-        tokens = min(counts, key=lambda count: abs(count - row.tokens))
-        alone = LossSurface(fit_table(table, where=f"tokens == {tokens:.0f}", draws=200).surface).at(row.n_params)
-        assert row.depth is not None and row.depth_low is not None and row.depth_high is not None
-        assert alone.low is not None and alone.high is not None
-        assert alone.low < row.depth < alone.high and row.depth_low < (alone.value or 0.0) < row.depth_high
-        assert row.depth_low < true(tokens) < row.depth_high and alone.low < true(tokens) < alone.high
-    plain = fit_table(table, draws=200)
-    assert plain.adjusted is None and any("and not those at 1B, 2B" in line for line in plain.warnings)
 
 
 def test_a_loss_between_two_of_the_same_run_is_read_between_them() -> None:

@@ -179,7 +179,7 @@ def test_the_unit_of_the_losses_moves_no_claim() -> None:
     for one, other in zip(best_depths(here), best_depths(there), strict=True):
         assert_near(*map(between_the_nets, (one, other)), OF_UNIT)
     one, other = (differences(result).mean(axis=-1) for result in (here, there))
-    assert np.all(np.abs(other * math.log(2.0) - one) < 0.1 * errors_of_differences(here))
+    assert np.all(np.abs(other * math.log(2.0) - one) < 0.25 * errors_of_differences(here))
 
 
 def test_a_declared_scatter_that_no_posterior_takes_is_refused_in_a_line() -> None:

@@ -105,8 +105,8 @@ def test_evidence_draws_and_held_out_shapes_are_those_of_the_full_covariance(for
 def test_the_nodes_of_a_record_give_the_same_draws() -> None:
     cells = cells_of("asymmetric, laptop")
     one, two = Posterior.of(cells, 3), Posterior.of(cells, 3)
-    assert (one.profile(12.0) == two.profile(12.0)).all() and one.n_draws == two.n_draws > 1000
-    assert one.weighed.ess >= 300.0 and set(one.scramble) == set(range(SCRAMBLES))
+    assert (one.profile(12.0) == two.profile(12.0)).all() and one.n_draws == two.n_draws > 200
+    assert one.weighed.ess >= 75.0 and set(one.scramble) == set(range(SCRAMBLES))
 
 
 BOTH = ("asymmetric", "asymmetric, gemstones")

@@ -118,13 +118,6 @@ def test_where_every_shallower_net_is_better_the_best_depth_is_below_the_shallow
         assert 4.0 * (1.0 - 1e-9) <= (found.high or math.inf) < 6.0
 
 
-def test_losses_straight_in_ln_depth_have_a_bound_alone_in_every_output() -> None:
-    result = dwsweep.fit_table(table(lambda y, x: -0.09 * y, (4, 6, 9, 12, 16), THREE), draws=200)
-    assert all(row.depth is None and row.depth_high is None for row in result.surface.optima)
-    assert all((row.depth_low or 0.0) < 16.0 * (1.0 + 1e-9) for row in result.surface.optima)
-    assert "> 16 " in result.summary() and "16.0" not in result.summary()
-
-
 ODD = {
     "above": (bowl(0.028), 16, 0.03),
     "below": (bowl(0.05), 12, -0.02),

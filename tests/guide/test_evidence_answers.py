@@ -21,7 +21,7 @@ from dwsweep import fit_table as complete_fit
 from dwsweep.errors import InputError
 from dwsweep.evidence import levels
 from dwsweep.fit.analysis import fit_table
-from dwsweep.guide import Options, answer, public_source, source_of
+from dwsweep.guide import Options, answer, public_source
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.advice import LITTLE
 from dwsweep.guide.answers import AT
@@ -234,17 +234,6 @@ def test_sources_are_listed_in_their_own_words() -> None:
     assert set(row.optimum.rivals) == {"power", "theory"}
     assert f"power {row.optimum.rivals['power']:.1f}" in text(answer([7e9], by_source=True))
     assert json.dumps(answer([7e9], by_source=True).to_dict())
-
-
-def test_own_losses_are_one_more_source(tmp_path: Path) -> None:
-    """A recipe that is best at half the usual depth is so beyond its sizes too."""
-    found = fit_table(losses(5.0, [2, 3, 5, 8, 13]), draws=300)
-    source = source_of(found, "mine")
-    alone = public_source()
-    for n, share in ((3e8, 0.6), (1e9, 0.8), (3e9, 1.0), (2e10, 1.0)):
-        own, public = source.depth(n), alone.depth(n)
-        assert own[0] <= share * public[0] + 1e-9 and own[1] < 5.0 * (n / 3e7) ** 0.25 < own[2]
-    assert source.depth(2e10) == alone.depth(2e10), "beyond 30 times public evidence alone"
 
 
 def test_trust_is_low_where_the_worst_regret_is_grave(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from dwsweep.fit.analysis import fit_table
 from dwsweep.guide import Options, answer, export, exported, practice, published_source
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.answers import AT, CONSTRAINTS, Answer
-from dwsweep.guide.costs import TIE_NATS, Budget, best_of
+from dwsweep.guide.costs import TIE_NATS, Budget
 from dwsweep.guide.guideline import answered
 from dwsweep.guide.shapes import HEAD_SIZES, LAYER_SECONDS, is_round, lattice, matched, shapes_near
 from dwsweep.guide.sources import LAW_PRICE, LAW_PRICE_ENDS, fitted_source
@@ -186,6 +186,7 @@ def test_the_inner_width_can_be_dealt_out(options: dict[str, int], ranks: int, m
     shape = Options(mlp="gated", **options).shape(32, 2048)
     assert shape.mlp_hidden % multiple == 0 and shape.mlp_hidden % (8 * ranks) == 0
     assert shape.mlp_hidden == pytest.approx(8 / 3 * 2048, rel=0.13)
+    assert 256 in Options(mlp_multiple=1024).widths.counts(4)[0], "one multiple is the whole inner width there"
 
 
 def test_heads_may_be_apart_from_the_width() -> None:
@@ -363,9 +364,9 @@ def test_costs_at_equal_size_flops_and_time() -> None:
         assert c.decode_seconds_per_token == pytest.approx(wanted)
 
 
-@pytest.mark.parametrize("n_params", [3e8, 3e9])
-def test_training_time_per_parameter_falls_with_the_width_whatever_heads_fit_it(n_params: float) -> None:
+def test_training_time_per_parameter_falls_with_the_width_whatever_heads_fit_it() -> None:
     """Widths that only heads of 64 or 96 divide lie between those of heads of 128, and so do their times."""
+    n_params = 3e9
     shapes = shapes_near(n_params, 20, 60, Options())
     rows = sorted(Budget(n_params, n_params, published_source(), Options()).costed(shapes), key=lambda row: row.width)
     assert len({row.head_size for row in rows}) > 1
@@ -522,19 +523,11 @@ def test_wrong_options_all_at_once() -> None:
         by_law([2e6], options=Options(total=True))
 
 
-def test_answers_are_json_and_fit_a_terminal() -> None:
-    from rich.console import Console
-
-    from dwsweep.report.guide_report import render
-
+def test_answers_are_json() -> None:
     several = {"params": [1e6, 3e9, 2e12]}, {"shapes": ["96x12288", "400x40000"]}, {"shapes": ["32x2816"]}
     for arguments in ({}, *several):
-        found = by_law(**arguments)
-        content = found.to_dict()
+        content = by_law(**arguments).to_dict()
         assert json.loads(json.dumps(content, allow_nan=False)) == content
-        console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-        console.print(render(found))
-        assert max(map(len, console.export_text().splitlines())) <= 80
 
 
 def test_the_verdict_stands_before_the_table() -> None:
@@ -622,18 +615,3 @@ def test_the_lattice_of_depths_hangs_on_neither_end() -> None:
     assert max(b / a for a, b in pairwise(whole[126:])) < 1.02
     for low, high in ((3, 40), (3.2, 39.9), (100, 700.5)):
         assert lattice(low, high) == [depth for depth in whole if math.floor(low) <= depth <= math.ceil(high)]
-
-
-def test_no_shape_that_one_can_build_is_better_than_the_best_ones() -> None:
-    """Against every depth up to three times the best one, each with the width nearest to the budget."""
-    n_params, options = 2e7, Options(head_size=32)
-    row = by_law([n_params], options=options).budgets[0]
-    assert row.optimum.depth is not None
-    depths = range(1, round(3 * row.optimum.depth))
-    shapes = [shape for depth in depths for shape in shapes_near(n_params, depth, depth, options)]
-    every = Budget(n_params, n_params, published_source(), options).costed(shapes)
-    for constraint in CONSTRAINTS:
-        found, least = row.best[constraint], best_of(every, constraint)
-        assert found is not None and least is not None
-        (same,) = [c for c in every if (c.depth, c.width) == (found.depth, found.width)]
-        assert same.cost(constraint).nats <= least.cost(constraint).nats + 2 * TIE_NATS, (constraint, found.label)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -10,13 +9,12 @@ from functools import cache
 import numpy as np
 import pytest
 from checkout import ROOT
-from rich.console import Console
 
 from dwsweep.evidence import OwnDepths, joined, read_populations
 from dwsweep.evidence.joined import contradicted
 from dwsweep.evidence.random_effects import CENTRE
 from dwsweep.fit.analysis import fit_table
-from dwsweep.guide import Source, answer, public_source, source_of
+from dwsweep.guide import Source, public_source, source_of
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.guideline import answered
 from dwsweep.guide.losses import Tokens
@@ -168,13 +166,3 @@ def test_a_bound_far_away_moves_a_small_size_little() -> None:
     free = public_source()
     moved = [float(np.median(found.at(math.log(n) - CENTRE)) - math.log(free.depth(n)[0])) for n in (6e8, 3e6)]
     assert moved[0] > 0.8 and 0.0 < moved[1] < 0.75 * moved[0]
-
-
-def test_the_answer_is_printed_with_its_trust_and_reason() -> None:
-    from dwsweep.report import guide_report
-
-    found = answer([5e6], source=sign_change(), fit="own")
-    console = Console(width=200, record=True, file=io.StringIO())
-    console.print(guide_report.render(found))
-    said = " ".join(console.export_text().split())
-    assert "Trust: low. Your losses contradict public evidence on the best depth" in said

@@ -139,7 +139,8 @@ def test_where_no_effect_of_depth_is_shown_nothing_is_claimed_of_a_pair() -> Non
     assert "show no effect" not in result.summary()
 
 
-def test_a_table_beside_another_has_the_verdicts_of_its_own_fit() -> None:
+def test_a_table_beside_another_has_the_verdicts_of_its_own_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interval, "WITHOUT_DIGITS", math.inf)  # no Monte-Carlo error takes digits
     first, second = arms()
     result, there = dwsweep.fit_table(first, beside=[second]), dwsweep.fit_table(second)
     (other,) = result.others
@@ -228,9 +229,9 @@ def decimals_of(cell: str) -> set[int]:
 def test_a_best_depth_has_the_same_digits_in_every_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables had 30 (27 … 35) where the comparison below them, the guideline and guide had 29.6 (27.1 … 35.4)."""
     bounded = [row for row in fitted("clean").surface.optima if row.depth and row.depth_interval.bounded]
-    monkeypatch.setattr(interval, "WITHOUT_DIGITS", 0.0)  # every Monte-Carlo error then takes digits
-    rough = [row for row in bounded if "." not in row.depth_interval.texts(interval.layers)[0]]
-    asked = sorted({row.n_params for row in (bounded[0], *rough[:2])})
+    monkeypatch.setattr(interval, "WITHOUT_DIGITS", 0.0)  # every Monte-Carlo error then takes digits, and
+    monkeypatch.setattr(interval, "ROUNDED_TO", 0.1)  # those of widths above one layer
+    asked = [row.n_params for row in bounded]
     other = losses(SmoothTruth((6, 12, 18, 24)), 5, 1e6, 2e8, 7, sigma=0.002, shape_sd=0.002)
     result = dwsweep.fit_table(clean(), compare=[other], params=asked)
     text = plain_text(fit_report.render(result))

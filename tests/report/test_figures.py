@@ -262,17 +262,6 @@ def test_the_edge_is_told_and_nothing_is_extrapolated() -> None:
     assert curve.at_edge and curve.optimum[0] == RATES[-1]
 
 
-def test_runs_without_a_loss_and_shapes_with_few_rates_are_left_out() -> None:
-    rows = sweep({2: 4e-3, 8: 4e-3})
-    for row in rows:
-        if row["depth"] == 8 and row["learning_rate"] > 2e-3:
-            row["loss"] = math.nan
-        if row["depth"] == 2 and row["learning_rate"] == 8e-3 and row["seed"] == 0:
-            row["loss"] = None
-    (curve,) = curves(rows)
-    assert curve.depth == 2 and len(curve.rate) == len(RATES)
-
-
 def panels(figure: Figure) -> list[str]:
     return [axes.get_title(loc="left") for axes in figure.axes if axes.get_visible() and axes.lines]
 
@@ -287,16 +276,6 @@ def test_a_panel_a_parametrization_and_the_optima_in_words() -> None:
     with style.styled():
         figure = run_figures.against_rate(curves(rows), "bits per byte")
     assert figure.get_supylabel() == "held-out loss (bits per byte)"
-
-
-def test_of_many_widths_some_have_a_panel() -> None:
-    few = run_figures.MOST_PANELS
-    rows = [{**row, "width": 16 * k} for k in range(1, 3 * few + 1) for row in sweep({2: 4e-3})]
-    with style.styled():
-        figure = run_figures.against_rate(curves(rows))
-    found = panels(figure)
-    assert len(found) == few and found[0].endswith("d = 16") and found[-1].endswith(f"d = {16 * 3 * few}")
-    assert f"{few} of {3 * few} widths" in "\n".join(text.get_text() for text in figure.findobj(Text))
 
 
 def test_a_fit_draws_it_where_shapes_have_several_rates_and_only_then(tmp_path: Path) -> None:

@@ -27,11 +27,13 @@ from dwsweep.records.sweep import RUN, PlanRow
 from dwsweep.records.transitions import Transition
 from dwsweep.report import fit_report, guide_report, html_page, runs_table, shapes_to_build
 from dwsweep.report import page as sweep_page
-from dwsweep.report.document import INTERVAL, Figure, Fold, Heading, Lines, Table, label, number
+from dwsweep.report.document import Figure, Fold, Heading, Lines, Table, label, number
 from dwsweep.report.figures import registry
 from dwsweep.report.markup import html_of
 from dwsweep.sweep.snapshot import RunView, Snapshot
 from dwsweep.text import format_count, format_factor
+
+pytestmark = pytest.mark.usefixtures("short_guideline")
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
 
@@ -233,16 +235,6 @@ def test_a_sweep_that_is_not_fitted_has_a_page_of_its_runs(pair: Path, tmp_path:
     assert "Training loss against step" in page.read_text("utf-8")
 
 
-@pytest.mark.usefixtures("without_answers")
-def test_page_needs_only_the_fit(pair: Path, tmp_path: Path) -> None:
-    """A fit of somebody else's table has no runs, no manifest and no spec beside it."""
-    bare = tmp_path / "bare"
-    copy(pair / "fit", bare / "fit")
-    text = read(sweep_page.write(bare)).text
-    assert says(text, "report: bare how deep how")
-    assert "Training curves" not in text and "no table of runs" not in text and "All 36 runs" not in text
-
-
 def row(**facts: object) -> Transition:
     given = {"shallow": 6, "deep": 12, "estimator": "pchip", "confidence": 0.95, "reason": "", **facts}
     return Transition(**{**dict.fromkeys(Transition.keys()), **given})  # type: ignore[arg-type]
@@ -265,16 +257,16 @@ def row(**facts: object) -> Transition:
         (row(status="ambiguous"), ["ambiguous", "–", "", "–", ""]),
     ],
 )
-def test_a_verdict_says_what_the_row_says(facts: Transition, cells: list[str]) -> None:
-    fit = replace(report_sweeps.fit("one_pair"), transitions=[facts])
+def test_a_verdict_says_what_the_row_says(facts: Transition, cells: list[str], pair: Path) -> None:
+    fit = replace(fit_record.read(pair), transitions=[facts])
     (table,) = {anchor: parts for anchor, _, parts in fit_report.sections(fit)}["transitions"]
     assert isinstance(table, Table) and table.rows == [["6→12", *cells, "the pair alone"]]
 
 
-def test_a_pair_has_one_verdict_and_the_papers_estimates_only_where_they_are_asked_for() -> None:
+def test_a_pair_has_one_verdict_and_the_papers_estimates_only_where_they_are_asked_for(pair: Path) -> None:
     own = row(status="not_reached", n_params_low=2e7)
     joint = row(estimator="surface", status="crossed", n_params=4e7, n_params_low=3e7, n_params_high=5e7)
-    fit = replace(report_sweeps.fit("one_pair"), transitions=[joint, own])
+    fit = replace(fit_record.read(pair), transitions=[joint, own])
     assert len({anchor: parts for anchor, _, parts in fit_report.sections(fit)}["transitions"]) == 1
     asked = replace(fit.provenance, options=replace(fit.provenance.options, paper=True))
     fit = replace(fit, provenance=asked)
@@ -284,8 +276,8 @@ def test_a_pair_has_one_verdict_and_the_papers_estimates_only_where_they_are_ask
     assert fit_report.answer(fit)[1].count("6→12") == 1
 
 
-def test_guideline_marks_extrapolation_refusal_and_rivals() -> None:
-    fit = report_sweeps.fit("law")
+def test_guideline_marks_extrapolation_refusal_and_rivals(law: Path) -> None:
+    fit = fit_record.read(law)
     rows = {entry.name: entry for entry in fit.guideline}
     table = fit_report.guideline(fit)
     (big,) = (cells for cells in table.rows if cells[0] == "13B")
@@ -294,11 +286,11 @@ def test_guideline_marks_extrapolation_refusal_and_rivals() -> None:
     # the law is said once, above the table
     assert rows["13B"].law in table.title and not any(rows["13B"].law in cell for cells in table.rows for cell in cells)
     none = dict.fromkeys(("depth", "depth_low", "depth_high", "width"))
-    refused = replace(rows["1.3B"], **none, law="own: refused, more than 2000 times outside its range")
+    refused = replace(rows["350M"], **none, law="own: refused, more than 2000 times outside its range")
     (cells,) = fit_report.guideline(replace(fit, guideline=[refused])).rows
     assert cells[table.heads.index("depth") :][:3] == ["refused", "", "–"]
     for low, high, said in ((40.0, 75.2, "40 … 75"), (40.0, None, "> 40"), (None, None, "–")):
-        one = replace(rows["1.3B"], rival_depth_min=low, rival_depth_max=high)
+        one = replace(rows["350M"], rival_depth_min=low, rival_depth_max=high)
         assert fit_report.guideline(replace(fit, guideline=[one])).rows[0][table.heads.index("forms")] == said
 
 
@@ -311,12 +303,13 @@ def test_the_table_of_runs_names_every_state_and_keeps_every_digit_of_a_size() -
     assert {row[table.heads.index("N")] for row in table.rows} == {str(row["n_params"]) for row in rows}
 
 
-def test_the_fit_of_a_table_has_a_page_too(tmp_path: Path) -> None:
+def test_the_fit_of_a_table_has_a_page_too(law: Path, tmp_path: Path) -> None:
     table = tmp_path / "mine-fit"
-    fit_record.write(report_sweeps.fit("law"), table)
+    fit_record.write(fit_record.read(law), table)
     assert sweep_page.write(table) == table / "report.html"
     text = (table / "report.html").read_text()
     assert says(text, "report: mine how deep how") and says(text, "report: best depth each size")
+    assert "Training curves" not in text and "no table of runs" not in text and "runs finished" not in text
     with pytest.raises(InputError, match=r"and no fit\.json"):
         sweep_page.write(tmp_path)
     with pytest.raises(InputError, match=r"--out: .*; is a folder; allowed: a file, such as .*report\.html"):
@@ -362,25 +355,17 @@ def test_nets_below_the_least_size_of_guide_have_a_page(tmp_path: Path) -> None:
     assert "Shape to build at 1K" in sweep_page.write(tmp_path).read_text("utf-8")
 
 
-def test_the_next_steps_are_commands_that_the_sweep_has(pair: Path, tmp_path: Path) -> None:
+def test_the_next_steps_are_commands_that_the_sweep_has(law: Path, pair: Path, tmp_path: Path) -> None:
     """A fit is to be used, a sweep that is not fitted to be fitted, one with unfinished runs to be finished."""
     directory = copy(pair, tmp_path / "a sweep")
     fit = fit_record.read(directory)
     every = runs_table.rows_of(directory / "results.csv")
     assert sweep_page.next_steps(fit, every, directory)[0] == f"{fit_report.next_step(fit, directory)}."
-    known = sweep_page.next_steps(report_sweeps.fit("law"), every, directory)[0]
+    known = sweep_page.next_steps(fit_record.read(law), every, directory)[0]
     assert known.startswith("`dwsweep guide ") and f"--fit '{directory}'" in known
     assert sweep_page.next_steps(None, every, directory) == [f"Fit the losses: `dwsweep fit '{directory}'`."]
     every[3]["status"] = every[4]["status"] = "interrupted"
     assert sweep_page.next_steps(fit, every, directory)[0].startswith("Finish 2 runs: `dwsweep run ")
-
-
-def test_an_interval_without_its_value_takes_the_name_of_the_value() -> None:
-    table = Table("", [number("pair"), number("N"), INTERVAL, number("width"), INTERVAL])
-    table.add("2→6", "–", "> 96K", "–", "> 60")
-    assert re.findall("<th[^>]*>([^<]*)</th>", html_of([table])) == ["pair", "N", "width"]
-    table.add("1→2", "50K", "40K … 60K", "–", "")
-    assert re.findall("<th[^>]*>([^<]*)</th>", html_of([table])) == ["pair", "N", "interval", "width"]
 
 
 def test_words_to_type_are_set_in_their_own_type_wherever_they_stand() -> None:

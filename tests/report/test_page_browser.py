@@ -133,29 +133,10 @@ def test_the_table_of_runs_is_sorted_and_filtered(opened: Callable[..., Any]) ->
     assert tab.locator("img:not([src^='data:'])").count() == 0 and tab.locator("script").count() == 1
 
 
-def test_a_table_wider_than_its_screen_says_that_it_scrolls(opened: Callable[..., Any]) -> None:
-    said = "box => getComputedStyle(box, '::before').content"
-    for width, wide in ((1400, False), (390, True)):
-        tab = opened(viewport={"width": width, "height": 800})
-        box = tab.locator("#shapes .scroll").first
-        assert box.evaluate("box => box.scrollWidth > box.clientWidth + 1") == wide
-        assert ("scrolls" in box.evaluate(said)) == wide
-
-
 def test_a_telephone_scrolls_no_page_sideways_and_shows_every_figure(opened: Callable[..., Any]) -> None:
     tab = opened(viewport={"width": 390, "height": 800})
     assert tab.evaluate("document.documentElement.scrollWidth") == 390
     assert tab.evaluate("[...document.images].every((image) => image.complete && image.naturalWidth > 100)")
-
-
-def test_the_first_screen_has_the_answer_the_next_step_and_a_figure(opened: Callable[..., Any]) -> None:
-    tab = opened(viewport={"width": 1440, "height": 900})
-    for part in ("#answer .answer", "#answer li", "#answer figure img"):
-        box = tab.locator(part).first.bounding_box()
-        assert box["y"] + box["height"] <= 920, part
-    phone = opened(viewport={"width": 390, "height": 800})
-    step, figure = (phone.locator(f"#answer {part}").first.bounding_box() for part in ("li", "figure img"))
-    assert figure["y"] > step["y"] and figure["width"] > 300
 
 
 def test_paper_has_all_of_the_page(browser: Any, page: Path) -> None:

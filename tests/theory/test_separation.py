@@ -85,14 +85,6 @@ def test_sizes_that_are_none(arguments: dict, lines: list[str]) -> None:
     assert [line.split(";")[0] for line in caught.value.lines] == lines
 
 
-def test_the_published_law_says_the_same_in_theory_and_in_fit() -> None:
-    from dwsweep.fit import laws
-
-    assert laws.published().theta == (published_law.A, published_law.B)
-    for depth in (6, 12, 48):
-        assert laws.published().depth(published_law.transition_n_params(depth))[0] == pytest.approx(depth)
-
-
 def test_the_law_against_its_table() -> None:
     assert published_law.transition_depth(512) == pytest.approx(21.6, abs=0.05)
     assert published_law.transition_depth(1000) == pytest.approx(33.7, abs=0.05)
