@@ -234,8 +234,9 @@ def _check_scatter(options: FitOptions, heap: Heap | None) -> None:
     """
     if heap and options.shape_noise is not None:
         columns = join(dict.fromkeys(one.column for one in heap.record.columns))
+        why = f"losses are adjusted for {columns}" if columns else "all runs had one budget"
         raise InputError(
-            f"{argument('shape_noise')}: {options.shape_noise}; losses are adjusted for {columns}, and the scatter "
+            f"{argument('shape_noise')}: {options.shape_noise}; {why}, and the scatter "
             f"about their surface is estimated; allowed: {argument('noise')}"
         )
 

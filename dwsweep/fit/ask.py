@@ -415,7 +415,7 @@ class LossSurface:
         low, high = self.record.low, self.record.high
         if low <= x <= high and not self.posterior.frame.one_size:
             sizes = np.linspace(low, high, LEVELS)
-            kept, key = self.posterior.levels, (low, high, *sorted((self.setting or {}).items()))
+            kept, key = self.posterior.levels, (LEVELS, low, high, *sorted((self.setting or {}).items()))
             if key not in kept:
                 kept[key] = np.array([self._level(inside) for inside in sizes.tolist()])
             return float(spline(sizes, kept[key][None], np.array([x]))[0, 0])

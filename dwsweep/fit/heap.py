@@ -30,7 +30,7 @@ from dwsweep.fit.data.shape import BLOCK, n_params_of, places
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.equal_what import Budget, Runs, equal_what, spent_by_all
 from dwsweep.fit.heap_design import FEWEST_ROWS_EACH, Design, Means, Scale, cells_of, design_of, means_of, surface_of
-from dwsweep.fit.lengths import TrainedBudgets, all_reach, token_groups
+from dwsweep.fit.lengths import FLOPS, TrainedBudgets, all_reach, token_groups
 from dwsweep.fit.model import Frame, distinct_sizes
 from dwsweep.records.adjusted import Adjustment
 from dwsweep.records.fit import FitOptions, LeftOutRows, Surface
@@ -74,6 +74,8 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
             f"{argument('adjust', '--adjust')}: 'tokens'; runs were trained at equal compute, so that tokens follow "
             "from the shape; adjusting for them would remove a part of the effect of depth"
         )
+    if trained and several and trained.axis == FLOPS and not any(positive(row.get("tokens")) for row in data.rows):
+        data = _with_tokens(data, trained)
     tries: list[tuple[list[Row], Budget | None]] = [] if budget and not several else [(data.rows, None)]
     if budget:
         tries.append((trained.rows[trained.main] if trained else data.rows, budget))
@@ -95,6 +97,16 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
         return None
     _refuse_unknown(data, found, asked.leave)
     return _fitted(data, options, asked, found, x, y, out, spent, trained if several and not spent else None)
+
+
+def _with_tokens(data: Table, trained: TrainedBudgets) -> Table:
+    """The table with tokens of FLOPs / 6N, where budgets of FLOPs are known and tokens are not."""
+    rows = [
+        {**row, "tokens": (row.get(FLOPS) or value) / (6.0 * n_params_of(row))}
+        for value, members in trained.rows.items()
+        for row in members
+    ]
+    return replace(data, rows=rows, notes=(*data.notes, "Tokens are FLOPs / 6N, assumed: no column has them"))
 
 
 def _asked(data: Table, options: FitOptions) -> found_in.Request:

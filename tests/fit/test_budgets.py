@@ -193,6 +193,16 @@ def test_nets_of_all_budgets_answer_at_equal_size_too(two):
     assert guide("100M", fit=two).budgets[0].optimum.source.startswith("your losses")
 
 
+def test_budgets_without_tokens_have_those_of_6n_per_token():
+    """Two budgets whose tokens nobody wrote down: runs of both count, and that is said."""
+    rows = [{k: v for k, v in row.items() if k not in ("tokens", "steps")} for row in drawn(flops=(1e18, 4e18))]
+    result = fitted(rows)
+    assert result.provenance.rows_used == len(rows) and any("6N" in note for note in result.provenance.account.notes)
+    for row, flops in zip(result.adjusted.at_budgets, (1e18, 4e18), strict=True):
+        depth, n, _ = TRUTH.best_shape(flops)
+        assert row.depth_low < depth < row.depth_high and row.n_params == pytest.approx(n, rel=0.1)
+
+
 def test_either_axis_gives_one_answer(two):
     rows = drawn(flops=(1e18, 4e18))
     assert fitted(rows, "n_params").adjusted.at_budgets == two.adjusted.at_budgets
