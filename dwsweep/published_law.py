@@ -17,7 +17,6 @@ NAME = f"{SHORT} (published)"
 COVARIANCE = ((9.4e-4, -3.74e-5), (-3.74e-5, 1.7e-6))
 COVARIANCE_TAG = "recalled, not verified"
 DEPTHS = (6, 12, 18, 24, 30, 36, 48)
-TRAINED_DEPTHS = (DEPTHS[0], DEPTHS[-1])
 TRAINED_N_PARAMS = (1e6, 6e8)  # non-embedding parameters of the networks trained (recalled, not verified)
 
 # name → (depth, width) as trained (Brown et al. 2020); None if no such model was described

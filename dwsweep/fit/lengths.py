@@ -168,13 +168,11 @@ BUDGETS_APART = 2.0  # largest over smallest budget of compute above which budge
 @dataclass(frozen=True)
 class TrainedBudgets:
     """Budgets that all runs were trained to, so that tokens follow the shape. axis: flops or device_seconds.
-    known_from: origin of the budgets, in words. rows: rows of each budget. left_out: count of finished runs in no
-    budget."""
+    known_from: origin of the budgets, in words. rows: rows of each budget."""
 
     axis: str
     known_from: str
     rows: dict[float, list[Row]]
-    left_out: int = 0
 
     @property
     def main(self) -> float:
@@ -234,7 +232,7 @@ def _promised(rows: Sequence[Row], promises: Mapping[str, Sequence[Any]], source
         for groups in (exact, _agreeing(asked, name, ASKED)):
             if groups and _covered(groups, rows):
                 whole = {value: _longest(found) for value, found in groups.items()}
-                return TrainedBudgets(name, source.format(KEYS[name]), whole, _left_out(whole, rows))
+                return TrainedBudgets(name, source.format(KEYS[name]), whole)
     return None
 
 
@@ -245,7 +243,7 @@ def _trained_to(rows: Sequence[Row], groups: dict[float, list[Row]], name: str) 
     if name == SECONDS and not any(_value(row, "tokens") for row in rows):
         return None  # equal times may be chance: the lengths may still differ
     whole = _with_unfinished(groups, rows, name)
-    return TrainedBudgets(name, _agreement(groups, name), whole, _left_out(whole, rows))
+    return TrainedBudgets(name, _agreement(groups, name), whole)
 
 
 def _agreement(groups: Mapping[float, list[Row]], name: str) -> str:

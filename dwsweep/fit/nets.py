@@ -81,16 +81,14 @@ def interval(
     drawn: np.ndarray,
     confidence: float,
     edge: np.ndarray | float = 0.0,
-    shape: bool = True,
     ends: tuple[float, float] = (-math.inf, math.inf),
 ) -> Interval:
     """The interval of draws (D,) of a logarithm, of which some may be infinite: no value where more than half are.
 
-    edge: (D,) ±inf where a draw is only a bound. shape: of a quantity of the best shape, which draws without an effect
-    of depth do not have. ends: of what was tried, which bound a quantity that lies surely beyond one of them.
+    edge: (D,) ±inf where a draw is only a bound. ends: of what was tried, which bound a quantity that lies surely
+    beyond one of them. Draws without an effect of depth have no best net.
     """
-    if shape:
-        drawn = np.where(posterior.without_effect, np.where(np.arange(len(drawn)) % 2, np.inf, -np.inf), drawn)
+    drawn = np.where(posterior.without_effect, np.where(np.arange(len(drawn)) % 2, np.inf, -np.inf), drawn)
     below, above = np.where(edge == -np.inf, -np.inf, drawn), np.where(edge == np.inf, np.inf, drawn)
     middle = np.where(edge == 0.0, drawn, edge)
     low, high = quantiles(below, confidence)[0], quantiles(above, confidence)[2]
