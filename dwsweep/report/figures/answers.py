@@ -22,8 +22,8 @@ AXES = {  # equal quantity → label of its axis
     "n_params": "non-embedding parameters N",
     "n_params_total": "all parameters",
     "tokens_per_param": "tokens per parameter",
-    "flops": "training FLOPs, each depth at its best size",
-    "wall_time": "seconds of training, each depth at its best size",
+    "flops": "training FLOPs, best N of each depth",
+    "wall_time": "seconds of training, best N of each depth",
     "n_params and flops": "training FLOPs at equal N",
     "n_params and wall_time": "seconds of training at equal N",
 }
