@@ -215,7 +215,9 @@ def test_a_minimum_beyond_what_was_tried_is_not_reached():
     assert short.n_params is None and short.n_params_high is None and short.n_params_low < TRUTH.best_shape(1e18)[1]
     (deep,) = at_budgets(drawn(depths=(16, 24, 36, 48)))
     assert deep.depth is None and deep.depth_low is None and TRUTH.best_shape(1e18)[0] < deep.depth_high
-    assert "at an edge" in deep.reason
+    assert "at an edge" in deep.reason and deep.n_params_interval.unbounded, (
+        "N of 16 layers is not that of the best net"
+    )
 
 
 def test_too_few_shapes_for_a_best_depth_are_refused_along_the_budget():
