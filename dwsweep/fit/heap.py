@@ -74,8 +74,8 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
             f"{argument('adjust', '--adjust')}: 'tokens'; runs were trained at equal compute, so that tokens follow "
             "from the shape; adjusting for them would remove a part of the effect of depth"
         )
-    if trained and several and trained.axis == FLOPS and not any(positive(row.get("tokens")) for row in data.rows):
-        data = _with_tokens(data, trained)
+    if trained and several and trained.axis == FLOPS:
+        data = _with_spent(data, trained)
     tries: list[tuple[list[Row], Budget | None]] = [] if budget and not several else [(data.rows, None)]
     if budget:
         tries.append((trained.rows[trained.main] if trained else data.rows, budget))
@@ -99,14 +99,16 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
     return _fitted(data, options, asked, found, x, y, out, spent, trained if several and not spent else None)
 
 
-def _with_tokens(data: Table, trained: TrainedBudgets) -> Table:
-    """The table with tokens of FLOPs / 6N, where budgets of FLOPs are known and tokens are not."""
-    rows = [
-        {**row, "tokens": (row.get(FLOPS) or value) / (6.0 * n_params_of(row))}
-        for value, members in trained.rows.items()
-        for row in members
-    ]
-    return replace(data, rows=rows, notes=(*data.notes, "Tokens are FLOPs / 6N, assumed: no column has them"))
+def _with_spent(data: Table, trained: TrainedBudgets) -> Table:
+    """The table with the FLOPs of the runs' budgets where no run has any, and with tokens of FLOPs / 6N where no run
+    has any, which is said."""
+    missing = [name for name in (FLOPS, TOKENS) if not any(positive(row.get(name)) for row in data.rows)]
+    if not missing:
+        return data
+    spent = [(row.get(FLOPS) or value, row) for value, members in trained.rows.items() for row in members]
+    rows = [{**row, FLOPS: flops, TOKENS: row.get(TOKENS) or flops / (6.0 * n_params_of(row))} for flops, row in spent]
+    said = ("Tokens are FLOPs / 6N, assumed: no column has them",) if TOKENS in missing else ()
+    return replace(data, rows=rows, notes=(*data.notes, *said))
 
 
 def _asked(data: Table, options: FitOptions) -> found_in.Request:

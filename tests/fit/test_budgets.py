@@ -43,9 +43,13 @@ def at_budgets(rows, axis="flops"):
     return fitted(rows, axis).adjusted.at_budgets
 
 
+def two_budgets():
+    return drawn(flops=(1e18, 4e18))
+
+
 @pytest.fixture(scope="module")
 def two():
-    return fitted(drawn(flops=(1e18, 4e18)))
+    return fitted(two_budgets())
 
 
 # ---- the truth ----
@@ -201,6 +205,13 @@ def test_budgets_without_tokens_have_those_of_6n_per_token():
     for row, flops in zip(result.adjusted.at_budgets, (1e18, 4e18), strict=True):
         depth, n, _ = TRUTH.best_shape(flops)
         assert row.depth_low < depth < row.depth_high and row.n_params == pytest.approx(n, rel=0.1)
+
+
+def test_tokens_cost_what_the_requested_budgets_say_where_no_run_has_flops(two):
+    rows = [{**row, "train_flops": 1e18 if row["flops"] < 2e18 else 4e18, "flops": None} for row in two_budgets()]
+    for row, known in zip(at_budgets(rows), two.adjusted.at_budgets, strict=True):
+        assert row.n_params == pytest.approx(known.n_params, rel=0.03)
+        assert row.tokens == pytest.approx(known.tokens, rel=0.05)
 
 
 def test_either_axis_gives_one_answer(two):
