@@ -192,7 +192,8 @@ def _along_tokens(means: Means, design: Design, surface: ask.LossSurface) -> dic
     has = {label: member for label, member in texts.items() if np.ptp(value[member]) > 0.0}
     groups = {"": held, **has} if np.ptp(value[held]) > 0.0 else {"": np.ones(len(value), dtype=bool)}
     low, high = (f([g(value[of]) for of in groups.values()]) for f, g in ((max, np.min), (min, np.max)))
-    shared = np.ptp(scale.ln(np.array([low, high]))) >= math.log(LEAST_SHARED) and high > low
+    first, last = scale.ln(np.array([low, high])).tolist()
+    shared = last - first >= math.log(LEAST_SHARED)
     if len(groups) == 1 or not shared:
         groups = {"": groups[""]}
     of_held = next((f"{row.name} {row.held}" for row in means.columns if row.kind == TEXT), "")
@@ -218,7 +219,6 @@ def _along_tokens(means: Means, design: Design, surface: ask.LossSurface) -> dic
             rows.append(_best(math.exp(x), depth, decimals, **where))
         return rows, ratio
 
-    first, last = scale.ln(np.array([low, high])).tolist()
     shared_counts = scale.value(np.linspace(first, last, 3))
     found = {label: after(label, shared_counts, label or of_held) for label in groups} if len(groups) > 1 else {}
     apart = []

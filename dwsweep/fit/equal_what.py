@@ -158,11 +158,11 @@ def equal_what(
     for cost in asked.costs() if runs.column else ():
         found += asked.at_size(cost)
         if trained is not None and cost.unit == unit_of(trained):
-            drawn = [asked.at_cost(cost, math.log(value), trained.known_from) for value in sorted(trained.rows)]
+            drawn = [*asked.at_costs(cost, np.log(sorted(trained.rows)).tolist(), trained.known_from)]
             at_budgets = tuple(row for row, _ in drawn)
             growth = tuple(asked.growth(drawn))
         else:
-            found += [row for row, _ in (asked.at_cost(cost, spent) for spent in cost.usual)]
+            found += [row for row, _ in asked.at_costs(cost, cost.usual, cost.said)]
     several = len({row.equal for row in (*found, *at_budgets)}) > 1
     return {"equal": tuple(found) if several else (), "at_budgets": at_budgets, "growth": growth}
 
@@ -247,16 +247,6 @@ class _Question:
         row = self._row(equal, spent, said, math.log(size.value) if size.value else None, depth, None)
         return replace(row, **size.columns("n_params")), drawn
 
-    def _of_nets_per_token(self, cost: Cost) -> np.ndarray:
-        """(D | 1, n) ln of the cost of a token of the nets of ``grid``: one for all budgets."""
-        if cost.unit not in self._per_token:
-            self._per_token[cost.unit] = cost.ln(*self.grid.flat)
-        return self._per_token[cost.unit]
-
-    @cached_property
-    def _per_token(self) -> dict[str, np.ndarray]:
-        return {}
-
     # Lines of a cost
 
     def costs(self) -> Iterator[Cost]:
@@ -293,21 +283,21 @@ class _Question:
                 tokens -= float(np.interp(math.log(depth.value), y, np.median(dearer, axis=0)))
             yield self._row(_at_size(cost.unit), spent, cost.said, x, depth, tokens)
 
-    def at_cost(self, cost: Cost, spent: float, said: str = "") -> tuple[AnswerRow, Drawn]:
-        """Best depth at ln of a cost, each depth at its best size, and (D,) draws of ln of it, of its N and tokens.
-        said: origin of the cost, in words."""
-        per_token = self._of_nets_per_token(cost)
-        t = spent - per_token
-        allowed = self._between(np.median(t, axis=0))
-        rows = self._net_losses + self._moved(t, self._net_by_tokens)
-        rows[:, ~allowed] = math.inf
-        row, drawn = self._of_nets(CODES[cost.unit], math.exp(spent), said or cost.said, rows)
-        if row.n_params and row.depth:
-            at = np.log([row.n_params]), np.log([row.depth])
-            row = replace(row, tokens=math.exp(spent - float(cost.middle(*at)[0])))
-            with np.errstate(invalid="ignore", divide="ignore"):  # of a draw that is only a bound
-                drawn["tokens"] = spent - cost.middle(drawn["n_params"], drawn["depth"])
-        return row, drawn
+    def at_costs(self, cost: Cost, every: Sequence[float], said: str) -> Iterator[tuple[AnswerRow, Drawn]]:
+        """Best depth at ln of each of several costs, each depth at its best size, and (D,) draws of ln of it, of its N
+        and tokens. said: origin of the costs, in words."""
+        per_token = cost.ln(*self.grid.flat)
+        for spent in every:
+            t = spent - per_token
+            rows = self._net_losses + self._moved(t, self._net_by_tokens)
+            rows[:, ~self._between(np.median(t, axis=0))] = math.inf
+            row, drawn = self._of_nets(CODES[cost.unit], math.exp(spent), said, rows)
+            if row.n_params and row.depth:
+                at = np.log([row.n_params]), np.log([row.depth])
+                row = replace(row, tokens=math.exp(spent - float(cost.middle(*at)[0])))
+                with np.errstate(invalid="ignore", divide="ignore"):  # of a draw that is only a bound
+                    drawn["tokens"] = spent - cost.middle(drawn["n_params"], drawn["depth"])
+            yield row, drawn
 
     def growth(self, found: Sequence[tuple[AnswerRow, Drawn]]) -> Iterator[AnswerRow]:
         """Powers of the budget with which N, tokens and depth of the best net grow: ln quantity = k + a·ln C by
@@ -335,10 +325,14 @@ class _Question:
             ln = np.log(per_token)
         use = np.isfinite(ln)
         frame = self.posterior.frame
-        u, v = frame.u(self.runs.x), frame.v(self.runs.y)
-        A = np.stack([np.ones_like(u), u, v, u * u, u * v, v * v], axis=1)
+
+        def terms(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+            a, b = frame.u(x), frame.v(y)
+            return np.stack([np.ones_like(a), a, b, a * a, a * b, b * b])
+
+        A = terms(self.runs.x, self.runs.y).T
         moving = (
-            self.runs.others[:, np.ptp(self.runs.others[use], axis=0) > 0.0] if use.any() else np.zeros((len(u), 0))
+            self.runs.others[:, np.ptp(self.runs.others[use], axis=0) > 0.0] if use.any() else np.zeros((len(A), 0))
         )
         if use.sum() >= FEWEST_COSTS * (A.shape[1] + moving.shape[1]):
             A = np.hstack([A, moving])
@@ -354,10 +348,6 @@ class _Question:
         s, Q = np.linalg.eigh((root + root.T) / 2.0)
         normal = self.rng.standard_normal((self.posterior.n_draws, len(beta)))
         drawn = beta[:6] + scatter * (normal * np.sqrt(np.maximum(s, 0.0)) @ Q.T)[:, :6]
-
-        def terms(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-            a, b = frame.u(x), frame.v(y)
-            return np.stack([np.ones_like(a), a, b, a * a, a * b, b * b])
 
         out = int(np.isfinite(ln).sum() - use.sum())
         said = f"{self.runs.named(column)} of {int(use.sum())} runs"

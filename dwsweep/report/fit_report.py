@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -18,7 +17,6 @@ from dwsweep.fit.laws import FORMS
 from dwsweep.fit.transitions import size_ratio
 from dwsweep.interval import Form, Interval
 from dwsweep.interval import layers as in_layers
-from dwsweep.records.answers import AnswerRow
 from dwsweep.records.fit import ONE_VARIABLE, AlongFit, Fit, FitResult, OtherFit, Surface, WidthLaw
 from dwsweep.records.transitions import (
     CHECKS,
@@ -41,6 +39,7 @@ from dwsweep.report.document import (
     number,
     shown,
 )
+from dwsweep.report.figures.style import evenly
 from dwsweep.report.guide_report import net, sizes_table
 from dwsweep.report.studies_report import along_parts, comparison_parts
 from dwsweep.shapes import STANDARD, are_other_blocks
@@ -151,15 +150,10 @@ def answer(result: Fit) -> list[str]:
     if early := _too_early(result):
         return [*compared, *early, *filter(None, [_crossings(result)])]
     said = headline(result.surface, result.curves.size_name) if result.surface else ""
-    lines = [at_budget(row) for row in _few(result.adjusted.at_budgets)] if result.adjusted else []
+    lines = [at_budget(row) for row in evenly(result.adjusted.at_budgets, BUDGETS_SAID)] if result.adjusted else []
     lines.append(said or "Best depth: not known, these losses bound it at no size.")
     lines += [_crossings(result), _shape_matters(result), _foretold(result)]
     return [*compared, *[line for line in lines if line][:ANSWER_LINES]]
-
-
-def _few(rows: Sequence[AnswerRow]) -> list[AnswerRow]:
-    """The first, the middle and the last of many budgets."""
-    return [*rows] if len(rows) <= BUDGETS_SAID else [rows[0], rows[len(rows) // 2], rows[-1]]
 
 
 def _crossings(result: FitResult) -> str:
