@@ -172,7 +172,7 @@ def bench(
     from dwsweep.records.record import plain
     from dwsweep.report import bench_report
     from dwsweep.spec import load_spec
-    from dwsweep.sweep.local_executor import CPU_DEVICES, cores, each_core_a_device
+    from dwsweep.sweep.local_worker import CPU_DEVICES, cores, each_core_a_device
 
     if target and not compile_only:
         raise InputError(

@@ -23,7 +23,8 @@ from dwsweep.sweep import claim, inventory, loggers, policy, remains, work_queue
 from dwsweep.sweep.claim import Claim, Shard
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Compiling, Diverged, Ended, Evaluating, Event, Job, Note, Post
-from dwsweep.sweep.local_executor import Executor, LocalExecutor, WorkerProcess, local_workers
+from dwsweep.sweep.executor import Executor
+from dwsweep.sweep.local_worker import WorkerProcess, local_workers
 from dwsweep.sweep.multihost import handled, join_slice
 from dwsweep.sweep.results_table import rebuild_results
 from dwsweep.sweep.silence import Silence
@@ -180,17 +181,15 @@ class _Sweep:
         post: Post = lambda pack_id, event: self.inbox.put((pack_id, event))  # noqa: E731
         workers = self.plan.spec.execution.workers or 1
         if name == "ray":
-            from dwsweep.sweep.ray_executor import RayExecutor
+            from dwsweep.sweep.ray_worker import RayExecutor
 
             return RayExecutor(address, post, workers)
-        if worker is not None:
-            return LocalExecutor([worker], post, keep=True)
-        made = local_workers(workers, packs, self.shard[0])
-        if len(made) < min(workers, packs):
+        made = [worker] if worker is not None else local_workers(workers, packs, self.shard[0])
+        if worker is None and len(made) < min(workers, packs):
             self.view.say(
                 f"execution.workers: {workers}, but {len(made)} at work: this process may use no more cores or chips"
             )
-        return LocalExecutor(made, post)
+        return Executor(iter(made).__next__, len(made), post)
 
     # the loop
 

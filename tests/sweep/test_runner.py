@@ -32,7 +32,7 @@ from dwsweep.cost.arithmetic import training_flops
 from dwsweep.errors import InputError
 from dwsweep.plan import build
 from dwsweep.report.progress import ProgressView
-from dwsweep.sweep import local_executor, runner, silence
+from dwsweep.sweep import local_worker, runner, silence
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.runner import run_sweep
 from dwsweep.sweep.work_queue import parse_shard
@@ -364,6 +364,6 @@ def test_a_plan_without_data_is_refused(tmp_path: Path) -> None:
 
 def test_a_scheduler_that_gives_one_core_gets_one_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    monkeypatch.setattr(local_executor, "cores", lambda: [min(os.sched_getaffinity(0))])
+    monkeypatch.setattr(local_worker, "cores", lambda: [min(os.sched_getaffinity(0))])
     state, text = run(make_plan(execution={"workers": 2}), tmp_path / "sweep")
     assert state == 0 and says(text, "sweep: fewer workers")
