@@ -104,8 +104,6 @@ class WorkerProcess:
                 return replace(heard, kind=event.kind, cause=event.cause, log_tail=tail)
             if isinstance(event, PackProgress | StartFacts):
                 heard = replace(heard, step=event.step)
-            if isinstance(event, StartFacts):
-                heard = replace(heard, resumed_step=event.step)
             if isinstance(event, Compiling | StartFacts):
                 heard = replace(heard, microbatch=event.microbatch)
             on_event(event)

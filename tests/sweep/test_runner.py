@@ -89,9 +89,9 @@ def test_a_crash_is_retried_from_the_checkpoint_by_a_new_worker(tmp_path: Path) 
     store = SweepStore(tmp_path / "sweep")
     state = store.pack_state(store.pack_ids()[0])
     assert (state.attempts, state.state) == (2, "done")
-    assert state.events[0].kind == "crash" and "fell off the bus" in (state.events[0].log_tail or "")
+    assert state.events[0].kind == "crash" and "fell off the bus" in state.events[0].cause
     # the second attempt went on from step 10, so the steps before were not taken again
-    assert state.resumed_step == 10
+    assert state.started[-1].step == 10
 
 
 def test_a_run_that_always_raises_fails_with_its_cause_and_the_others_finish(
@@ -217,14 +217,6 @@ def test_one_replica_that_never_fits_ends_as_oom(tmp_path: Path, monkeypatch: py
     assert row["status"] == "oom" and row["loss"] == ""
 
 
-def test_the_log_tells_that_an_abort_was_for_want_of_memory(tmp_path: Path) -> None:
-    order(tmp_path, exit_at=7, once=True)
-    plan = make_plan(grid__depths=[2], grid__budgets=[1e5])
-    status, text = run(plan, tmp_path / "sweep")
-    assert status == 0
-    assert says(text, "sweep: out of memory")
-
-
 def test_divergence_is_a_result_and_is_tried_again_only_on_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,9 +241,8 @@ def test_divergence_is_a_result_and_is_tried_again_only_on_request(
     assert_complete(plan, tmp_path / "sweep")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_at_a_checkpoint_and_the_next_call_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order(tmp_path, step_seconds=0.3)
     directory = tmp_path / "sweep"
@@ -260,7 +251,7 @@ def test_a_signal_stops_at_a_checkpoint_and_the_next_call_goes_on(
     wait_for(lambda: any(store.progress(name).step > 2 for name in store.pack_ids()))
     os.kill(process.pid, signal.SIGHUP)  # a closed terminal is no reason to stop
     # a terminal's Ctrl-C goes to the whole foreground group; the workers stand outside of it and are told by the parent
-    (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+    os.killpg(process.pid, signal.SIGINT)
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 3 and "KeyboardInterrupt" not in text, text
     assert says(text, "sweep: resume by the same command")
@@ -272,19 +263,8 @@ def test_a_signal_stops_at_a_checkpoint_and_the_next_call_goes_on(
     plan = make_plan()
     train_here(monkeypatch)
     assert run(plan, directory)[0] == 0
-    assert store.pack_state(interrupted[0]).resumed_step > 2
+    assert store.pack_state(interrupted[0]).started[-1].step > 2
     assert_complete(plan, directory)
-
-
-def test_a_preempted_worker_interrupts_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    order(tmp_path, terminate_at=7, once=True)
-    plan = make_plan()
-    status, text = run(plan, tmp_path / "sweep")
-    assert status == 3 and "preempted (SIGTERM)" in text
-    order(tmp_path)
-    train_here(monkeypatch)
-    assert run(plan, tmp_path / "sweep")[0] == 0
-    assert_complete(plan, tmp_path / "sweep")
 
 
 def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
