@@ -18,14 +18,14 @@ from sweep_tools import assert_complete, make_plan, order, run
 
 from dwsweep import jsonl, paths
 from dwsweep.plan import Pack
-from dwsweep.records import record
+from dwsweep.records import record, sweep
 from dwsweep.records.columns import RESULTS
 from dwsweep.records.pack import PackProgress, StartFacts
 from dwsweep.records.run import RunResult, RunState
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Event
 from dwsweep.sweep.recorder import RunRecorder
-from dwsweep.sweep.results_table import rebuild_results
+from dwsweep.sweep.results_table import rebuild_results, results_text
 
 pytestmark = pytest.mark.usefixtures("standin_here")
 
@@ -148,6 +148,14 @@ def test_results_are_rebuilt_from_the_directories_alone(tmp_path: Path) -> None:
     assert sorted(row["run_id"] for row in csv.DictReader((elsewhere / "results.csv").open())) == sorted(
         run.run_id for run in plan.runs
     )
+
+
+def test_a_setting_becomes_a_column_by_its_name_alone(store: SweepStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "RESULTS", (*RESULTS, "warmup_steps", "activation", "mlp_hidden"))
+    found = list(csv.DictReader(results_text(store).splitlines()))
+    assert {(row["warmup_steps"], row["activation"]) for row in found} == {("2", "gelu")}
+    assert [row["mlp_hidden"] for row in found] == [str(4 * int(row["width"])) for row in found]
+    assert {(row["tokens"], row["loss"], row["flops"]) for row in found} == {(str(30 * 2048), "", "")}
 
 
 def test_finished_leaves_out_what_is_to_be_tried_again(store: SweepStore) -> None:
