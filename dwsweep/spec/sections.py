@@ -370,12 +370,13 @@ class DataSpec(Section):
 class OptimizerFacts:
     """Facts of an optimizer that a plan needs; ``train.optimizer.CHAINS`` implements it.
 
-    block_moments: values kept between steps per weight of the blocks' matrices (other parameters keep two, as in Adam).
+    block_moments, other_moments: values kept between steps per weight of the blocks' matrices, per other parameter.
     orthogonal: the update of those matrices has one spectral norm at every width, where Adam's grows with the width.
     settings: keys of ``train`` for this optimizer only.
     """
 
     block_moments: int = 2
+    other_moments: int = 2
     orthogonal: bool = False
     settings: tuple[str, ...] = ()
 
