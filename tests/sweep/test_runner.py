@@ -217,6 +217,14 @@ def test_one_replica_that_never_fits_ends_as_oom(tmp_path: Path, monkeypatch: py
     assert row["status"] == "oom" and row["loss"] == ""
 
 
+def test_the_log_tells_that_an_abort_was_for_want_of_memory(tmp_path: Path) -> None:
+    order(tmp_path, exit_at=7, once=True)
+    plan = make_plan(grid__depths=[2], grid__budgets=[1e5])
+    status, text = run(plan, tmp_path / "sweep")
+    assert status == 0
+    assert says(text, "sweep: out of memory")
+
+
 def test_divergence_is_a_result_and_is_tried_again_only_on_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
