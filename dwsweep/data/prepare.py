@@ -17,16 +17,18 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dwsweep import locks, paths
 from dwsweep.data.corpus import make_store, say
+from dwsweep.data.digests import FEWEST_HELDOUT, fraction_for
 from dwsweep.data.files import is_remote
 from dwsweep.data.records import Source
 from dwsweep.data.sources import open_source
-from dwsweep.data.split import heldout_caution
 from dwsweep.data.token_store import DamagedStore, Store
 from dwsweep.data.tokenizer import given_files
 from dwsweep.errors import InputError
-from dwsweep.records.store import FORMAT
+from dwsweep.records.store import FORMAT, SPLITS
 
 if TYPE_CHECKING:
     from dwsweep.spec import DataSpec
@@ -117,6 +119,22 @@ def prepare(data: DataSpec, *, progress: bool = True) -> Store:
     if progress and (caution := heldout_caution(store)):
         say(progress, f"caution: {caution}")
     return store
+
+
+def heldout_caution(store: Store) -> str | None:
+    """Caution for a store that holds out too few documents, with a sufficient fraction; None if it holds out enough."""
+    held_out = store.manifest.splits["validation"].n_documents
+    if held_out >= FEWEST_HELDOUT:
+        return None
+    digest = np.concatenate([store.documents(split)["digest"] for split in SPLITS])
+    remedy = f"more documents, since {len(digest):,} are too few to hold out {FEWEST_HELDOUT} of them"
+    if len(digest) >= 2 * FEWEST_HELDOUT:
+        remedy = "{:g} holds out {:,} of the ".format(*fraction_for(digest, FEWEST_HELDOUT)) + f"{len(digest):,}"
+    return (
+        f"data.validation_fraction {store.manifest.settings.get('validation_fraction', 'not recorded')}: {held_out:,} "
+        f"document{'s' * (held_out != 1)} held out; the standard errors of losses, and of differences between shapes, "
+        f"need {FEWEST_HELDOUT} or more; {remedy}"
+    )
 
 
 def _prepared(data: DataSpec, progress: bool) -> Store:

@@ -21,7 +21,6 @@ from sentences import says
 
 from dwsweep.data import corpus, digests, passes, records
 from dwsweep.data import prepare as module
-from dwsweep.data import split as split_module
 from dwsweep.data.prepare import find, prepare
 from dwsweep.data.sources import open_source
 from dwsweep.data.token_store import Store
@@ -168,18 +167,6 @@ def test_sample_is_bounded_and_seeded(tmp_path: Path) -> None:
     assert first.pieces == again.pieces != other.pieces
 
 
-def test_duplicates_across_frames() -> None:
-    rng = np.random.default_rng(0)
-    seen, kept = digests.SeenDigests(), set()
-    for _ in range(60):
-        batch = rng.integers(0, 3000, rng.integers(1, 200)).astype(np.uint64)
-        new = seen.add(batch)
-        for value, is_new in zip(batch.tolist(), new.tolist(), strict=True):
-            assert is_new == (value not in kept)
-            kept.add(value)
-    assert len(seen._runs) < 12
-
-
 RUN = """
 import sys
 from dwsweep.data.prepare import prepare
@@ -319,7 +306,7 @@ def test_too_little_held_out_is_said_with_what_is_enough(
     assert enough.manifest.splits["validation"].n_documents == int(promised) >= 30
     less = prepare(data.model_copy(update={"validation_fraction": float(fraction) - 0.02}), progress=False)
     assert less.manifest.splits["validation"].n_documents < 30
-    assert "caution" not in capsys.readouterr().err and split_module.heldout_caution(enough) is None
+    assert "caution" not in capsys.readouterr().err and module.heldout_caution(enough) is None
 
 
 def test_validation_fraction_that_holds_nothing_out_names_one_that_does(tmp_path: Path) -> None:
