@@ -32,7 +32,10 @@ def error_of(dwsweep: Command, *arguments: str | Path, cwd: Path | None = None) 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("run smoke --dry-run", "--dry-run: not in this version; `dwsweep plan SPEC` shows the runs and trains nothing"),
+        (
+            "run smoke --dry-run",
+            "--dry-run: not in this version; `dwsweep plan SPEC` shows the runs and trains nothing",
+        ),
         ("plan smok", "SPEC: smok does not exist; did you mean smoke? "),
         ("plan smoke --set train.learning_rate=1e-3", "unknown key; did you mean `grid.learning_rates`? "),
         ("plan smoke --set model.n_layer=2", "unknown key; did you mean `grid.depths`? "),

@@ -55,7 +55,6 @@ def refused(tmp_path: Path, named: str, text: str = SPEC, override: str = "", pl
     [
         (SPEC + "name: other\n", "name: given twice, again in line 9"),
         (SPEC.replace("  seeds: 1", "  seeds: 1\n  seeds: 4"), "seeds: given twice"),
-        ("", "is empty"),
         (SPEC.replace("name: small", "name: " + "x" * 200), "name: "),
         ("x: " + "{a: " * 400 + "1" + "}" * 400, "nested deeper than 50 levels in line 1"),
         # each line holds the one before nine times
@@ -74,7 +73,7 @@ def refused(tmp_path: Path, named: str, text: str = SPEC, override: str = "", pl
         ("".join(f"a{k}: &a{k} [{f'*a{k - 1}' if k else 1}]\n" for k in range(2000)), "or 50 levels"),
         ("name: " + "x" * 4_000_001, "is larger than 4,000,000 bytes"),
     ],
-    ids=["name", "seeds", "empty", "long name", "nested", "aliases", "merge keys", "chain of aliases", "large"],
+    ids=["name", "seeds", "long name", "nested", "aliases", "merge keys", "chain of aliases", "large"],
 )
 def test_a_spec_that_would_be_misread_is_refused(tmp_path: Path, text: str, named: str) -> None:
     refused(tmp_path, named, text)
@@ -91,19 +90,12 @@ def test_a_spec_that_would_be_misread_is_refused(tmp_path: Path, text: str, name
         ("grid.widths={}", "widths"),
         ("train.weight_decay=.inf", "train.weight_decay: inf"),
         ("grid.depths=[1000000000000]", "grid.depths[0]: 1000000000000; must be less than or equal to 10,000"),
-        (
-            "grid.widths={2: [1000000000000]}",
-            "grid.widths[2][0]: 1000000000000; must be less than",
-        ),
         ("grid.budgets=[1.0e-300]", "grid.budgets[0]: 1e-300; must be greater than or equal to 100"),
-        ("grid.budgets={from: 1.0e-300, to: 1.0e+10, count: 1000}", "grid.budgets.from: 1e-300; must be greater"),
         ("grid.learning_rates=[]", "grid: `learning_rates` is empty"),
         ("train.tokens=1.0e+300", "train.tokens: 1e+300; must be less than or equal to"),
         ("data.seed=18446744073709551616", "data.seed: 18446744073709551616; must be less than 9,223"),
         ('data.cache_dir="a\\0b"', "data.cache_dir: 'a\\x00b'; must not hold a null character"),
         (f"train.steps={'9' * 5000}", "an integer of 5,000 digits in line 1; at most 1,000"),
-        (f"train.steps=0x{'f' * 5000}", "an integer of 5,002 digits in line 1; at most 1,000"),
-        (f"train.steps={'[' * 5000}", "nested deeper than 50 levels in line 1"),
         ("train.steps=&a [*a]", "the anchor in line 1 holds an alias to itself"),
         ("train.steps=2024-13-01", "is not valid YAML: month must be in 1..12"),
         ("train.steps=!!bool perhaps", "is not valid YAML: a value does not fit its tag"),
@@ -119,7 +111,6 @@ def test_values_beyond_anything_built_are_one_line(tmp_path: Path, override: str
     ("override", "named"),
     [
         ("train.tokens=1.0e+18", "train.tokens: 1e+18; gives 3,906,250,000,000,000 steps, at most 2,147,483,647"),
-        ("train.tokens_per_param=1.0e+12", "train.tokens_per_param: 1e+12; gives"),
         ("model.mlp_ratio=0.01", "model.mlp_ratio: 0.01; leaves no MLP at width 4"),
         (
             f"grid={{depths: {list(range(1, 101))}, budgets: [1.0e5, 1.0e6], seeds: 10000}}",
@@ -131,9 +122,8 @@ def test_plans_beyond_counting_are_one_line(tmp_path: Path, override: str, named
     refused(tmp_path, named, override=override, plan=True)
 
 
-@pytest.mark.parametrize("override", ["train.batch_size=100000", "train.seq_len=1000000"])
-def test_a_text_too_short_for_one_batch_is_refused_before_anything_trains(tmp_path: Path, override: str) -> None:
-    spec = load_spec(spec_file(tmp_path), [override])
+def test_a_text_too_short_for_one_batch_is_refused_before_anything_trains(tmp_path: Path) -> None:
+    spec = load_spec(spec_file(tmp_path), ["train.batch_size=100000"])
     build(spec)  # before `prepare` nobody knows
     with pytest.raises(InputError, match=r"data.source: 900,000 training tokens make"):
         build(spec, data=DataFacts("0" * 64, 900_000, 10_000))
@@ -148,7 +138,6 @@ def test_the_divisors_of_a_huge_batch_are_found_at_once() -> None:
 @pytest.mark.parametrize(
     ("content", "named"),
     [
-        ("depth,width,loss,loss\n2,32,4,5\n", "column 'loss' is there twice"),
         ("depth,width,loss\n2,inf,4\n", "width: inf in row 1"),
         (f"depth,width,loss\n2,{10**200},4\n", "width: 1e+200 in row 1; must be a number from 1 to 1e+09"),
         ("depth,width,loss\n2,32,1e308\n", "loss: 1e+308 in row 1"),

@@ -123,7 +123,7 @@ def test_workers_and_blocks_do_not_change_the_tokens(tmp_path: Path, monkeypatch
     monkeypatch.setattr(corpus, "SMALL_BYTES", 0)
     monkeypatch.setattr(records, "WHOLE_FILE_BYTES", 10)
     monkeypatch.setattr(records, "ITEM_BYTES", 2000)
-    many = prepare(spec(source, tmp_path / "2", workers=3), progress=False)
+    many = prepare(spec(source, tmp_path / "2", workers=2), progress=False)
     assert many.data_hash == alone.data_hash
     assert np.array_equal(many.documents("train"), alone.documents("train"))
 
@@ -217,7 +217,7 @@ def test_what_a_killed_prepare_of_other_settings_left_is_removed(tmp_path: Path)
 
 
 def test_two_that_prepare_at_once_make_one_store(tmp_path: Path) -> None:
-    data = spec(write(tmp_path / "a.jsonl", articles(4000)), tmp_path / "cache", workers=1)
+    data = spec(write(tmp_path / "a.jsonl", articles(1500)), tmp_path / "cache", workers=1)
     processes = [start(data, tmp_path / "run.py") for _ in range(2)]
     outputs = [p.communicate(timeout=60) for p in processes]
     assert [p.returncode for p in processes] == [0, 0], outputs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,10 +10,8 @@ import report_sweeps
 from shown import printed
 
 from dwsweep import fit_table
-from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult
 from dwsweep.report import fit_report
-from dwsweep.report import page as sweep_page
 from dwsweep.report.figures import registry, style
 from tests.simulations.budgets import BudgetSweep
 
@@ -34,16 +31,6 @@ def test_the_answer_comes_first_with_its_powers() -> None:
     for row in fit.adjusted.at_budgets:
         assert f"{row.depth:.1f}" in text and f"{row.depth_low:.1f} … {row.depth_high:.1f}" in text
     assert f"N ∝ C^{fit.adjusted.growth[0].estimate:.3f}" in text
-
-
-def test_the_page_answers_with_the_best_net(tmp_path: Path) -> None:
-    fit = fitted(1e18, 3e18, 1e19)
-    fit_record.write(fit, tmp_path / "fit")
-    text = sweep_page.write(tmp_path / "fit").read_text()
-    best = fit.adjusted.at_budgets[0]  # type: ignore[union-attr]
-    assert f"At 1e18 FLOPs: {best.depth:.1f} (" in text
-    assert "N ∝ C^" in text and "each depth at its best size" in text
-    assert "Fewer than two depths" not in text and "not known" not in text.split("<section")[1]
 
 
 def test_a_single_budget_has_a_figure_that_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
