@@ -185,11 +185,11 @@ class HeadRule:
             return self.count, self.size
         if self.count is not None:
             if width % self.count:
-                raise ValueError(f"heads.count {self.count} does not divide width {width}")
+                raise ValueError(f"the width must be a multiple of the {self.count} heads")
             return self.count, width // self.count
         if self.size is not None:
             if width % self.size:
-                raise ValueError(f"heads.size {self.size} does not divide width {width}")
+                raise ValueError(f"the width must be a multiple of the head size {self.size}")
             return width // self.size, self.size
         raise ValueError("heads: neither count nor size is given")
 
@@ -217,9 +217,9 @@ class Block(Proportions):
         heads, head_size = self.head_rule.resolve(width)
         kv_heads = heads if self.kv_heads is None else self.kv_heads
         if heads % kv_heads:
-            raise ValueError(f"model.kv_heads {kv_heads} does not divide the {heads} heads at width {width}")
+            raise ValueError(f"model.kv_heads {kv_heads} must divide the heads, {heads} at width {width}")
         if self.positions == "rotary" and head_size % 2:
-            raise ValueError(f"rotary positions need an even head size, and width {width} gives {head_size}")
+            raise ValueError(f"rotary positions need an even head size, not {head_size}")
         same = {field.name: getattr(self, field.name) for field in fields(Layer)}
         if self.positions != "rotary":
             same["rope_theta"] = ROPE_THETA  # unused

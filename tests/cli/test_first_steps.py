@@ -34,11 +34,10 @@ def error_of(dwsweep: Command, *arguments: str | Path, cwd: Path | None = None) 
     [
         (
             "run smoke --dry-run",
-            "--dry-run: not in this version; `dwsweep plan SPEC` shows the runs and trains nothing",
+            "--dry-run: not in this version; `dwsweep plan SPEC` shows the runs",
         ),
         ("plan smok", "SPEC: smok does not exist; did you mean smoke? "),
         ("plan smoke --set train.learning_rate=1e-3", "unknown key; did you mean `grid.learning_rates`? "),
-        ("plan smoke --set model.n_layer=2", "unknown key; did you mean `grid.depths`? "),
         ("plan smoke --set loggers=[wandb]", "unknown key; did you mean `execution.loggers`? "),
         ("plan smoke --set train.source=stdlib-docs", "unknown key; did you mean `data.source`? "),
         ("plan smoke --set execution.loggers=wandb", "execution.loggers: 'wandb'; must be a list, such as [wandb]"),

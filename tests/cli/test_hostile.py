@@ -53,27 +53,14 @@ def refused(tmp_path: Path, named: str, text: str = SPEC, override: str = "", pl
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        (SPEC + "name: other\n", "name: given twice, again in line 9"),
-        (SPEC.replace("  seeds: 1", "  seeds: 1\n  seeds: 4"), "seeds: given twice"),
+        (SPEC + "name: other\n", 'found duplicate key "name"; a key must be given once; again in line 9'),
+        (SPEC.replace("  seeds: 1", "  seeds: 1\n  seeds: 4"), 'duplicate key "seeds"'),
         (SPEC.replace("name: small", "name: " + "x" * 200), "name: "),
         ("x: " + "{a: " * 400 + "1" + "}" * 400, "nested deeper than 50 levels in line 1"),
-        # each line holds the one before nine times
-        (
-            "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
-            + "".join(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 9)}]\n" for k in range(1, 10))
-            + "grid: {depths: *a9, budgets: [1.0e5]}\n",
-            "the value that begins in line 6 unfolds to more than 100,000 values or 50 levels",
-        ),
-        (
-            "a0: &a0 {x: 1}\n"
-            + "".join(f"a{k}: &a{k} {{<<: [{', '.join([f'*a{k - 1}'] * 9)}]}}\n" for k in range(1, 13))
-            + "grid: *a12\n",
-            "unfolds to more than 100,000 values",
-        ),
-        ("".join(f"a{k}: &a{k} [{f'*a{k - 1}' if k else 1}]\n" for k in range(2000)), "or 50 levels"),
+        ("a: &a [1]\ngrid: {depths: *a}\n", "an alias in line 2; the value must be written out"),
         ("name: " + "x" * 4_000_001, "is larger than 4,000,000 bytes"),
     ],
-    ids=["name", "seeds", "long name", "nested", "aliases", "merge keys", "chain of aliases", "large"],
+    ids=["name", "seeds", "long name", "nested", "alias", "large"],
 )
 def test_a_spec_that_would_be_misread_is_refused(tmp_path: Path, text: str, named: str) -> None:
     refused(tmp_path, named, text)
@@ -95,8 +82,8 @@ def test_a_spec_that_would_be_misread_is_refused(tmp_path: Path, text: str, name
         ("train.tokens=1.0e+300", "train.tokens: 1e+300; must be less than or equal to"),
         ("data.seed=18446744073709551616", "data.seed: 18446744073709551616; must be less than 9,223"),
         ('data.cache_dir="a\\0b"', "data.cache_dir: 'a\\x00b'; must not hold a null character"),
-        (f"train.steps={'9' * 5000}", "an integer of 5,000 digits in line 1; at most 1,000"),
-        ("train.steps=&a [*a]", "the anchor in line 1 holds an alias to itself"),
+        (f"train.steps={'9' * 5000}", "is not valid YAML: Exceeds the limit"),
+        (f"train.steps=0x{'f' * 5000}", "train.steps: "),
         ("train.steps=2024-13-01", "is not valid YAML: month must be in 1..12"),
         ("train.steps=!!bool perhaps", "is not valid YAML: a value does not fit its tag"),
         ("train..steps=5", "--set: 'train..steps=5'; must be KEY=VALUE"),

@@ -238,32 +238,21 @@ def test_explicit_widths() -> None:
 @pytest.mark.parametrize(
     ("sections", "wanted"),
     [
-        ({"grid": {"heads": {"count": 3}}}, ["grid.width_multiple: 4; must be a multiple of 3: grid.heads.count 3"]),
-        (
-            {"grid": {"heads": {"size": 64}}},
-            ["grid.width_multiple: 4; must be a multiple of 64: grid.heads.size 64"],
-        ),
         (
             {"grid": {"heads": {"size": 64}, "width_multiple": 64}, "model": {"kv_heads": 2}},
-            ["grid.width_multiple: 64; must be a multiple of 128: grid.heads.size 64 times model.kv_heads 2"],
-        ),
-        ({"model": {"kv_heads": 3}}, ["model.kv_heads: 3; must divide grid.heads.count 2"]),
-        (
-            {"grid": {"width_multiple": 2}, "model": {"positions": "rotary"}},
             [
-                "grid.width_multiple: 2; must be a multiple of 4: grid.heads.count 2 times 2 (rotary positions need an "
-                "even head size)"
+                "grid.width_multiple: 64; grid.heads {size: 64}: model.kv_heads 2 must divide the heads, 1 at width 64",
             ],
         ),
         (
-            {"grid": {"heads": {"count": 2, "size": 15}}, "model": {"positions": "rotary"}},
-            ["grid.heads.size: 15; rotary positions need an even head size"],
+            {"grid": {"width_multiple": 2}, "model": {"positions": "rotary"}},
+            ["grid.width_multiple: 2; grid.heads {count: 2}: rotary positions need an even head size, not 1"],
         ),
         (
             {"grid": {"depths": [], "budgets": None, "widths": {2: [63, 64], 4: [33]}}},
             [
-                "grid.widths.2: 63; must be a multiple of 2: grid.heads.count 2",
-                "grid.widths.4: 33; must be a multiple of 2: grid.heads.count 2",
+                "grid.widths.2: 63; grid.heads {count: 2}: the width must be a multiple of the 2 heads",
+                "grid.widths.4: 33; grid.heads {count: 2}: the width must be a multiple of the 2 heads",
             ],
         ),
         (
@@ -273,7 +262,7 @@ def test_explicit_widths() -> None:
                 "train": {"schedule": "wsd", "token_branches": [1e9]},
             },
             [
-                "grid.width_multiple: 4; must be a multiple of 3: grid.heads.count 3",
+                "grid.width_multiple: 4; grid.heads {count: 3}: the width must be a multiple of the 3 heads",
                 "execution.microbatch: 3; must divide train.batch_size 8",
                 "train.token_branches[0]: 1e+09; must be at most the tokens of the shortest run, 102,400",
             ],
