@@ -234,10 +234,10 @@ def _encode(
     with ByteProgress("encoding", corpus.kept_sum("n_bytes"), show=progress) as bar:
         for place, texts, encoded in frames:
             for split, writer in writers.items():
-                chosen = texts[place.mark == split]
+                chosen, (tokens, n_tokens) = texts[place.mark == split], encoded[split]
                 records = np.empty(len(chosen), DOCUMENT)
                 records["digest"], records["n_bytes"] = chosen["digest"], chosen["n_bytes"]
-                records["n_tokens"] = encoded[split].n_tokens
-                writer.append(np.frombuffer(encoded[split].tokens, tokenizer.dtype), records)
+                records["n_tokens"] = n_tokens
+                writer.append(np.frombuffer(tokens, tokenizer.dtype), records)
                 bar.advance(int(chosen["n_bytes"].sum(dtype=np.int64)))
     return {name: writer.close() for name, writer in zip(SPLITS, writers.values(), strict=True)}

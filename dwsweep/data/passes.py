@@ -44,14 +44,6 @@ class FramePlace(NamedTuple):
     mark: NDArray[np.uint8]  # (n_documents,): DROPPED, TRAIN or VALIDATION
 
 
-@dataclass(frozen=True)
-class Encoded:
-    """Tokens of one frame on one side of the split."""
-
-    tokens: bytes  # tokens in the tokenizer's dtype, with an end token after each document
-    n_tokens: NDArray[np.uint32]  # (n_documents,), without the end token
-
-
 _source: Source
 _tokenizer: Tokenizer
 _spool: Path
@@ -119,8 +111,9 @@ def start_encoding(spool: Path, tokenizer: Path) -> None:
     _spool, _tokenizer = spool, Tokenizer.load(tokenizer)
 
 
-def encode_frame(place: FramePlace) -> dict[int, Encoded]:
-    """Tokens of a frame (pass 2) by split (TRAIN, VALIDATION), in the order of its texts."""
+def encode_frame(place: FramePlace) -> dict[int, tuple[bytes, NDArray[np.uint32]]]:
+    """Tokens of a frame (pass 2) by split (TRAIN, VALIDATION), in the order of its texts: in the tokenizer's dtype, with
+    an end token after each document; and the number of each document's tokens without it."""
     end = np.array([_tokenizer.end_token], _tokenizer.dtype).tobytes()
     tokens: dict[int, list[bytes]] = {TRAIN: [], VALIDATION: []}
     lengths: dict[int, list[int]] = {TRAIN: [], VALIDATION: []}
@@ -128,4 +121,4 @@ def encode_frame(place: FramePlace) -> dict[int, Encoded]:
         encoded = _tokenizer.encode_to_bytes(text)
         tokens[place.mark[i]] += (encoded, end)
         lengths[place.mark[i]].append(len(encoded) // _tokenizer.dtype.itemsize)
-    return {s: Encoded(b"".join(tokens[s]), np.array(lengths[s], np.uint32)) for s in (TRAIN, VALIDATION)}
+    return {s: (b"".join(tokens[s]), np.array(lengths[s], np.uint32)) for s in (TRAIN, VALIDATION)}
