@@ -112,8 +112,8 @@ def start_encoding(spool: Path, tokenizer: Path) -> None:
 
 
 def encode_frame(place: FramePlace) -> dict[int, tuple[bytes, NDArray[np.uint32]]]:
-    """Tokens of a frame (pass 2) by split (TRAIN, VALIDATION), in the order of its texts: in the tokenizer's dtype, with
-    an end token after each document; and the number of each document's tokens without it."""
+    """Tokens of a frame (pass 2) by split, in the order of its texts, with an end token after each document; and the
+    number of each document's tokens without it."""
     end = np.array([_tokenizer.end_token], _tokenizer.dtype).tobytes()
     tokens: dict[int, list[bytes]] = {TRAIN: [], VALIDATION: []}
     lengths: dict[int, list[int]] = {TRAIN: [], VALIDATION: []}
