@@ -42,7 +42,9 @@ from dwsweep.fit.arm import Arm
 from dwsweep.fit.ask import enough
 from dwsweep.fit.cells import BadRun, Run, impossible, select_runs
 from dwsweep.fit.curves import Curves, SimultaneousBand, build_curves
+from dwsweep.fit.data import condition
 from dwsweep.fit.data.rows import LeftOut, Row
+from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.fit.data.shape import n_params_of
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.documents import Documents, document_covariance, of_influences
@@ -347,10 +349,13 @@ def _groups(rows: Sequence[Row], column: str, sizes: Mapping[float, float], sour
         first = found[depth, size].setdefault(value, k)
         if first != k:
             shown = " and ".join(shape_text(rows[one]) for one in (first, k))
+            of_net = ("width", *(name for name in OF_SHAPE if name != column))
+            differs = next((name for name in of_net if rows[first].get(name) != row.get(name)), "width")
+            choice = condition.equals(differs, row.get(differs))
             raise InputError(
                 f"{argument('column', '--along')}: {column!r}; {source} has two shapes of one size at {column} "
                 f"{value:g}, {shown}, which would be averaged; choose, such as with "
-                + example(f'where="width == {row["width"]:g}"', f"--where 'width == {row['width']:g}'")
+                + example(f"where={choice!r}", condition.option(choice))
             )
     return {
         key: dict(sorted(found[key].items())) for key in sorted(found, key=lambda key: (key[0] or 0, key[1] or 0.0))

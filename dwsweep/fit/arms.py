@@ -477,7 +477,7 @@ class Together:
         """Compare best depths at sizes of both arms at which the data bound at least one of them."""
         low, high = max(one.record.low for one in surfaces), min(one.record.high for one in surfaces)
         for x in np.linspace(low, high, SIZES if high - low > SAME_BUDGET else 1).tolist() if high >= low else ():
-            both = [surface.sized(x) for surface in surfaces]
+            both = [surface.optimum(x) for surface in surfaces]
             a, b = (one.depth_interval.map(math.log) if one else Interval() for one in both)
             if (a.unbounded and b.unbounded) or None in both:
                 continue

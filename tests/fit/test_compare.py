@@ -85,7 +85,7 @@ def test_a_ratio_is_that_of_the_two_numbers_beside_it_and_they_are_those_of_the_
         )
     surface = LossSurface(compared.surface)
     for row in found.of(BEST_DEPTH):
-        at = surface.sized(math.log(row.n_params))
+        at = surface.optimum(math.log(row.n_params))
         assert (row.base, row.base_low, row.base_high) == pytest.approx((at.depth, at.depth_low, at.depth_high))
 
 
