@@ -15,7 +15,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,17 +38,6 @@ _OLDEST = {"vocab_size", "validation_fraction", "text_field", "tokenizer_sample_
 _ELSEWHERE = {"source", "tokenizer", "cache_dir", "workers"}  # hashed as the state of their files, or without effect
 
 
-def _settings(data: DataSpec) -> dict[str, Any]:
-    """Settings in a store's name: every key of ``data`` that is not ``_ELSEWHERE``; one that came after the first
-    version only with a value other than its default."""
-    kept = {
-        name
-        for name, field in type(data).model_fields.items()
-        if name not in _ELSEWHERE and (name in _OLDEST or getattr(data, name) != field.default)
-    }
-    return data.model_dump(mode="json", include=kept)
-
-
 def cache_root(data: DataSpec) -> Path:
     """Root of the cache: ``data.cache_dir``, else the user's cache. InputError if it is not a local folder."""
     if data.cache_dir and is_remote(data.cache_dir):
@@ -65,7 +54,7 @@ def store_path(data: DataSpec, source: Source) -> Path:
         "format": FORMAT,
         "source": source.identity(),
         "kind": data.source.partition(":")[0],
-        **_settings(data),
+        **data.counting(_OLDEST, _ELSEWHERE),
     }
     if files := given_files(data):
         settings |= {"tokenizer": [hashlib.sha256(file).hexdigest() for file in files.values()]}
@@ -101,7 +90,7 @@ def _of_these_settings(store: Store, data: DataSpec) -> Store:
         DamagedStore: the store was copied from another folder.
     """
     made, key = store.manifest, store.path.name.rpartition("-")[2]
-    for name, value in _settings(data).items():
+    for name, value in data.counting(_OLDEST, _ELSEWHERE).items():
         if name in made.settings and made.settings[name] != value:
             raise DamagedStore(store.path, f"it was made with {name} {made.settings[name]!r}, not {value!r}")
     if made.key != key:

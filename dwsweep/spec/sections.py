@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
@@ -81,6 +81,17 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
     retired: ClassVar[dict[str, tuple[Any, str]]] = {}
     """Removed keys: the default that earlier versions wrote into every spec.yaml, and what to use instead."""
+
+    def counting(self, oldest: Collection[str], left_out: Collection[str]) -> dict[str, Any]:
+        """Keys for a hash, but for those ``left_out``. A key that is not among the ``oldest`` counts only with a value
+        other than its default, which means what there was before the key: earlier hashes stay."""
+        kept = {
+            key
+            for key, field in type(self).model_fields.items()
+            if key not in left_out
+            and (key in oldest or getattr(self, key) != field.get_default(call_default_factory=True))
+        }
+        return self.model_dump(mode="json", include=kept)
 
     @model_validator(mode="before")
     @classmethod

@@ -263,7 +263,7 @@ def test_a_disk_that_fills_while_figures_are_drawn_is_said(
     monkeypatch.setattr(paths, "write_atomic", full)
     done = dwsweep("fit", tmp_path / "t.csv", "--draws", "200")
     assert done.returncode == 2
-    assert "No space left on device; the tables are there, these figures are not: loss_vs_depth" in done.stderr
+    assert "loss_vs_depth.svg: No space left on device" in done.stderr
     assert json.loads((tmp_path / "t-fit" / "fit.json").read_text())
 
 

@@ -104,22 +104,9 @@ def draw(fit: Fit, out_dir: Path) -> list[Path]:
 
     Returns the paths, PNG then SVG of each figure in the order above. The same fit gives the same bytes with the same
     Matplotlib.
-
-    Raises:
-        OSError: the disk is full or the folder cannot be written; names the figures that are missing.
     """
     out = paths.as_path(out_dir)
     paths.make_directory(out)
     clear(out)
-    written: list[Path] = []
-    left = figures(fit)
     with style.styled():
-        while left:
-            name, figure = next(iter(left.items()))
-            try:
-                written += style.save(figure(), out, name)
-            except OSError as error:
-                missing = f"{error.strerror or error}; the tables are there, these figures are not: {', '.join(left)}"
-                raise OSError(error.errno, missing, str(out)) from error
-            del left[name]
-    return written
+        return [path for name, figure in figures(fit).items() for path in style.save(figure(), out, name)]
