@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dwsweep.design.prior import Curves, Prior
-from dwsweep.fit.ask import ONE_SD, at_depths, best_depths, law, quantiles
+from dwsweep.design.prior import Prior
+from dwsweep.fit.ask import at_depths, law
 from dwsweep.fit.laws import FORMS
 from dwsweep.fit.model import Cells, declared
 from dwsweep.fit.posterior import Posterior, weigh
@@ -57,20 +57,6 @@ class PairError:
     power: float | None  # probability that `fit` will find `crossed`
 
 
-@dataclass(frozen=True)
-class ExpectedDepth:
-    """Expected best depth at a size, by the estimator of ``fit``.
-
-    ln_depth: median of ln L. stated: half of the central 68 % of the draws. a, b: sd of the constants of the prior's
-    form of the law; None without draws of that form.
-    """
-
-    ln_depth: float
-    stated: float
-    a: float | None
-    b: float | None
-
-
 def expected_posterior(prior: Prior, cells: Planned, precise: bool = False) -> Posterior:
     """Posterior of the planned runs, with the prior's losses, free of noise, as data."""
     depth = np.array([depth for depth, _ in cells], dtype=float)
@@ -84,21 +70,19 @@ def expected_posterior(prior: Prior, cells: Planned, precise: bool = False) -> P
     return Posterior(given, weigh(given, enough=enough, draws=draws))
 
 
-def expected_depth(prior: Prior, posterior: Posterior, target: float) -> ExpectedDepth:
-    """Expected best depth at ``target`` (non-embedding parameters)."""
-    low, middle, high = quantiles(best_depths(posterior, math.log(target)), ONE_SD)
-    ties = law(posterior, prior.law.form)
-    a, b = None, None
-    if len(ties) > 1 and ties.shape[1] > 1:
-        depths = np.exp(posterior.depths)[[0, -2]]
-        ends = (ties[:, [0, -1]] - np.log(12.0 * depths)) / 2.0
-        theta = FORMS[prior.law.form].from_ends(ends, *depths)
-        a, b = (float(sd) for sd in theta.std(axis=0))
-    return ExpectedDepth(middle, (high - low) / 2.0, a, b)
+def law_errors(form: str, posterior: Posterior) -> tuple[float | None, float | None]:
+    """Sds of the two constants of a form of the law; None without draws of that form."""
+    ties = law(posterior, form)
+    if len(ties) < 2 or ties.shape[1] < 2:
+        return None, None
+    depths = np.exp(posterior.depths)[[0, -2]]
+    ends = (ties[:, [0, -1]] - np.log(12.0 * depths)) / 2.0
+    a, b = FORMS[form].from_ends(ends, *depths).std(axis=0).tolist()
+    return a, b
 
 
 def pair_error(
-    curves: Curves, cells: Planned, posterior: Posterior | None, shallow: int, deep: int, x: float
+    prior: Prior, cells: Planned, posterior: Posterior | None, shallow: int, deep: int, x: float
 ) -> PairError:
     """Expected error of the transition of two depths, whose losses cross at ln N = x; without errors where sizes or
     posterior lack.
@@ -108,7 +92,7 @@ def pair_error(
     """
     from scipy.special import ndtr  # norm.cdf without importing scipy.stats
 
-    prior, n = curves.prior, math.exp(x)
+    n = math.exp(x)
     width = math.sqrt(n / (prior.layer_weights * shallow))
     sizes = [prior.ln_size(depth, np.array([w for d, w in cells if d == depth])) for depth in (shallow, deep)]
     inside = all(len(at) > 1 and at.min() < x < at.max() for at in sizes)
@@ -118,7 +102,7 @@ def pair_error(
     at = np.array([x, *(place for end in ends for place in (end, (end + x) / 2.0))])
     rows = at_depths(posterior, at, np.array([shallow, deep], dtype=float))
     lead = rows[:, :, 0] - rows[:, :, 1]
-    mean, sd, slope = lead.mean(axis=0), lead.std(axis=0), curves.slope(shallow, deep)
+    mean, sd, slope = lead.mean(axis=0), lead.std(axis=0), prior.slope(shallow, deep)
     sure = np.abs(mean / sd)
     power = float(np.prod([ndtr(sure[k : k + 2].max() - NORMAL) for k in (1, 3)]))
     return PairError(shallow, deep, n, width, True, float(sd[0] / slope), float(-mean[0] / slope), power)

@@ -6,14 +6,15 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from dwsweep.design.expected_fit import PairError, Planned, expected_depth, expected_posterior, pair_error
-from dwsweep.design.prior import Curves, Prior
-from dwsweep.fit.ask import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES
+from dwsweep.design.expected_fit import PairError, Planned, expected_posterior, law_errors, pair_error
+from dwsweep.design.prior import Prior
+from dwsweep.fit.ask import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES, ONE_SD, best_depths, quantiles
 from dwsweep.fit.guideline import DEPTHS_FOR_A_LAW
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT
 from dwsweep.text import format_count
@@ -25,9 +26,9 @@ NO_DEPTH = 10.0  # error of a best depth that a design does not give
 class Errors:
     """Expected errors of all quantities that a design estimates.
 
-    depth: L*(target) by the prior. se_depth, stated: half of the central 68 % that `fit` will state, layers.
-    bias_depth: expected answer of `fit` minus the truth, layers. rms: error of ln L*(target), noise and bias together.
-    se_a, se_b: errors of the constants of the prior's form. reason: why `fit` will give no best depth at the target, or
+    depth: L*(target) by the prior. se_depth: half of the central 68 % that `fit` will state, layers. bias_depth:
+    expected answer of `fit` minus the truth, layers. rms: error of ln L*(target), noise and bias together. se_a,
+    se_b: errors of the constants of the prior's form. reason: why `fit` will give no best depth at the target, or
     no law.
     """
 
@@ -38,7 +39,6 @@ class Errors:
     se_b: float | None = None
     se_depth: float | None = None
     bias_depth: float | None = None
-    stated: float | None = None
     rms: float = NO_DEPTH
     reason: str = ""
 
@@ -48,7 +48,7 @@ class Errors:
         return self.se_depth is not None
 
     def to_dict(self) -> dict[str, Any]:
-        names = ("se_a", "se_b", "target", "depth", "se_depth", "bias_depth", "stated", "reason")
+        names = ("se_a", "se_b", "target", "depth", "se_depth", "bias_depth", "reason")
         return {name: getattr(self, name) for name in names} | {
             "rms_ln_depth": self.rms if self.known else None,
             "pairs": [vars(pair) for pair in self.pairs],
@@ -62,40 +62,38 @@ class Judge:
     def __init__(self, prior: Prior, depths: Iterable[int], target: float, precise: bool = False) -> None:
         self.prior, self.target, self.precise = prior, target, precise
         self.depths = sorted(set(depths))
-        self.curves = Curves(prior, tuple(self.depths))
         self.best_depth = prior.law.depth(target)[0]
 
-    @property
+    @cached_property
     def crossings(self) -> list[float]:
         """Crossings of neighbouring depths, ln N."""
-        return self.curves.crossings
+        return [self.prior.crossing(shallow, deep) for shallow, deep in pairwise(self.depths)]
 
     def judge(self, cells: Planned) -> Errors:
         """Errors of a design."""
         ordered = _ordered(cells)
         posterior = expected_posterior(self.prior, ordered, self.precise) if _enough(ordered) else None
         pairs = tuple(
-            pair_error(self.curves, ordered, posterior, shallow, deep, x)
+            pair_error(self.prior, ordered, posterior, shallow, deep, x)
             for (shallow, deep), x in zip(pairwise(self.depths), self.crossings, strict=True)
         )
         reason = self._silence(ordered)
         if reason or posterior is None:
             return Errors(pairs, self.target, self.best_depth, reason=reason)
-        found = expected_depth(self.prior, posterior, self.target)
-        if self.best_depth is None or not math.isfinite(found.stated):
+        low, middle, high = quantiles(best_depths(posterior, math.log(self.target)), ONE_SD)
+        half = (high - low) / 2.0
+        if self.best_depth is None or not math.isfinite(half):
             return Errors(pairs, self.target, self.best_depth, reason="these runs leave the best depth without a bound")
-        bias = found.ln_depth - math.log(self.best_depth)
+        bias = middle - math.log(self.best_depth)
         few = len({depth for depth, _ in ordered}) < DEPTHS_FOR_A_LAW
         return Errors(
             pairs,
             self.target,
             self.best_depth,
-            None if few else found.a,
-            None if few else found.b,
-            found.stated * self.best_depth,
+            *((None, None) if few else law_errors(self.prior.law.form, posterior)),
+            half * self.best_depth,
             bias * self.best_depth,
-            found.stated * self.best_depth,
-            math.hypot(found.stated, bias),
+            math.hypot(half, bias),
             f"{_depths(ordered)} depths give no law" if few else "",
         )
 

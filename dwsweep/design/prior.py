@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
@@ -77,46 +76,28 @@ class Prior:
         theta = np.asarray(self.law.theta)
         return np.log(12.0 * np.asarray(depth)) + 2.0 * self.law.equation.ln_width(theta, np.asarray(depth))
 
-    def losses(self, depth: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """Losses (K,) without noise at depth (K,) and x = ln N (K,), by Gauss–Legendre quadrature over the layers."""
-        gain = self.gain
-        at, weight = QUADRATURE
-        half = (np.asarray(depth, dtype=float) - 6.0)[:, None] / 2.0
+    def losses(self, depth: np.ndarray | float, x: np.ndarray | float) -> np.ndarray:
+        """Losses without noise at depth and x = ln N, which broadcast, by Gauss–Legendre quadrature over the layers."""
+        gain, (at, weight) = self.gain, QUADRATURE
+        at_x = np.asarray(x, dtype=float)
+        half = (np.asarray(depth, dtype=float)[..., None] - 6.0) / 2.0
         layers = 6.0 + half * (at + 1.0)
-        u = x[:, None] - self.transition(layers)
+        u = at_x[..., None] - self.transition(layers)
         u = u + gain.skew * u * u / np.sqrt(u * u + TURN**2)
-        lead = (gain.at_six * (layers / 6.0) ** -gain.power * u * weight * half).sum(axis=1)
-        return 1.5 + 8.0 * np.exp(-0.1 * x) - lead * np.exp(-gain.decay * (x - gain.size))
-
-
-@dataclass(frozen=True)
-class Curves:
-    """Loss curves of the prior at some depths, and the crossings of neighbours."""
-
-    prior: Prior
-    depths: tuple[int, ...]
-
-    def loss(self, depth: int, x: np.ndarray | float) -> np.ndarray:
-        """Loss of ``depth`` at x = ln N (any shape), nats per token."""
-        at = np.asarray(x, dtype=float)
-        flat = at.ravel()
-        return self.prior.losses(np.full(len(flat), float(depth)), flat).reshape(at.shape)
+        lead = (gain.at_six * (layers / 6.0) ** -gain.power * u * weight * half).sum(axis=-1)
+        found: np.ndarray = 1.5 + 8.0 * np.exp(-0.1 * at_x) - lead * np.exp(-gain.decay * (at_x - gain.size))
+        return found
 
     def lead(self, shallow: int, deep: int, x: float) -> float:
-        """Lead of the deeper depth: loss of the shallower minus loss of the deeper, nats."""
-        return float(self.loss(shallow, x) - self.loss(deep, x))
+        """Lead of the deeper depth at ln N = x: loss of the shallower minus loss of the deeper, nats."""
+        return float(self.losses(shallow, x) - self.losses(deep, x))
 
     def crossing(self, shallow: int, deep: int) -> float:
         """Crossing of two depths: ln N of equal losses."""
         from scipy.optimize import brentq
 
-        x_t = self.prior.transition(np.array([shallow, deep], dtype=float))
+        x_t = self.transition(np.array([shallow, deep], dtype=float))
         return float(brentq(lambda x: self.lead(shallow, deep, x), min(x_t) - 0.1, max(x_t) + 0.1))
-
-    @cached_property
-    def crossings(self) -> list[float]:
-        """Crossings of all neighbours, shallow to deep."""
-        return [self.crossing(a, b) for a, b in pairwise(self.depths)]
 
     def slope(self, shallow: int, deep: int) -> float:
         """Slope of the loss difference at the crossing, nats per unit of ln N."""
@@ -189,14 +170,14 @@ def _gain(record: Surface, law: Law) -> Gain:
         draws.model.frame.x0,
     )
     depths = tuple(sorted({round(span.depth) for span in record.spans}))
-    curves = Curves(Prior(law, NOISE, 0.0, 0.0, (), gain), depths)
-    ratios = []
-    for (shallow, deep), x in zip(pairwise(depths), curves.crossings, strict=True):
+    prior, ratios = Prior(law, NOISE, 0.0, 0.0, (), gain), []
+    for shallow, deep in pairwise(depths):
+        x = prior.crossing(shallow, deep)
         ends = np.array([x - SLOPE_OVER, x + SLOPE_OVER])
         if record.low <= ends[0] and ends[1] <= record.high:
             found = surface.differences(ends, [(shallow, deep)])[0, 1:].mean(axis=0)
             ratios.append(
-                (found[1] - found[0]) / (curves.lead(shallow, deep, ends[1]) - curves.lead(shallow, deep, ends[0]))
+                (found[1] - found[0]) / (prior.lead(shallow, deep, ends[1]) - prior.lead(shallow, deep, ends[0]))
             )
     known = [math.log(ratio) for ratio in ratios if ratio > 0.0]
     return replace(gain, at_six=gain.at_six * math.exp(float(np.mean(known)))) if known else gain

@@ -4,12 +4,10 @@ The function ``dwsweep.guide`` is in ``dwsweep/results.py``; it calls ``answer``
 """
 
 from dwsweep.guide.advice import answer, exported
-from dwsweep.guide.question import LEAST_PUBLIC
 from dwsweep.guide.shapes import Options
 from dwsweep.guide.sources import Source, fitted_source, public_source, published_source, source_of
 
 __all__ = [
-    "LEAST_PUBLIC",
     "Options",
     "Source",
     "answer",

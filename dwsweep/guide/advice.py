@@ -9,7 +9,7 @@ from typing import Any
 
 from dwsweep import evidence, published_law
 from dwsweep.cost.duration import ASSUMED, MEASURED, Calibration
-from dwsweep.errors import InputError, argument, either
+from dwsweep.errors import InputError, either
 from dwsweep.evidence.words import compares_at_scale, words
 from dwsweep.fit.laws import published
 from dwsweep.guide import export, practice
@@ -32,7 +32,7 @@ from dwsweep.guide.answers import (
 from dwsweep.guide.costs import Budget, best_of, thinned
 from dwsweep.guide.losses import Tokens
 from dwsweep.guide.question import Question
-from dwsweep.guide.shapes import Options, block_params, counted, usual_shape
+from dwsweep.guide.shapes import Options, block_params, counted, named, usual_shape
 from dwsweep.guide.sources import FORMS_AGREE, Source
 from dwsweep.guide.training import Training
 from dwsweep.shapes import Shape, are_other_blocks, width_at
@@ -100,7 +100,6 @@ def _assumptions(options: Options, rows: Sequence[BudgetAnswer | ShapeAnswer]) -
     measured = options.calibration
     return Assumptions(
         decode_seconds_per_layer=options.layer_seconds,
-        device=options.device_name,
         devices=options.devices,
         vocabulary=options.vocabulary,
         context=options.positions,
@@ -131,7 +130,7 @@ def _block(budgets: Sequence[BudgetAnswer], verdicts: Sequence[ShapeAnswer], sou
         return ""
     have = "differ in their blocks" if trained is None else f"have {trained:.3g}·d² weights in a layer"
     return (
-        f"The nets of your fit {have}, the shapes here have {here:.3g}·d²: {either(argument('mlp_ratio'))} and its "
+        f"The nets of your fit {have}, the shapes here have {here:.3g}·d²: {either(named('mlp_ratio'))} and its "
         "neighbours set the block"
     )
 
@@ -156,19 +155,18 @@ def exported(found: Answer, options: Options, project: str) -> str:
     if len(chosen) > 1:
         shapes = ", ".join(f"{depth} × {width}" for depth, width in chosen)
         raise InputError(
-            f"{argument('project', '--export')}: prints one configuration, and {shapes} are recommended or judged "
+            f"{named('project')}: prints one configuration, and {shapes} are recommended or judged "
             "here; allowed: one size, by one source"
         )
     if not chosen:
         raise InputError(
-            f"{argument('project', '--export')}: no shape is recommended here; give {argument('params')} or "
-            f"{argument('shapes', '--shape')}"
+            f"{named('project')}: no shape is recommended here; give {named('params')} or {named('shapes')}"
         )
     nets = found.assumptions
     if nets.own_block is not None:
         raise InputError(
-            f"{argument('project', '--export')}: the shapes here have the blocks of your fit's nets, "
-            f"{nets.own_block:.3g}·d² weights in a layer; allowed with {argument('mlp_ratio')} and its neighbours"
+            f"{named('project')}: the shapes here have the blocks of your fit's nets, "
+            f"{nets.own_block:.3g}·d² weights in a layer; allowed with {named('mlp_ratio')} and its neighbours"
         )
     options = replace(options, vocab_size=nets.vocabulary, context=nets.context)
     return export.text(_own_shape(*chosen[0], options), project)
@@ -240,19 +238,17 @@ def budget(n_params: float, source: Source, options: Options, training: Training
     return replace(
         unanswered,
         optimum=optimum,
-        near_best=asked.loss.near_best(TOLERANCES),
+        near_best=tuple(map(asked.loss.near_best, TOLERANCES)),
         candidates=thinned(candidates, (*bests.values(), as_usual)),
         best=bests,
         no_best=no_best,
         blocks_if_total=_blocks_if_total(n_params, bests["size"], options, source),
-        risk=risks.get(options.at),
         risks=risks,
         usual=as_usual,
         built=tuple(
-            BuiltModel(m.model, m.depth, m.width, m.n_params, source.cost(m.depth, m.n_params, True), m.source)
+            BuiltModel(m.model, m.depth, m.width, m.n_params, source.cost(m.depth, m.n_params), m.source)
             for m in practice.near(size)
         ),
-        loss_level=asked.loss.level,
         loss_tag=asked.loss.tag,
         limits=options.limits,
         widths=(int(options.widths.width.min()), int(options.widths.width.max())),
@@ -307,7 +303,7 @@ def sources_at(n_params: float, tokens: Tokens) -> tuple[SourceRow, ...]:
     rows = []
     for source in evidence.read():
         said = words(source, evidence.read_populations(), n_params, tokens.at(n_params) / n_params)
-        about = (source.name, source.reference, source.kind, source.sure, source.matched)
+        about = (source.name, source.reference, source.kind, source.sure)
         rows.append(SourceRow(*about, said.depth, said.low, said.high, said.outside, said.whose))
     return tuple(rows)
 
@@ -322,7 +318,7 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
     """
     own = _own_shape(depth, width, options)
     if why := options.refusal(own):
-        raise InputError(f"{argument('shapes', '--shape')}: {depth}x{width}; {why}")
+        raise InputError(f"{named('shapes')}: {depth}x{width}; {why}")
     n_params = float(own.n_params)
     found = best_depth(f"{depth}x{width}", n_params, (depth, width), source, options)
     if found.refused or found.depth is None:
@@ -345,7 +341,7 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
         width=width,
         verdict=said,
         depth_ratio=depth / found.depth,
-        costs={constraint: mine.cost(constraint) for constraint in CONSTRAINTS},
+        costs=mine.costs,
         best=bests,
         loss_tag=asked.loss.tag,
         unit=source.unit,
@@ -354,8 +350,7 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
 
 
 def _own_shape(depth: int, width: int, options: Options) -> Shape:
-    """Shape with the requested block. If no head size was requested and the usual one does not divide the width, the
-    shape has two heads, or one; their number hardly changes the costs.
+    """Shape with the requested block.
 
     Raises:
         InputError: the heads do not fit the width.
@@ -363,6 +358,4 @@ def _own_shape(depth: int, width: int, options: Options) -> Shape:
     try:
         return options.shape(depth, width)
     except ValueError as error:
-        if options.head_size is None and options.kv_heads is None and options.tensor_parallel == 1:
-            return replace(options, head_size=width // (1 + (width % 2 == 0))).shape(depth, width)
-        raise InputError(f"{argument('shapes', '--shape')}: {depth}x{width}; {error}") from None
+        raise InputError(f"{named('shapes')}: {depth}x{width}; {error}") from None

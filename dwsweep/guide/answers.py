@@ -9,14 +9,14 @@ from dwsweep.interval import IntervalOf
 from dwsweep.records.record import to_dict
 from dwsweep.text import NATS
 
-# constraints under which shapes are compared → words in a sentence
-SPOKEN = {
-    "size": "equal size",
-    "flops": "equal training FLOPs",
-    "time": "equal training time",
-    "decode": "equal decode latency",
+# constraints under which shapes are compared → words in a sentence, heading of a column
+PRICES = {
+    "size": ("equal size", "size"),
+    "flops": ("equal training FLOPs", "FLOPs"),
+    "time": ("equal training time", "time"),
+    "decode": ("equal decode latency", "latency"),
 }
-CONSTRAINTS = tuple(SPOKEN)
+CONSTRAINTS = tuple(PRICES)
 TRADED = ("size", "flops", "time")  # constraints whose worst cost a balanced shape makes least
 BALANCED = "balanced"
 AT = (BALANCED, *CONSTRAINTS)  # criteria by which a shape is recommended
@@ -24,7 +24,7 @@ AT = (BALANCED, *CONSTRAINTS)  # criteria by which a shape is recommended
 
 def spoken(constraint: str, total: bool) -> str:
     """A constraint in a sentence. total: the budget counts all parameters."""
-    return "an equal count of all parameters" if total and constraint == "size" else SPOKEN[constraint]
+    return "an equal count of all parameters" if total and constraint == "size" else PRICES[constraint][0]
 
 
 @dataclass(frozen=True)
@@ -99,11 +99,9 @@ class Cost:
 
 @dataclass(frozen=True)
 class NearBest:
-    """Range of depths that waste at most ``less_compute`` percent of compute, equal to ``nats`` or ``percent`` of the
-    loss. An end outside the source's depths is None."""
+    """Range of depths that waste at most ``less_compute`` percent of compute. An end outside the source's depths is
+    None."""
 
-    percent: float
-    nats: float
     less_compute: float
     depth_low: float | None
     depth_high: float | None
@@ -112,9 +110,9 @@ class NearBest:
 @dataclass(frozen=True)
 class Candidate:
     """Candidate: a shape one can build. mismatch: its count over the budget, minus 1. missing_nats: price of its
-    distance from the budget, on either side, a part of every cost. size: waste against the best depth of the budget;
-    flops, time, decode: waste against the best candidate of equal spending, on the same tokens; None if the source has
-    no answer, or the shape exceeds the budget while others do not."""
+    distance from the budget, on either side, a part of every cost. costs: at equal size the waste against the best
+    depth of the budget, else against the best candidate of equal spending, on the same tokens; None if the source
+    has no answer, or the shape exceeds the budget while others do not."""
 
     depth: int
     width: int
@@ -127,10 +125,7 @@ class Candidate:
     mismatch: float
     within_budget: bool
     missing_nats: float
-    size: Cost | None
-    flops: Cost | None
-    time: Cost | None
-    decode: Cost | None
+    costs: Mapping[str, Cost | None]
     flops_per_token: float
     training_seconds_per_token: float
     decode_seconds_per_token: float
@@ -139,13 +134,17 @@ class Candidate:
     def label(self) -> str:
         return f"{self.depth} × {self.width}"
 
+    @property
+    def size(self) -> Cost | None:
+        """Cost at equal size."""
+        return self.costs["size"]
+
     def cost(self, criterion: str) -> Cost | None:
         """Cost under a constraint, or the worst of the traded ones for ``balanced``; None if one of them is unknown."""
         if criterion == BALANCED:
             traded = [cost for one in TRADED if (cost := self.cost(one)) is not None]
             return max(traded, key=lambda cost: cost.less_compute) if len(traded) == len(TRADED) else None
-        found: Cost | None = getattr(self, criterion)
-        return found
+        return self.costs[criterion]
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,6 @@ class SourceRow:
     reference: str
     kind: str
     sure: str
-    matched: str
     depth: float
     depth_low: float
     depth_high: float
@@ -206,13 +204,12 @@ class BuiltModel:
 class BudgetAnswer:
     """Answer for a budget: shapes to build.
 
-    optimum: best depth at the budget's size in the blocks. budget: as requested; counts all parameters if ``total``.
-    best: candidate of least cost by each criterion, among candidates within the budget. recommended: the best one by
-    the requested criterion, ``at``. usual: shape of GPT-3's table at this size. built: models of other families near
-    this size. risks: regret of the best shape by each criterion; risk: regret of the recommended one. loss_level: nats
-    per token of the best depth. blocks_if_total: parameters in the blocks if the budget is a usual count of all
-    parameters. limits: options that rule out shapes, as given, by name; widths: narrowest and widest shape that meets
-    them. unit: of the losses, by the fit behind them.
+    optimum: best depth at the budget's size in the blocks. budget: as requested; counts all parameters if
+    ``total``. best: candidate of least cost by each criterion, among candidates within the budget. recommended: the
+    best one by the requested criterion, ``at``. usual: shape of GPT-3's table at this size. built: models of other
+    families near this size. risks: regret of the best shape by each criterion. blocks_if_total: parameters in the
+    blocks if the budget is a usual count of all parameters. limits: options that rule out shapes, as given, by
+    name; widths: narrowest and widest shape that meets them. unit: of the losses, by the fit behind them.
     """
 
     optimum: BestDepth
@@ -226,10 +223,8 @@ class BudgetAnswer:
     blocks_if_total: float | None = None
     usual: Candidate | None = None
     built: tuple[BuiltModel, ...] = ()
-    risk: Risk | None = None
     risks: Mapping[str, Risk] = field(default_factory=dict)
     by_source: tuple[SourceRow, ...] = ()
-    loss_level: float | None = None
     loss_tag: str | None = None
     limits: Mapping[str, float] = field(default_factory=dict)
     widths: tuple[int, int] | None = None
@@ -238,6 +233,11 @@ class BudgetAnswer:
     @property
     def recommended(self) -> Candidate | None:
         return self.best.get(self.at)
+
+    @property
+    def risk(self) -> Risk | None:
+        """Regret of the recommended shape."""
+        return self.risks.get(self.at)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,15 +263,14 @@ class ShapeAnswer:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """Assumptions of an answer. decode_seconds_per_layer: launches and waits per layer. device: device of decoding.
-    devices: number that train together. vocabulary, context: of the nets. training_rate: ``measured`` or ``assumed``,
-    on training_device. training_distance: largest factor in depth or width between the best shapes and the
-    nearest benchmarked one. tokens: of training, if given. own_block: weights over d² of a layer of the fit's
-    nets, where the shapes have their blocks. latency: as it was measured, in words.
+    """Assumptions of an answer. decode_seconds_per_layer: launches and waits per layer. devices: number that train
+    together. vocabulary, context: of the nets. training_rate: ``measured`` or ``assumed``, on training_device.
+    training_distance: largest factor in depth or width between the best shapes and the nearest benchmarked one.
+    tokens: of training, if given. own_block: weights over d² of a layer of the fit's nets, where the shapes have
+    their blocks. latency: as it was measured, in words.
     """
 
     decode_seconds_per_layer: float
-    device: str
     devices: int
     vocabulary: int
     context: int

@@ -31,7 +31,7 @@ MARGIN = 1.1  # factor in depth beyond the likely best depths, up to which depth
 @dataclass(frozen=True)
 class Spent:
     """Spending of shapes per token. flops, seconds: of training, (K,); decode: seconds of one sequence, (K,). beside:
-    (4, K) nats lost in addition to the cost of the depth, by constraint."""
+    (C, K) nats lost in addition to the cost of the depth, by constraint."""
 
     flops: np.ndarray
     seconds: np.ndarray
@@ -178,9 +178,9 @@ class Budget:
             beside[:1] -= least[:1] if first == 0 else 0.0
 
         def costs(i: int) -> dict[str, Cost | None]:
-            said = (np.isfinite(above[0, i]), *[compared[i]] * 3)
-            rows = zip(CONSTRAINTS, above[:, i].tolist(), said, strict=True)
-            return {constraint: self.loss.cost(value) if known else None for constraint, value, known in rows}
+            known = {"size": np.isfinite(above[0, i])}
+            rows = zip(CONSTRAINTS, above[:, i].tolist(), strict=True)
+            return {one: self.loss.cost(value) if known.get(one, compared[i]) else None for one, value in rows}
 
         return [
             Candidate(
@@ -195,7 +195,7 @@ class Budget:
                 mismatch=float(off[i]),
                 within_budget=bool(fits[i]),
                 missing_nats=float(beside[0, i]),
-                **costs(i),
+                costs=costs(i),
                 flops_per_token=float(spends.flops[i]),
                 training_seconds_per_token=float(spends.seconds[i]),
                 decode_seconds_per_token=float(spends.decode[i]),
@@ -210,7 +210,9 @@ class Budget:
         if candidate.size is None or at_size is None or at_size.nats_low is None or at_size.nats_high is None:
             return candidate
         low, high = (max(0.0, candidate.missing_nats + end) for end in (at_size.nats_low, at_size.nats_high))
-        return replace(candidate, size=replace(candidate.size, nats_low=low, nats_high=high))
+        return replace(
+            candidate, costs={**candidate.costs, "size": replace(candidate.size, nats_low=low, nats_high=high)}
+        )
 
     def risks(self, bests: Mapping[str, Candidate | None]) -> dict[str, Risk]:
         """Risks: regret of the best shape under each constraint, against the best shape of each draw; at equal size,

@@ -7,7 +7,7 @@ A wrong depth is priced in size: L layers do as well as the best depth at N·exp
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -51,19 +51,17 @@ def parabola(shallow: np.ndarray, deep: np.ndarray, apart: np.ndarray) -> np.nda
 
 @dataclass(frozen=True)
 class LossAt:
-    """Loss at the size N = ``n_params`` as a function of depth, in expectation over D draws.
+    """Loss at a size as a function of depth, in expectation over D draws.
 
     best_depth: L* and its 95 % interval. ln_depth: (D,) draws of ln L*. priced: prices (D, M) in ln N of depths (M,)
-    above the best depth of each draw. slope: −dloss/d ln N of best-shaped nets. level: loss of the best depth. tag:
-    origin of prices and slope, for the reader.
+    above the best depth of each draw. slope: −dloss/d ln N of best-shaped nets. tag: origin of prices and slope, for
+    the reader.
     """
 
-    n_params: float
     best_depth: tuple[float, float | None, float | None]
     ln_depth: np.ndarray
     priced: Callable[[np.ndarray], np.ndarray]
     slope: float
-    level: float
     tag: str
 
     @cached_property
@@ -115,11 +113,11 @@ class LossAt:
             return None
         return float(self.penalties(np.array([float(depth)]))[0])
 
-    def cost_of(self, depth: float, rough: bool = False) -> Cost | None:
-        """Cost of a depth against the best one, without its interval if ``rough``; None outside ``depths``."""
+    def cost_of(self, depth: float) -> Cost | None:
+        """Cost of a depth against the best one; None outside ``depths``."""
         nats = self.penalty(depth)
-        if nats is None or rough:
-            return None if nats is None else self.cost(nats)
+        if nats is None:
+            return None
         low, high = self.interval(self.drawn(np.array([float(depth)]))[:, 0])
         return self.cost(nats, min(max(0.0, low), nats), max(high, nats))
 
@@ -142,12 +140,8 @@ class LossAt:
         high = above[above > best].min(initial=len(prices)) - 1
         return float(self.depths[low]), float(self.depths[high])
 
-    def near_best(self, shares: Sequence[float]) -> tuple[NearBest, ...]:
-        """Depths that waste at most a share of compute (0.05: 5 %), for each of ``shares``."""
-        return tuple(self._near_best(share) for share in shares)
-
-    def _near_best(self, share: float) -> NearBest:
-        nats, (low, high) = wasted(share) * self.slope, self.stretch(share)
+    def near_best(self, share: float) -> NearBest:
+        """Depths that waste at most a share of compute (0.05: 5 %)."""
+        low, high = self.stretch(share)
         first, last = low <= self.depths[0] * 1.000001, high >= self.depths[-1] * 0.999999
-        percent = 100.0 * nats / self.level
-        return NearBest(percent, nats, 100.0 * share, None if first else low, None if last else high)
+        return NearBest(100.0 * share, None if first else low, None if last else high)

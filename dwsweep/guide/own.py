@@ -18,7 +18,7 @@ import numpy as np
 from dwsweep.evidence import Joined, OwnDepths, Populations, joined, levels
 from dwsweep.evidence.joined import LITTLE
 from dwsweep.evidence.random_effects import CENTRE
-from dwsweep.evidence.summary import own_slope
+from dwsweep.evidence.summary import interpolated, own_slope
 from dwsweep.fit.laws import outside
 from dwsweep.guide.losses import TAIL, parabola
 
@@ -103,15 +103,9 @@ class OwnLosses:
         (low, high), best = self.surface.reach(x), self.surface.drawn_depths(x)
         return bool((best >= high).mean() <= TAIL and (low <= 0.0 or (best <= low).mean() <= TAIL))
 
-    def level_of(self, n_params: float) -> float:
-        """Loss of the best depth. Outside the sizes of the losses it falls in proportion to the published laws, with
-        the losses' slope at their end."""
-        inside = self._inside(n_params)
-        fallen = levels.level(inside) - levels.level(n_params)
-        return self.surface.level(math.log(inside)) - self._steepness(inside) * fallen
-
     def slope(self, n_params: float) -> float:
-        """Slope −d ``level_of`` / d ln N, nats; at OWN_REACH as steep as published laws, if both are in nats."""
+        """Slope −dloss/d ln N of the best depth, nats: outside the own sizes the published laws' slope, as steep as the
+        losses at their end; at OWN_REACH no steeper than those laws, if both are in nats."""
         share = self.price_share(n_params) if self.in_nats else 1.0
         return self._steepness(self._inside(n_params)) ** share * levels.slope(n_params)
 
@@ -120,17 +114,9 @@ class OwnLosses:
 
     def _steepness(self, n_params: float) -> float:
         """Slope of the own losses over the published laws' slope, bounded so that the loss does not fall below zero."""
-        if n_params not in self._steep:
-            x = math.log(n_params)
-            least, most = STEEPNESS
-            steep = own_slope(self.surface, x) / levels.slope(n_params)
-            self._steep[n_params] = min(max(steep, least), most, self.surface.level(x) / levels.level(n_params))
-        return self._steep[n_params]
-
-    @cached_property
-    def _steep(self) -> dict[float, float]:
-        """Size → ``_steepness``, which slope, level and prices of one size ask for, and all sizes beyond an end."""
-        return {}
+        x, (least, most) = math.log(n_params), STEEPNESS
+        steep = own_slope(self.surface, x) / levels.slope(n_params)
+        return min(max(steep, least), most, self.surface.level(x) / levels.level(n_params))
 
 
 @dataclass(frozen=True)
@@ -169,7 +155,7 @@ class Window:
         return np.where(np.isnan(found), self._public(at), found)
 
     def _own(self, at: np.ndarray) -> np.ndarray:
-        return _interpolated(np.clip(at, *self.ends), self.grid, self.rows)
+        return interpolated(np.clip(at, *self.ends), self.grid, self.rows)
 
     def _public(self, at: np.ndarray) -> np.ndarray:
         return parabola(self.shallow, self.deep, at - self.best[:, None])
@@ -187,14 +173,3 @@ class Window:
         own, public = ((rows[:, :2] - rows[:, 2:]).sum(axis=1) for rows in (self._own(at), self._public(at)))
         found = (np.maximum(own, 0.0) + LITTLE) / (np.maximum(public, 0.0) + LITTLE)
         return np.where(np.isnan(found), 1.0, found)
-
-
-def _interpolated(at: np.ndarray, grid: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Values (D, M) of ``rows`` (D, G) over ``grid`` (G,), interpolated at the places ``at`` (D, M) of each row."""
-    place = np.interp(at, grid, np.arange(len(grid)))
-    left = np.minimum(place.astype(np.intp), len(grid) - 2)
-    share = place - left
-    left += len(grid) * np.arange(len(rows))[:, None]  # places in the flat rows: two thirds of the time of two indices
-    flat = rows.ravel()
-    low = flat.take(left)
-    return np.asarray(low + share * (flat.take(left + 1) - low))

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from dwsweep import paths, published_law
-from dwsweep.errors import InputError, argument
+from dwsweep.errors import InputError
 from dwsweep.fit.laws import AS_PRINTED
 from dwsweep.guide.losses import TOKENS_PER_PARAM, Tokens
-from dwsweep.guide.shapes import Options
+from dwsweep.guide.shapes import Options, named
 from dwsweep.guide.sources import LARGEST, Source, fitted_source, public_source, published_source
 from dwsweep.guide.training import Training
 from dwsweep.shapes import LARGEST_SIZE
@@ -25,11 +25,6 @@ LEAST_OF_A_FIT, LEAST_PUBLIC = 1e3, 1e5  # smallest budgets: with a fit, and wit
 MOST = 1e30
 DEEPER_THAN_WIDE = 4  # ratio of depth to width above which a shape counts as exchanged
 SIZED = ("params", "flops", "hours", "shapes")
-OPTION_OF = {"shapes": "--shape", "calibration": "--bench", "layer_seconds": "--layer-time"}
-
-
-def _named(name: str) -> str:
-    return argument(name, OPTION_OF.get(name))
 
 
 @dataclass(frozen=True)
@@ -102,36 +97,36 @@ class Question:
         for value in self.params:
             if not least <= value <= MOST:
                 allowed = f"at least {least:g} (and at most {MOST:g}) non-embedding parameters"
-                yield f"{_named('params')}: {value:g}; must be {allowed}"
+                yield f"{named('params')}: {value:g}; must be {allowed}"
         if self.law not in (None, published_law.SHORT):
-            yield f"{_named('law')}: {self.law!r}; allowed: {published_law.SHORT}"
+            yield f"{named('law')}: {self.law!r}; allowed: {published_law.SHORT}"
         elif self.law is not None and self.fit is not None:
-            yield f"{_named('law')}: {self.law}; stands in place of {_named('fit')}; allowed: one of them"
+            yield f"{named('law')}: {self.law}; stands in place of {named('fit')}; allowed: one of them"
         for value in self.params:
             if self.law is None and LARGEST * AS_PRINTED < value <= MOST:
                 yield _too_large("params", format_count(value))
 
     def _wrong_training(self) -> Iterator[str]:
         if self.flops is not None and self.hours is not None:
-            yield f"{_named('hours')}: a budget is in FLOPs or in hours; allowed: one of them"
+            yield f"{named('hours')}: a budget is in FLOPs or in hours; allowed: one of them"
         for name, value in (("flops", self.flops), ("hours", self.hours)):
             if value is not None and not 0.0 < value < math.inf:
-                yield f"{_named(name)}: {value:g}; must be above 0"
+                yield f"{named(name)}: {value:g}; must be above 0"
             elif value is not None and self.params:
-                yield f"{_named(name)}: {value:g}; stands in place of {_named('params')}; allowed: one of them"
+                yield f"{named(name)}: {value:g}; stands in place of {named('params')}; allowed: one of them"
         if (self.flops or self.hours) and self.options.total:
-            yield f"{_named('total')}: defines the count of parameters; allowed with {_named('params')}"
+            yield f"{named('total')}: defines the count of parameters; allowed with {named('params')}"
 
     def _wrong_together(self) -> Iterator[str]:
         sized = self.params or self.flops or self.hours
         if self.by_source and not sized:
-            sizes = ", ".join(map(_named, SIZED[:3]))
-            yield f"{_named('sources')}: lists answers at a size; allowed with one of {sizes}"
+            sizes = ", ".join(map(named, SIZED[:3]))
+            yield f"{named('sources')}: lists answers at a size; allowed with one of {sizes}"
         if self.options.tokens is not None and self.options.tokens_per_param != TOKENS_PER_PARAM:
-            yield f"{_named('tokens')}, {_named('tokens_per_param')}: both determine the tokens; allowed: one of them"
+            yield f"{named('tokens')}, {named('tokens_per_param')}: both determine the tokens; allowed: one of them"
         if not (sized or self.shapes) and (given := self.options.given):
-            sizes = ", ".join(map(_named, SIZED))
-            yield f"{', '.join(map(_named, given))}: has no effect without a size; allowed with one of {sizes}"
+            sizes = ", ".join(map(named, SIZED))
+            yield f"{', '.join(map(named, given))}: has no effect without a size; allowed with one of {sizes}"
 
     def _wrong_shapes(self) -> Iterator[str]:
         for text in self.shapes:
@@ -147,9 +142,9 @@ class Question:
 def _too_large(name: str, given: str) -> str:
     """Line that refuses a size beyond all evidence."""
     return (
-        f"{_named(name)}: {given}; must be at most {format_count(LARGEST)} non-embedding parameters: no "
+        f"{named(name)}: {given}; must be at most {format_count(LARGEST)} non-embedding parameters: no "
         f"shapes were compared beyond 15B and no law was published beyond {format_count(LARGEST)}"
-        + (f" (allowed: {_named('law')} {published_law.SHORT}, to 1.2T)" if name == "params" else "")
+        + (f" (allowed: {named('law')} {published_law.SHORT}, to 1.2T)" if name == "params" else "")
     )
 
 
@@ -174,7 +169,7 @@ def read_shape(text: str) -> tuple[int, int, dict[str, Any]]:
     """
     if not text.strip().endswith(".json"):
         return *parse_shape(text), {}
-    refused = f"{_named('shapes')}: {text.strip()}"
+    refused = f"{named('shapes')}: {text.strip()}"
     try:
         content: Any = json.loads(paths.as_path(text.strip()).read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -214,7 +209,7 @@ def parse_shape(text: str) -> tuple[int, int]:
     Raises:
         InputError: the text is no shape, or a shape written the wrong way round.
     """
-    refused = f"{_named('shapes')}: {text[:40]!r}"
+    refused = f"{named('shapes')}: {text[:40]!r}"
     found = re.fullmatch(r"\s*(\d+)\s*[xX×]\s*(\d+)\s*", text)
     # twelve digits exceed any net and keep 12·L·d_x² within the range of floats
     if not found or not all(len(part) <= 12 and int(part) for part in found.groups()):

@@ -44,10 +44,35 @@ SPARSE = 2.0  # ratio of neighbouring widths above which odd numbers of heads co
 FARTHEST = 2.0  # factor from the budget beyond which shapes are not compared
 MOST_DEVICES, LONGEST_COUNT = 1_000_000, 20  # LONGEST_COUNT: digits, since Python reads no number of thousands
 LAYER_SECONDS = 20e-6  # ASSUMPTION: launches and waits per layer and decoded token
-MOST_LAYER_SECONDS = 10.0
 ATTENTION = 4.0  # weights over d² of attention whose heads have keys and values of their own
 OF_BLOCKS = ("heads", "kv_heads", "mlp", "mlp_ratio")  # options that describe a block
 OF_WIDTHS = ("width_multiple", "heads", "head_size", "kv_heads", "mlp_ratio", "mlp_multiple", "tensor_parallel")
+COUNTS = (
+    "width_multiple",
+    "heads",
+    "head_size",
+    "kv_heads",
+    "mlp_multiple",
+    "vocab_size",
+    "context",
+    "tensor_parallel",
+)
+RANGES = {  # option → least and largest value, and their unit
+    **dict.fromkeys(COUNTS, (1, LARGEST_SIZE, "")),
+    "mlp_ratio": (*MLP_RATIOS, ""),
+    "layer_seconds": (0.0, 10.0, " seconds per layer, such as 0.67ms"),
+    "tokens": (1e3, 1e18, ""),
+    "tokens_per_param": (0.01, 1e6, ""),
+}
+OPTION_OF = {
+    **{"shapes": "--shape", "project": "--export"},
+    **{"calibration": "--bench", "layer_seconds": "--layer-time"},
+}
+
+
+def named(name: str) -> str:
+    """Name of an argument in a refusal: a keyword, or its option of the command."""
+    return argument(name, OPTION_OF.get(name))
 
 
 def matched(depth: int, n_params: float, options: Options) -> Shape:
@@ -86,8 +111,8 @@ def block_params(n_params: float, options: Options, optimal_depth: Callable[[flo
         low, high = (low, middle) if excess(middle) > 0 else (middle, high)
     if high < LEAST_SHARE * n_params:
         raise InputError(
-            f"{argument('params')}: {n_params:g}; embeddings of a vocabulary of {options.vocabulary:,} leave nothing "
-            f"for the blocks; allowed: more parameters, a smaller {argument('vocab_size')}, or the non-embedding count"
+            f"{named('params')}: {n_params:g}; embeddings of a vocabulary of {options.vocabulary:,} leave nothing "
+            f"for the blocks; allowed: more parameters, a smaller {named('vocab_size')}, or the non-embedding count"
         )
     return high
 
@@ -187,59 +212,30 @@ class Options:
     idle: float = 0.0
 
     def __post_init__(self) -> None:
-        sizes = (
-            "width_multiple",
-            "heads",
-            "head_size",
-            "kv_heads",
-            "mlp_multiple",
-            "vocab_size",
-            "context",
-            "tensor_parallel",
-        )
         wrong = [
-            f"{argument(name)}: {getattr(self, name)}; must be at least 1 and at most {LARGEST_SIZE:g}"
-            for name in sizes
-            if getattr(self, name) is not None and not 1 <= getattr(self, name) <= LARGEST_SIZE
+            f"{named(name)}: {value:.15g}; must be from {low:g} to {high:g}{unit}"
+            for name, (low, high, unit) in RANGES.items()
+            if (value := getattr(self, name)) is not None and not low <= value <= high
         ]
-        if self.mlp not in ("plain", "gated"):
-            wrong.append(f"{argument('mlp')}: {self.mlp!r}; allowed: plain, gated")
-        if self.mlp_ratio is not None and not MLP_RATIOS[0] <= self.mlp_ratio <= MLP_RATIOS[1]:
-            wrong.append(
-                f"{argument('mlp_ratio')}: {self.mlp_ratio}; must be from {MLP_RATIOS[0]:g} to {MLP_RATIOS[1]:g}"
-            )
+        for name, allowed in (("mlp", ("plain", "gated")), ("at", AT)):
+            if (value := getattr(self, name)) not in allowed:
+                wrong.append(f"{named(name)}: {value!r}; allowed: {', '.join(allowed)}")
+        device = f"{named('device')}: {self.device[:40]!r}"
         if find(self.device_name) is None:
-            wrong.append(
-                f"{argument('device')}: {self.device[:40]!r} is not in the table; allowed: "
-                f"{suggestion(self.device_name)}, {GIVEN}"
-            )
-        if self.at not in AT:
-            wrong.append(f"{argument('at')}: {self.at!r}; allowed: {', '.join(AT)}")
-        if not 0.0 <= self.layer_seconds <= MOST_LAYER_SECONDS:
-            wrong.append(
-                f"{argument('layer_seconds', '--layer-time')}: {self.layer_seconds:g}; must be from 0 to "
-                f"{MOST_LAYER_SECONDS:g} seconds per layer, such as 0.67ms"
-            )
+            wrong.append(f"{device} is not in the table; allowed: {suggestion(self.device_name)}, {GIVEN}")
+        elif not 1 <= self.devices <= MOST_DEVICES:
+            wrong.append(f"{device}; must be from 1 to {MOST_DEVICES:,} devices")
         if self.latency is not None and self.layer_seconds != LAYER_SECONDS:
-            wrong.append(
-                f"{argument('latency')}, {argument('layer_seconds', '--layer-time')}: both given; allowed: one of them"
-            )
-        if self.tokens is not None and not 1e3 <= self.tokens <= 1e18:
-            wrong.append(f"{argument('tokens')}: {self.tokens:g}; must be from 1e3 to 1e18")
-        if not 0.01 <= self.tokens_per_param <= 1e6:
-            wrong.append(f"{argument('tokens_per_param')}: {self.tokens_per_param:g}; must be from 0.01 to 1e6")
-        if not 1 <= self.devices <= MOST_DEVICES:
-            wrong.append(f"{argument('device')}: {self.device[:40]!r}; must be from 1 to {MOST_DEVICES:,} devices")
+            wrong.append(f"{named('latency')}, {named('layer_seconds')}: both given; allowed: one of them")
         kv, tensor = self.kv_heads, self.tensor_parallel
         if not wrong and kv is not None and kv % tensor and tensor % kv:
             wrong.append(
-                f"{argument('kv_heads')}: {kv}; must divide {argument('tensor_parallel')} {tensor}, "
-                "or be a multiple of it"
+                f"{named('kv_heads')}: {kv}; must divide {named('tensor_parallel')} {tensor}, or be a multiple of it"
             )
         if not wrong and self.heads is not None and self.heads % self.together:
             wrong.append(
-                f"{argument('heads')}: {self.heads}; must be a multiple of {argument('kv_heads')} and of "
-                f"{argument('tensor_parallel')}, {self.together} together"
+                f"{named('heads')}: {self.heads}; must be a multiple of {named('kv_heads')} and of "
+                f"{named('tensor_parallel')}, {self.together} together"
             )
         if wrong:
             raise InputError(*wrong)
@@ -258,13 +254,13 @@ class Options:
             return same
         if (inner := (weights - ATTENTION) / 2.0) < MLP_RATIOS[0]:
             raise InputError(
-                f"{argument('fit')}: its nets have {weights:.3g}·d² weights in a layer, fewer than attention of "
-                f"{ATTENTION:g}·d²; allowed: {argument('kv_heads')} and {argument('mlp_ratio')} of these nets"
+                f"{named('fit')}: its nets have {weights:.3g}·d² weights in a layer, fewer than attention of "
+                f"{ATTENTION:g}·d²; allowed: {named('kv_heads')} and {named('mlp_ratio')} of these nets"
             )
         experts, used = nets.experts or 1, nets.top_k or 1
         if experts > 1 and nets.top_k is None:
             raise InputError(
-                f"{argument('fit')}: its nets have {experts} experts, and no column says how many a token passes; "
+                f"{named('fit')}: its nets have {experts} experts, and no column says how many a token passes; "
                 f"allowed: a table with top_k"
             )
         idle = 2.0 * inner * (experts / used - 1.0) if experts > used else 0.0
@@ -332,9 +328,7 @@ class Options:
         every = [width for width in every if self._in_proportion(width, self.block(width))]
         small = [width for width in small if self._in_proportion(width, self.block(width, small=True))]
         if not every:
-            asked = ", ".join(
-                f"{argument(name)}: {value:,}" for name, value in self.limits.items() if name in OF_WIDTHS
-            )
+            asked = ", ".join(f"{named(name)}: {value:,}" for name, value in self.limits.items() if name in OF_WIDTHS)
             raise InputError(
                 f"{asked}; no width up to {WIDEST:,} has an inner width near the requested one and heads × head size "
                 f"within {APART:g} times the width; change or leave out one of these"
@@ -379,17 +373,17 @@ class Options:
         whole = [size for size in sizes if not small and width % size == 0]
         if fitting := [size for size in whole if width % (size * self.together) == 0] or whole:
             return HeadRule(size=next((size for size in fitting if is_round(width // size)), fitting[0]))
-        return HeadRule(count=math.lcm(2, self.together))
+        return HeadRule(count=math.lcm(2 - width % 2, self.together))  # a judged shape may have an odd width
 
     def refusal(self, shape: Shape) -> str:
         """Reason why a shape does not meet the options; empty if it does."""
         tensor, kv = self.tensor_parallel, shape.kv_heads
         if shape.heads % tensor:
-            return f"{shape.heads} heads are no multiple of {argument('tensor_parallel')} {tensor}"
+            return f"{shape.heads} heads are no multiple of {named('tensor_parallel')} {tensor}"
         if self.kv_heads is not None and kv % tensor and tensor % kv:
-            return f"{kv} key/value heads do not go with {argument('tensor_parallel')} {tensor}"
+            return f"{kv} key/value heads do not go with {named('tensor_parallel')} {tensor}"
         if self.width_multiple is not None and shape.width % self.width_multiple:
-            return f"the width {shape.width} is no multiple of {argument('width_multiple')} {self.width_multiple}"
+            return f"the width {shape.width} is no multiple of {named('width_multiple')} {self.width_multiple}"
         return ""
 
     def shape(self, depth: int, width: int) -> Shape:

@@ -25,9 +25,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 FAR = 10.0  # factor outside the range beyond which a projection is far and public evidence names no best depth
 LARGEST = 1e12  # largest size of an answer by public evidence
-SIZES_KEPT = 128  # holds two budgets
+SIZES_KEPT, ENDS_KEPT = 128, 4  # sizes hold two budgets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,16 +112,9 @@ class Source(ABC):
         """Reasons for low trust, and reasons against high trust, at a size where ``depth`` is to be built."""
 
     @cached_property
-    def _kept(self) -> dict[float, LossAt]:
-        return {}
-
-    def loss(self, n_params: float) -> LossAt:
+    def loss(self) -> Callable[[float], LossAt]:
         """Loss at a size, kept, since tables of shapes, risks and constraints ask for the same sizes."""
-        if n_params not in self._kept:
-            if len(self._kept) >= SIZES_KEPT:
-                del self._kept[next(iter(self._kept))]  # the oldest
-            self._kept[n_params] = self._made(n_params)
-        return self._kept[n_params]
+        return lru_cache(SIZES_KEPT)(self._made)
 
     def depth(self, n_params: float) -> tuple[float, float | None, float | None]:
         """Best depth of a similar recipe and its 95 % interval."""
@@ -135,10 +128,9 @@ class Source(ABC):
         """Nats of a depth at a size above the best depth; None if the source has no answer."""
         return None if self.refuses(n_params) else self.loss(n_params).penalty(depth)
 
-    def cost(self, depth: float, n_params: float, rough: bool = False) -> Cost | None:
-        """Cost of a depth at a size against the best depth, without its interval if ``rough``; None if the source has
-        no answer."""
-        return None if self.refuses(n_params) else self.loss(n_params).cost_of(depth, rough)
+    def cost(self, depth: float, n_params: float) -> Cost | None:
+        """Cost of a depth at a size against the best depth; None if the source has no answer."""
+        return None if self.refuses(n_params) else self.loss(n_params).cost_of(depth)
 
     def own_at(self, n_params: float) -> OwnLosses | None:
         """Losses of the user behind the answer at a size."""
@@ -185,7 +177,6 @@ class ByLaw(Source):
         ln_depth = np.log(self.law.equation.optimal_depth(theta, n_params))
         low, high = (abs(math.log(end / LAW_PRICE)) / NORMAL for end in LAW_PRICE_ENDS)
         kappa = LAW_PRICE * np.exp(np.where(price < 0.0, low, high) * price)
-        slope, level = levels.slope(n_params), levels.level(n_params)
         ends = laws.law_interval([self.law, *self.alternatives], n_params, laws.GRID_STEP)
         tag = (
             f"ASSUMED: depths priced at {LAW_PRICE}·(ln L/L*)² of ln N, with {LAW_PRICE_ENDS[0]} to "
@@ -195,7 +186,7 @@ class ByLaw(Source):
         def priced(depths: np.ndarray) -> np.ndarray:
             return parabola(kappa, kappa, np.log(depths)[None] - ln_depth[:, None])
 
-        return LossAt(n_params, (best, *ends), ln_depth, priced, slope, level, tag)
+        return LossAt((best, *ends), ln_depth, priced, levels.slope(n_params), tag)
 
     def extrapolation(self, n_params: float) -> float:
         return self.law.extrapolation(n_params)
@@ -304,11 +295,11 @@ class ByEvidence(Source):
     def _made(self, n_params: float) -> LossAt:
         own = self.own_at(n_params)
         best, (shallow, deep) = np.maximum(self._drawn("depth", n_params), 0.0), self._prices(n_params)
-        slope, level, tag = levels.slope(n_params), levels.level(n_params), _by_slope(n_params)
+        slope, tag = levels.slope(n_params), _by_slope(n_params)
         tag += f"; price of a depth (in size) from {len(self.sources)} public sources"
         window, by_losses = None, np.zeros(DRAWS, dtype=bool)
         if self.own is not None:
-            slope, level = self.own.slope(n_params), self.own.level_of(n_params)
+            slope = self.own.slope(n_params)
         if own is not None:
             by_slope = "by the slope of your own losses"
             if own.away(n_params) > 1.0:
@@ -330,7 +321,7 @@ class ByEvidence(Source):
             return rows
 
         low, middle, high = np.exp(quantiles(best, [TAIL, 0.5, 1.0 - TAIL])).tolist()
-        return LossAt(n_params, (middle, low, high), best, priced, slope, level, tag)
+        return LossAt((middle, low, high), best, priced, slope, tag)
 
     def _drawn(self, name: str, n_params: float) -> np.ndarray:
         """Draws (D,) for one recipe: ln of the best ``depth``, or of the price on its ``shallow`` or ``deep`` side."""
@@ -352,21 +343,17 @@ class ByEvidence(Source):
         return self.own.joined(self.everyone)
 
     @cached_property
-    def _ends(self) -> dict[float, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-        return {}
+    def _at_own(self) -> Callable[[OwnLosses, float], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+        """``_found_at_own``, kept, since every size beyond the own ones asks for one of the two ends."""
+        return lru_cache(ENDS_KEPT)(self._found_at_own)
 
-    def _at_own(self, own: OwnLosses, near: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def _found_at_own(self, own: OwnLosses, near: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Best depths, prices over depth, and public prices on the shallow and on the deep side, all by draws of the
-        joint posterior at an own size. The two ends are kept, since every size beyond them asks for one."""
-        if near not in self._ends:
-            drawn, rows = self.joined, own.prices(math.log(near), own.surface.grid)
-            rows = np.where(own.depths.known[:, None], rows, np.nan)[drawn.which]
-            shallow, deep = (side[drawn.prices] for side in self._prices(near))
-            found = self._own_depth(own, near, 0.0), rows, shallow, deep
-            if near not in (own.low, own.high):
-                return found
-            self._ends[near] = found
-        return self._ends[near]
+        joint posterior at an own size."""
+        drawn, rows = self.joined, own.prices(math.log(near), own.surface.grid)
+        rows = np.where(own.depths.known[:, None], rows, np.nan)[drawn.which]
+        shallow, deep = (side[drawn.prices] for side in self._prices(near))
+        return self._own_depth(own, near, 0.0), rows, shallow, deep
 
     def _window(self, own: OwnLosses, n_params: float) -> Window:
         near = own.nearest(n_params)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.cost.duration import assumed_mfu
-from dwsweep.errors import InputError, argument
+from dwsweep.errors import InputError
 from dwsweep.guide.losses import TOKENS_PER_PARAM, Tokens
-from dwsweep.guide.shapes import Options, matched
+from dwsweep.guide.shapes import Options, matched, named
 from dwsweep.guide.sources import Source
 from dwsweep.shapes import Shape
 from dwsweep.text import format_count
@@ -64,7 +64,7 @@ class Training:
         if too_little or not exceeds(high):
             name, value = ("flops", self.flops) if self.flops is not None else ("hours", self.hours)
             pays = f"no net of {format_count(SMALLEST)}" if too_little else f"more than {format_count(LARGEST)}"
-            raise InputError(f"{argument(name)}: {value:g}; pays for {pays} parameters on {tokens}")
+            raise InputError(f"{named(name)}: {value:g}; pays for {pays} parameters on {tokens}")
         for _ in range(HALVINGS):
             middle = (low + high) / 2.0
             low, high = (low, middle) if exceeds(middle) else (middle, high)

@@ -33,12 +33,12 @@ def render_design(study: Study) -> Group:
 def depth_text(errors: Errors) -> str:
     """Sentences on the best depth at the target."""
     at = f"at {format_count(errors.target)} parameters"
-    if errors.depth is None or errors.se_depth is None or errors.stated is None or errors.bias_depth is None:
+    if errors.depth is None or errors.se_depth is None:
         return f"none {at}: {errors.reason}"
     few = f"; {errors.reason}" if errors.reason else ""
     error = errors.rms * errors.depth
     return (
-        f"{errors.depth:.1f} layers {at}; `fit` would state ± {_layers(errors.stated)} and miss it by "
+        f"{errors.depth:.1f} layers {at}; `fit` would state ± {_layers(errors.se_depth)} and miss it by "
         f"{_layers(error)} ({errors.rms:.1%}) if the prior holds{few}"
     )
 
@@ -74,13 +74,13 @@ def _alternatives(study: Study) -> Table:
     rows = [("as planned", 0, 0, study.errors)]
     rows += [(f"+ {a.name}", a.runs, a.flops, a.errors) for a in study.alternatives]
     for name, runs, flops, errors in rows:
-        known = errors.depth is not None and errors.stated is not None
+        known = errors.depth is not None and errors.se_depth is not None
         table.add(
             name,
             f"+{runs}" if runs else str(study.runs),
             f"+{format_count(flops)}" if flops else format_count(study.flops),
             f"{errors.rms * (errors.depth or 0.0):.2f}" if known else "none",
-            f"{errors.stated:.2f}" if known else "",
+            f"{errors.se_depth:.2f}" if known else "",
             f"{errors.rms / study.errors.rms:.0%}" if known and study.errors.known else "",
         )
     return table

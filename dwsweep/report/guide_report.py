@@ -13,6 +13,7 @@ from dwsweep import published_law
 from dwsweep.guide.answers import (
     BALANCED,
     CONSTRAINTS,
+    PRICES,
     Answer,
     Assumptions,
     BestDepth,
@@ -317,7 +318,7 @@ def _built(row: BudgetAnswer) -> list[Part]:
 
 
 def _candidates(row: BudgetAnswer, assumptions: Assumptions) -> Table:
-    numbers = ("size", "FLOPs", "time", "latency", f"+{SHORT[row.unit]}", "heads", "N", "off")
+    numbers = (*(heading for _, heading in PRICES.values()), f"+{SHORT[row.unit]}", "heads", "N", "off")
     table = _table([label("  L × d_x"), *map(number, (*numbers, *(["hours"] if assumptions.tokens else [])))], WASTED)
     chosen = row.recommended
     for shape in row.candidates:

@@ -14,11 +14,8 @@ from dwsweep.theory.bottlenecks import (
 )
 from dwsweep.theory.separation_rank import (
     DEPTH_EFFICIENT,
-    WIDTH_LIMITED,
     bounds,
     summary,
-    theorem_1,
-    theorem_2,
     threshold_depth,
     width_needed,
 )
@@ -29,15 +26,12 @@ __all__ = [
     "EMBEDDING_SHARE_LIMIT",
     "EMBEDDING_SHARE_REASON",
     "HEAD_SIZE_REASON",
-    "WIDTH_LIMITED",
     "EmbeddingCap",
     "bounds",
     "embedding_cap",
     "embedding_share",
     "head_below_window",
     "summary",
-    "theorem_1",
-    "theorem_2",
     "threshold_depth",
     "width_needed",
 ]

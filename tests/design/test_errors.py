@@ -111,14 +111,14 @@ def test_errors_of_transitions_against_the_draws_of_a_fit() -> None:
     judge = Judge(prior(0.002, 0.003, 0.001), DEPTHS, 3e7)
     cells = dict(sorted(cells_of(spec(seeds=3)).items()))
     errors = judge.judge(cells)
-    predicted, surface = errors.pairs, LossSurface(simulated(judge, cells, 0))
+    predicted, surface = errors.pairs, LossSurface(simulated(cells))
     depths = np.exp(surface.posterior.depths)[:-1]
     ln_widths = (law(surface.posterior, "exponential") - np.log(12.0 * depths)) / 2.0
     assert errors.se_b == pytest.approx(np.polyfit(depths, ln_widths.T, 1)[0].std(), rel=0.5)
     for pair, x in zip(predicted, judge.crossings, strict=True):
         if pair.inside:
             lead = surface.differences(np.array([x]), [(pair.shallow, pair.deep)])[0, 1:, 0]
-            assert pair.se_ln_n == pytest.approx(lead.std() / judge.curves.slope(pair.shallow, pair.deep), rel=0.5)
+            assert pair.se_ln_n == pytest.approx(lead.std() / judge.prior.slope(pair.shallow, pair.deep), rel=0.5)
             assert abs(pair.bias_ln_n) < pair.se_ln_n
     assert sum(pair.inside for pair in predicted) >= 2
 
@@ -129,8 +129,8 @@ def test_more_of_everything_helps() -> None:
     more = judge.judge(cells_of(spec(seeds=8)))
     assert base.se_a is not None and more.se_a is not None
     assert more.rms < base.rms and more.se_a < base.se_a
-    assert base.stated == base.se_depth and base.depth and base.bias_depth is not None
-    assert base.rms == pytest.approx(math.hypot(base.stated, base.bias_depth) / base.depth)  # of ln L
+    assert base.depth and base.se_depth and base.bias_depth is not None
+    assert base.rms == pytest.approx(math.hypot(base.se_depth, base.bias_depth) / base.depth)  # of ln L
     assert all((m.power or 0) >= (b.power or 0) for m, b in zip(more.pairs, base.pairs, strict=True))
     again = Judge(prior(), DEPTHS, 1e9).judge(dict(reversed(cells_of(spec(seeds=2)).items())))
     assert again.rms == pytest.approx(base.rms)
@@ -153,17 +153,9 @@ def test_pairs_outside_the_sizes_say_nothing() -> None:
     assert errors.se_a is None and errors.se_depth is None and math.isfinite(errors.rms)
 
 
-def simulated(judge: Judge, cells: Any, index: int) -> Any:
-    """Surface of runs drawn from the prior: three seeds of each shape."""
-    depth = np.array([d for d, _ in cells], dtype=float)
-    x = np.log(12 * depth * np.array([w for _, w in cells]) ** 2)
-    losses, rng = judge.prior.losses(depth, x), np.random.default_rng(index)
-    shared, shape_errors = rng.normal(0, 0.003, 3), rng.normal(0, 0.001, len(x))
-    rows = [
-        {"depth": d, "width": w, "seed": k, "loss": losses[i] + shape_errors[i] + shared[k] + rng.normal(0, 0.002)}
-        for i, (d, w) in enumerate(cells)
-        for k in range(3)
-    ]
+def simulated(cells: Any) -> Any:
+    """Surface of runs drawn from the prior's truth: three seeds of each shape."""
+    rows = draw(SmoothTruth(tuple(DEPTHS)), np.random.default_rng(0), shapes=list(cells), shape_sd=0.001)
     return fit_loss_model(build_curves(select_runs(rows).runs, None, 200, np.random.default_rng(0)), 0.95)
 
 
@@ -172,8 +164,8 @@ def test_forms_that_a_design_cannot_reject_widen_what_is_stated() -> None:
     few, many = (
         Judge(prior(noise, 0.003, 0.001), DEPTHS, 1e9).judge(cells_of(spec(seeds=3))) for noise in (0.004, 0.0005)
     )
-    assert few.stated is not None and many.stated is not None
-    assert many.stated < few.stated
+    assert few.se_depth is not None and many.se_depth is not None
+    assert many.se_depth < few.se_depth
 
 
 def test_three_depths_give_no_law() -> None:
@@ -197,7 +189,7 @@ def test_a_study_from_a_spec_alone() -> None:
     names = [a.name for a in result.alternatives]
     assert "6 seeds instead of 3" in names and "17 widths per depth instead of 9" in names and "depth 30 too" in names
     doubled = result.alternatives[0]
-    assert doubled.flops == result.flops and doubled.errors.stated < result.errors.stated
+    assert doubled.flops == result.flops and doubled.errors.se_depth < result.errors.se_depth
     # beyond the sizes the bias of the forms, 15 layers, is most of the error: seeds do not change it, nodes by a share
     assert doubled.errors.rms < 1.01 * result.errors.rms
     content = result.to_dict()
@@ -221,7 +213,7 @@ def test_between_rounds_the_finished_runs_count(finished: Path) -> None:
     assert result.now is not None and result.errors.rms <= result.now.rms * 1.0001
     assert any("as fitted" in text for text in result.prior.basis)
     # the slope of the losses simulated
-    assert Judge(result.prior, DEPTHS, 1e9).curves.slope(6, 12) == pytest.approx(0.073, rel=0.3)
+    assert result.prior.slope(6, 12) == pytest.approx(0.073, rel=0.3)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +249,7 @@ def test_prior_slope_is_the_integral_of_the_density() -> None:
     believed, _ = make_prior(None, None)
     l = np.linspace(12, 18, 10_001)  # noqa: E741
     expected = np.trapezoid(0.025 * (l / 6) ** -2.1, l)
-    assert Judge(believed, DEPTHS, 1e9).curves.slope(12, 18) == pytest.approx(expected, rel=1e-6)
+    assert believed.slope(12, 18) == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_prior_loses_least_at_its_best_depth() -> None:
@@ -265,7 +257,7 @@ def test_the_prior_loses_least_at_its_best_depth() -> None:
     judge, truth = Judge(prior(), DEPTHS, 1e8), SmoothTruth(tuple(DEPTHS))
     for depth in DEPTHS:
         x = np.array([14.0, 17.0, 20.0])
-        gap = judge.curves.loss(depth, x) - judge.curves.loss(6, x)
+        gap = judge.prior.losses(depth, x) - judge.prior.losses(6, x)
         np.testing.assert_allclose(gap, truth.loss(depth, x) - truth.loss(6, x), atol=1e-5)
     assert judge.best_depth == pytest.approx(truth.best_depth(1e8), rel=1e-4)
     assert judge.crossings[1] == pytest.approx(truth.crossing(12, 18), abs=1e-3)

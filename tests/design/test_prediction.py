@@ -75,15 +75,15 @@ def test_what_fit_finds_is_what_design_predicts() -> None:
     every = [found_of(truth) for truth in TRUTHS]
     for target in (INSIDE, OUTSIDE):
         predicted = Judge(prior, smooth.depths, target).judge(cells)
-        assert predicted.stated is not None and predicted.depth is not None
+        assert predicted.se_depth is not None and predicted.depth is not None
         of_all = rms([miss for one in every for miss in one.misses[target]])
         of_each = [rms(one.misses[target]) for one in every]
         median = float(np.median(every[0].stated[target]))
         print(f"{target:g}: rms {of_all:.4f} of {of_each} predicted {predicted.rms:.4f}", end="; ")
-        print(f"stated {median:.4f} predicted {predicted.stated / predicted.depth:.4f}")
+        print(f"stated {median:.4f} predicted {predicted.se_depth / predicted.depth:.4f}")
         # outside, half of the sweeps are sure of a form and state little, and a few take a wrong form for the true one
         close, factor = (0.35, 1.35) if target == INSIDE else (0.75, 2.5)
-        assert median == pytest.approx(predicted.stated / predicted.depth, rel=close)
+        assert median == pytest.approx(predicted.se_depth / predicted.depth, rel=close)
         assert 1.0 / factor < of_all / predicted.rms < factor
         assert of_each[0] < predicted.rms
     for k, pair in enumerate(Judge(prior, smooth.depths, INSIDE).judge(cells).pairs):

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from sentences import says
 
 from dwsweep.errors import InputError
 from dwsweep.evidence import read
-from dwsweep.evidence.summary import Evidence, is_text, summarised
+from dwsweep.evidence.summary import Evidence, summarised
 from tests.simulations import evidence_check as check
 
 pytestmark = pytest.mark.usefixtures("at_equal_size_alone")
@@ -88,12 +87,6 @@ def test_the_sources_here_foretell_it_and_what_it_changes_is_told(folder: Path) 
     rows = [line for line in lines if line.startswith("| N = ")]
     assert len(rows) == len(source(folder).depth) and all("| True |" in line for line in rows)
     assert sum(line.startswith("| 7e9 |") for line in lines) == 1
-
-
-def test_a_source_without_text_is_a_check_and_no_evidence(folder: Path, tmp_path: Path) -> None:
-    assert is_text(made(folder)) and not is_text(made(tmp_path, text=False))
-    lines = list(check.tried(read(), source(folder), text=False))
-    assert says(lines[-1], "evidence: data without text") and not any("without it" in line for line in lines)
 
 
 def test_a_file_that_asks_what_the_table_has_not_is_one_line(tmp_path: Path) -> None:

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sentences import says
 
 from dwsweep.errors import InputError
 from dwsweep.fit.analysis import fit_table
 from dwsweep.fit.ask import LossSurface
-from dwsweep.guide import Options, answer, exported, public_source, source_of
+from dwsweep.guide import Options, answer, exported, source_of
 from dwsweep.guide.guideline import answered
 from dwsweep.guide.sources import ByEvidence
 from dwsweep.records import fit as fit_record
@@ -59,13 +58,6 @@ def test_inside_the_data_guide_goes_by_the_losses_of_the_sweep(
     one, two = source.loss(largest).penalties(np.array([1.0, 2.0]))
     drawn = LossSurface(found.surface).differences(np.log([largest]), [(1, 2)])[0, 1:, 0]
     assert abs((one - two) - drawn.mean()) < 2.0 * drawn.std()
-
-
-def test_far_outside_a_fit_public_evidence_answers(source: ByEvidence) -> None:
-    alone, beyond = public_source(), source.depth(FAR)
-    assert beyond == alone.depth(FAR) and "your losses" not in source.reach(FAR)
-    assert says(source.reach(3e6), "guide: times outside your own")
-    assert any("public evidence" in note for note in source.notes)
 
 
 def test_guide_assumes_the_vocabulary_and_the_context_of_the_nets_that_were_fitted(

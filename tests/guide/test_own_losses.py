@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 from checkout import ROOT
+from sentences import says
 
 from dwsweep.evidence import OwnDepths, joined, read_populations
 from dwsweep.evidence.joined import contradicted
@@ -18,7 +19,6 @@ from dwsweep.guide import Source, public_source, source_of
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.guideline import answered
 from dwsweep.guide.losses import Tokens
-from dwsweep.guide.own import OWN_REACH
 from dwsweep.guide.sources import ByEvidence, judge
 from dwsweep.records.fit import FitResult
 
@@ -82,25 +82,13 @@ def test_losses_that_contradict_public_evidence_say_so_and_are_trusted_little() 
 
 def test_a_toy_sweep_changes_no_answer_beyond_30_times_its_sizes() -> None:
     source, alone = source_of(toy(), "toy"), public_source()
+    assert says(source.reach(3e6), "guide: times outside your own")
+    assert any("public evidence" in note for note in source.notes)
     for n in (3e9, 7e10):
         assert source.depth(n) == alone.depth(n) and judge(source, n) == judge(alone, n)
     (row,) = answered(toy(), [row for row in toy().guideline if row.name == "2.7B"])
     assert row.law == "public evidence"
     assert (row.depth, row.depth_low, row.depth_high) == pytest.approx(alone.depth(row.n_params))
-
-
-def test_own_losses_fade_without_a_jump() -> None:
-    source, alone = source_of(toy(), "toy"), public_source()
-    assert source.own is not None
-    edge = source.own.high
-    last = edge * OWN_REACH
-    for n, factor in ((edge, 1.002), (last, 0.998)):
-        before, after = (np.log(source.depth(at)) for at in (n, n * factor))
-        assert np.abs(after - before).max() < 0.05
-    far = [source.depth(edge * factor) for factor in (2.0, 8.0, 25.0)]
-    widths = [math.log(high / low) for _, low, high in far]
-    wide = [math.log(high / low) for _, low, high in (alone.depth(edge * factor) for factor in (2.0, 8.0, 25.0))]
-    assert widths[0] < wide[0] and widths[2] == pytest.approx(wide[2], rel=0.25)
 
 
 def test_at_the_edge_of_the_laptop_study_the_answer_keeps_its_kind() -> None:

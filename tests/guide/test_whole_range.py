@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import pairwise, product
@@ -14,7 +15,7 @@ from checkout import ROOT
 
 from dwsweep.errors import InputError
 from dwsweep.guide import Options, advice, fitted_source, public_source, published_source
-from dwsweep.guide.answers import AT, BudgetAnswer
+from dwsweep.guide.answers import AT, BALANCED, TRADED, BudgetAnswer
 from dwsweep.guide.costs import Budget
 from dwsweep.guide.shapes import shapes_near
 from dwsweep.guide.sources import Source
@@ -66,17 +67,24 @@ def test_no_recommendation_is_dominated_in_its_own_table(source: str, options: s
         assert one.depth and two.depth and two.depth > 0.999 * one.depth, "best depths rise"
     recommended = 0
     for row in found:
+        assert row.recommended is row.best[BALANCED]
         for at in AT:
             best = row.best[at]
             if best is None:
                 continue
             recommended += 1
+            assert best in row.candidates
             mine = best.cost(at)
             assert mine is not None
             for other in row.candidates:
                 theirs = other.cost(at)
                 if theirs is not None and other.within_budget:
                     assert mine.less_compute <= theirs.less_compute + LEAST_GAIN, (row.budget, at, best.label)
+        if row.recommended is not None:  # none that another one beats in all three that are traded
+            mine = [row.recommended.cost(one).nats for one in TRADED]
+            for other in row.candidates:
+                theirs = [cost.nats for one in TRADED if (cost := other.cost(one))]
+                assert len(theirs) < 3 or not other.within_budget or any(map(operator.ge, theirs, mine)), other.label
     assert recommended > 0.6 * len(AT) * len(found)
 
 

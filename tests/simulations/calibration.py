@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,59 +19,27 @@ import numpy as np
 from dwsweep.fit import ask
 from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import build_curves
-from dwsweep.fit.data.rows import Row
 from dwsweep.fit.laws import FORMS
 from dwsweep.fit.model import Cells
 from dwsweep.fit.posterior import Posterior
 from tests.simulations.harness import Simulated, Study, mean, median, percent, rms, shown
-from tests.simulations.scenarios import Scenario, scenarios
-from tests.simulations.sweeps import SmoothTruth, draw, through_published_widths
+from tests.simulations.scenarios import Noise, Scenario, grid, scenarios
+from tests.simulations.sweeps import SmoothTruth, through_published_widths
 
 LEVELS = (0.5, 0.8, 0.95)
 DRAWS = 400
 Ends = tuple[float | None, float | None]  # of ln L; None: no bound
-SIZES = (1.0e7, 3.0e7, 1.0e8, 1.0e9)  # the last one lies outside the data
-GOLDEN_ANGLE = math.pi * (3.0 - math.sqrt(5.0))
 LAPTOP_WIDTHS = (116.0, 274.0)  # at which one layer and four are the best ones, about as in sweeps/results/laptop
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """What is simulated: 5 depths, 9 sizes from 1e6 to 6e8, 3 seeds, σ 0.002 nats, unless it says otherwise; and the
-    sizes that it is asked for, of which the last lies outside the data.
+def sweeps() -> dict[str, Scenario]:
+    """The scenarios, one change each: 5 depths, 9 sizes from 1e6 to 6e8, 3 seeds, σ 0.002 nats."""
+    base = Scenario(SmoothTruth(), outside=1.0e9)
 
-    Where the truth makes a wave about its form, each simulation has another phase of it: what a fit misses between two
-    depths is then missed at other sizes in each.
-    """
-
-    truth: SmoothTruth = field(default_factory=SmoothTruth)
-    sizes: int = 9
-    seeds: int = 3
-    sigma: float = 0.002
-    shape_sd: float = 0.0
-    span: tuple[float, float] = (1.0e6, 6.0e8)
-    at: tuple[float, ...] = SIZES
-
-    def numbered(self, index: int) -> Sweep:
-        """That of simulation ``index``; phases fill the circle evenly."""
-        return replace(self, truth=replace(self.truth, phase=index * GOLDEN_ANGLE)) if self.truth.bend else self
-
-    def best_depth(self, n: float) -> float:
-        """The true one."""
-        return self.truth.best_depth(n)
-
-    def rows(self, rng: np.random.Generator) -> list[Row]:
-        budgets = tuple(np.geomspace(*self.span, self.sizes))
-        return draw(self.truth, rng, budgets=budgets, seeds=self.seeds, sigma=self.sigma, shape_sd=self.shape_sd)
-
-
-def sweeps() -> dict[str, Sweep]:
-    """The scenarios, one change each."""
-    base = Sweep()
-
-    def truth(**changes: Any) -> Sweep:
+    def truth(**changes: Any) -> Scenario:
         return replace(base, truth=replace(base.truth, **changes))
 
+    four = replace(base, shapes=grid(SmoothTruth().depths, 4))
     return {
         "exponential": base,
         "power": truth(form="power", theta=through_published_widths("power")),
@@ -79,20 +47,20 @@ def sweeps() -> dict[str, Sweep]:
         "no form holds": truth(bend=0.25),
         "gains fall as N^-0.4": truth(decay=0.4),
         "one seed": replace(base, seeds=1),
-        "luck 0.004": replace(base, shape_sd=0.004),
-        "4 sizes, luck 0.002": replace(base, sizes=4, shape_sd=0.002),
+        "luck 0.004": replace(base, noise=Noise(shape_sd=0.004)),
+        "4 sizes, luck 0.002": replace(four, noise=Noise(shape_sd=0.002)),
         "laptop": _laptop(),
         "laptop, no form holds": _laptop(bend=0.25),
     }
 
 
-def _laptop(bend: float = 0.0) -> Sweep:
+def _laptop(bend: float = 0.0) -> Scenario:
     """As sweeps/results/laptop: few layers, small nets, errors of shapes as large as effects of depth."""
     first, last = FORMS["exponential"].from_ends(np.log(LAPTOP_WIDTHS), 1.0, 4.0)
     theta = float(first), float(last)
     truth = SmoothTruth((1, 2, 3, 4), theta=theta, bend=bend, decay=0.25, effect=0.14, power=-1.2)
-    span, at = (4.0e4, 2.0e6), (1.0e5, 3.0e5, 8.0e5, 5.0e6)
-    return Sweep(truth, sizes=8, sigma=0.012, shape_sd=0.013, span=span, at=at)
+    shapes, noise = grid(truth.depths, 8, (4.0e4, 2.0e6)), Noise(sigma=0.012, shape_sd=0.013)
+    return Scenario(truth, shapes, noise, inside=(1.0e5, 3.0e5, 8.0e5), outside=5.0e6)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +75,7 @@ class Calibrated(Simulated):
     seconds: float
 
 
-def simulation(scenario: Sweep | Scenario, rng: np.random.Generator, index: int = 0) -> Calibrated:
+def simulation(scenario: Scenario, rng: np.random.Generator, index: int = 0) -> Calibrated:
     """One sweep drawn, fitted and asked."""
     sweep = scenario.numbered(index)
     runs = without_bad_runs(select_runs(sweep.rows(rng)))[0].runs
@@ -120,7 +88,7 @@ def simulation(scenario: Sweep | Scenario, rng: np.random.Generator, index: int 
         found = [ask.quantiles(drawn, level) for level in LEVELS]
         medians.append(_finite(found[0][1]))
         ends.append(tuple((_finite(low), _finite(high)) for low, _, high in found))
-    best = [sweep.best_depth(n) for n in sweep.at]
+    best = [sweep.truth.best_depth(n) for n in sweep.at]
     return Calibrated(
         index=index,
         best=tuple(None if depth is None else math.log(depth) for depth in best),
@@ -170,7 +138,7 @@ OUTSIDE = (
 )
 
 
-def studies() -> dict[str, Sweep | Scenario]:
+def studies() -> dict[str, Scenario]:
     others = scenarios()
     return {**sweeps(), **{name: others[name] for name in OUTSIDE}}
 

@@ -17,7 +17,7 @@ from statistics import NormalDist
 import numpy as np
 
 from dwsweep.evidence.random_effects import CENTRE, Estimates, Population, Recipe, depth_population, recipe
-from dwsweep.evidence.summary import Evidence, is_text, read, summarised
+from dwsweep.evidence.summary import Evidence, read, summarised
 
 COMPARED_BELOW = (1e8, 3e8, 1e9)  # largest N of the check
 TRAINED_TO = 6e8  # largest size in the law's data, non-embedding
@@ -156,9 +156,9 @@ def tables(sources: Sequence[Evidence], collections: int = COLLECTIONS) -> Itera
         yield f"| {name} | " + " | ".join(f"{100 * share:.0f} %" for share in shares.values()) + " |"
 
 
-def tried(sources: Sequence[Evidence], source: Evidence, text: bool = True) -> Iterator[str]:
+def tried(sources: Sequence[Evidence], source: Evidence) -> Iterator[str]:
     """Lines of a trial: each answer of ``source`` beside the other sources' forecast of it, then the change of the
-    summary if ``source`` is added. A source that trained on no ``text`` has no such change."""
+    summary if ``source`` is added."""
     rest = [other for other in sources if other.name != source.name]
     everyone = depth_population([other.depth for other in rest])
     yield f"| answers of {source.name} | its own | the rest's 95 % | covered | log score |"
@@ -172,9 +172,6 @@ def tried(sources: Sequence[Evidence], source: Evidence, text: bool = True) -> I
     if not rows:
         yield "| none: its losses bound a best depth at no size | | | | |"
     yield ""
-    if not text:
-        yield "Its data are no text: it is a check of the others and joins none."
-        return
     before, after = recipe(everyone), recipe(depth_population([other.depth for other in (*rest, source)]))
     yield "| N | best depth without it | with it |"
     yield "| --- | --- | --- |"
@@ -198,6 +195,6 @@ def _score(rows: Sequence[Foretold]) -> float:
 
 if __name__ == "__main__":
     files = map(Path, sys.argv[1:])
-    trials = (line for file in files for line in tried(read(), summarised(file), is_text(file)))
+    trials = (line for file in files for line in tried(read(), summarised(file)))
     for line in trials if sys.argv[1:] else tables(read()):
         print(line, flush=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import functools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,13 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from dwsweep.fit.data.rows import Row
-from tests.simulations.sweeps import widths
+from tests.simulations.sweeps import SmoothTruth, draw, widths
 from tests.simulations.truths import TRUTHS, Power, Truth
 
 Shape = tuple[int, int]  # depth and width
 
 LAPTOP = Path(__file__).parents[2] / "sweeps" / "results" / "laptop" / "results.csv"
-GOLDEN_RATIO = (1.0 + math.sqrt(5.0)) / 2.0
 BEYOND = 1.7  # times the largest size trained: the last size asked for
 
 # McLeish et al. 2025 (github.com/mcleish7/gemstone-scaling-laws, MIT)
@@ -27,11 +25,6 @@ GEMSTONES: tuple[Shape, ...] = (
     *((16, 512), (18, 1792), (23, 256), (27, 256), (27, 2048), (28, 1024), (36, 384), (36, 1280), (45, 768)),
     *((50, 1536), (71, 256), (80, 256)),
 )
-
-
-def n_params(depth: float, width: float) -> float:
-    """Non-embedding parameters."""
-    return 12.0 * depth * width**2
 
 
 def grid(depths: Sequence[int], sizes: int, span: tuple[float, float] = (1.0e6, 6.0e8)) -> tuple[Shape, ...]:
@@ -49,12 +42,7 @@ def laptop_shapes() -> tuple[Shape, ...]:
 
 @dataclass(frozen=True)
 class Noise:
-    """Sources of noise, in nats.
-
-    sigma: sd of one run. seed_sd: sd of what a seed adds to all shapes. shape_sd: sd of what all runs of a shape share.
-    along: correlation of the error of a shape with that of the next smaller one of its depth.
-    deep_seed: what the first seed adds to the deepest net, and in proportion to ln L to those between.
-    """
+    """Sources of noise, in nats, as in ``draw``."""
 
     sigma: float = 0.002
     seed_sd: float = 0.003
@@ -65,50 +53,28 @@ class Noise:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A sweep to draw, and the points at which its best depth is asked for.
+    """A sweep to draw, and the sizes at which its best depth is asked for: three ``inside`` the data, and one
+    ``outside``; None: BEYOND times the largest size trained."""
 
-    inside: sizes asked for, within the data. moved: each simulation has its L* at another place, by up to this much in
-    ln L, since what an interval holds depends on where the depths trained lie.
-    """
-
-    truth: Truth
+    truth: Truth | SmoothTruth
     shapes: tuple[Shape, ...] = grid((6, 12, 18, 24, 30), 9)
     noise: Noise = field(default_factory=Noise)
     seeds: int = 3
     inside: tuple[float, ...] = (1.0e7, 3.0e7, 1.0e8)
-    moved: float = 0.2
+    outside: float | None = None
 
     @property
     def at(self) -> tuple[float, ...]:
-        """Sizes asked for: three inside the data, and one outside."""
-        return (*self.inside, BEYOND * max(n_params(*shape) for shape in self.shapes))
+        largest = max(12.0 * depth * width**2 for depth, width in self.shapes)
+        return (*self.inside, self.outside or BEYOND * largest)
 
     def numbered(self, index: int) -> Scenario:
-        """That of simulation ``index``; the places of L* fill their range evenly."""
-        place = 2.0 * (index * GOLDEN_RATIO % 1.0) - 1.0
-        return replace(self, truth=replace(self.truth, depth=self.truth.depth * math.exp(self.moved * place)))
-
-    def best_depth(self, n: float) -> float | None:
-        """The true one; None where depth does nothing."""
-        return self.truth.best_depth(n)
+        """That of simulation ``index``."""
+        return replace(self, truth=self.truth.numbered(index))
 
     def rows(self, rng: np.random.Generator) -> list[Row]:
         """One simulated table of runs, under the columns that ``dwsweep.fit_table`` reads."""
-        noise = self.noise
-        first, last = (math.log(end([depth for depth, _ in self.shapes])) for end in (min, max))
-        shared = rng.normal(0.0, noise.seed_sd, self.seeds)
-        rows, shape_errors = list[Row](), dict[int, float]()
-        for depth, width in self.shapes:
-            n, shape_error = n_params(depth, width), rng.normal(0.0, noise.shape_sd)
-            if depth in shape_errors:
-                shape_error = noise.along * shape_errors[depth] + math.sqrt(1.0 - noise.along**2) * shape_error
-            shape_errors[depth] = shape_error
-            place = (math.log(depth) - first) / (last - first)
-            for seed in range(self.seeds):
-                loss = self.truth.loss(depth, n) + shape_error + shared[seed] + rng.normal(0.0, noise.sigma)
-                loss += noise.deep_seed * place * (seed == 0)
-                rows.append({"depth": depth, "width": width, "seed": seed, "n_params": n, "loss": float(loss)})
-        return rows
+        return draw(self.truth, rng, shapes=self.shapes, seeds=self.seeds, **vars(self.noise))
 
 
 def _place(truth: Truth) -> dict[str, Scenario]:

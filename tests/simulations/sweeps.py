@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import brentq
@@ -20,12 +20,14 @@ from scipy.optimize import brentq
 from dwsweep import published_law
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.laws import FORMS
+from tests.simulations.truths import Truth
 
 # κ in nats per layer and unit of ln N; between two depths the loss difference grows by its integral: 0.073 for 6/12,
 # 0.011 for 18/24, 0.0065 for 24/30
 SPEED_AT_SIX, SPEED_POWER = 0.025, -2.1
 DEPTH_POINTS = 400
 DECAY_FROM = 3.0e7
+GOLDEN_ANGLE = math.pi * (3.0 - math.sqrt(5.0))
 
 
 def widths(depth: int, budgets: Sequence[float], multiple: int) -> list[int]:
@@ -75,6 +77,11 @@ class SmoothTruth:
         layers = np.linspace(1.0, 400.0, 40_001)
         return float(np.interp(math.log(n_params), self.x_t(layers), layers))
 
+    def numbered(self, index: int) -> SmoothTruth:
+        """That of simulation ``index``, with another phase of its wave, since what a fit misses between two depths is
+        then missed at other sizes; phases fill the circle evenly."""
+        return replace(self, phase=index * GOLDEN_ANGLE) if self.bend else self
+
     def crossing(self, shallow: int, deep: int) -> float:
         """ln N at which the two lose the same."""
         return float(brentq(lambda x: float(self.loss(shallow, x) - self.loss(deep, x)), 5.0, 40.0))
@@ -88,34 +95,49 @@ def through_published_widths(form: str, first: float = 6.0, last: float = 30.0) 
 
 
 def draw(
-    truth: SmoothTruth,
+    truth: Truth | SmoothTruth,
     rng: np.random.Generator,
     *,
+    shapes: Sequence[tuple[int, int]] = (),
     budgets: Sequence[float] | Callable[[int], Sequence[float]] = tuple(np.geomspace(1.0e6, 6.0e8, 9)),
     seeds: int = 3,
     sigma: float = 0.002,
     shape_sd: float = 0.0,
     seed_sd: float = 0.003,
+    along: float = 0.0,
+    deep_seed: float = 0.0,
     tails: bool = False,
     rates: Sequence[float] = (),
     multiple: int = 4,
 ) -> list[Row]:
     """One simulated table of runs: depth, width, seed, loss (and learning_rate where rates are tried).
 
-    budgets: target N, or a function that gives them for a depth. sigma: sd of one run; shape_sd: of what the seeds of a
-    shape share; seed_sd: of what a seed adds to all shapes; in nats. tails: noise of a run by Student's t of three
-    degrees of freedom, scaled to the same sd. rates: offsets of the losses over the learning rates tried, nats.
-    multiple: of widths.
+    shapes: (depth, width) of the nets; else budgets: target N of each of the truth's depths, or a function that gives
+    them for a depth, met with widths that are multiples of ``multiple``. sigma: sd of one run; shape_sd: of what the
+    seeds of a shape share; seed_sd: of what a seed adds to all shapes; deep_seed: what the first seed adds to the
+    deepest net, and in proportion to ln L to those between; in nats. along: correlation of the error of a shape with
+    that of the next smaller one of its depth. tails: noise of a run by Student's t of three degrees of freedom, scaled
+    to the same sd. rates: offsets of the losses over the learning rates tried, nats.
     """
+    nets = list(shapes)
+    if isinstance(truth, SmoothTruth) and not nets:
+        sizes = {depth: budgets(depth) if callable(budgets) else budgets for depth in truth.depths}
+        nets = [(depth, width) for depth in truth.depths for width in widths(depth, sizes[depth], multiple)]
+    first, last = (math.log(end(depth for depth, _ in nets)) for end in (min, max))
     shared = rng.normal(0.0, seed_sd, seeds)
-    rows = []
-    for depth in truth.depths:
-        for width in widths(depth, budgets(depth) if callable(budgets) else budgets, multiple):
-            loss = float(truth.loss(depth, math.log(12.0 * depth * width**2))) + rng.normal(0.0, shape_sd)
-            for rate, offset in enumerate(rates or (0.0,)):
-                of_rate = {"learning_rate": 1e-3 * 2.0**rate} if rates else {}
-                for seed in range(seeds):
-                    noise = rng.standard_t(3) / math.sqrt(3.0) if tails else rng.standard_normal()
-                    row = {"depth": depth, "width": width, "seed": seed, **of_rate}
-                    rows.append({**row, "loss": loss + offset + shared[seed] + sigma * noise})
+    rows, errors = list[Row](), dict[int, float]()
+    for depth, width in nets:
+        error = rng.normal(0.0, shape_sd)
+        if depth in errors:
+            error = along * errors[depth] + math.sqrt(1.0 - along**2) * error
+        errors[depth] = error
+        loss = float(truth.loss(depth, math.log(12.0 * depth * width**2))) + error
+        place = (math.log(depth) - first) / (last - first) if last > first else 0.0
+        for rate, offset in enumerate(rates or (0.0,)):
+            of_rate = {"learning_rate": 1e-3 * 2.0**rate} if rates else {}
+            for seed in range(seeds):
+                noise = rng.standard_t(3) / math.sqrt(3.0) if tails else rng.standard_normal()
+                row = {"depth": depth, "width": width, "seed": seed, **of_rate}
+                luck = shared[seed] + (deep_seed * place if seed == 0 else 0.0)
+                rows.append({**row, "loss": loss + offset + luck + sigma * noise})
     return rows

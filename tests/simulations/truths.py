@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ Optimum = Callable[[float], float]  # L*(N)/L*(N₀), of ln N − ln N₀
 Gain = Callable[[np.ndarray], np.ndarray]  # nats, of ln d − ln d₀
 
 DEEPEST, DEPTHS = 400.0, 40_001
+GOLDEN_RATIO, MOVED = (1.0 + math.sqrt(5.0)) / 2.0, 0.2
 
 
 @dataclass(frozen=True)
@@ -163,10 +164,17 @@ class Truth:
         effect = self.penalty(y - math.log(self.valley(n_params))) - self.gain(w)
         return self.effect * math.exp(-self.decay * x) * effect
 
-    def loss(self, depth: float, n_params: float) -> float:
-        """Nats per token."""
+    def loss(self, depth: float, x: float) -> float:
+        """Nats per token of ``depth`` at x = ln N."""
+        n_params = math.exp(x)
         level = 1.9 + 3.0 * (n_params / 1.0e7) ** -0.08
         return level + float(self.above(np.array(depth), n_params))
+
+    def numbered(self, index: int) -> Truth:
+        """That of simulation ``index``, with L* at another place, by up to MOVED in ln L, since what an interval holds
+        depends on where the depths trained lie; places fill their range evenly."""
+        place = 2.0 * (index * GOLDEN_RATIO % 1.0) - 1.0
+        return replace(self, depth=self.depth * math.exp(MOVED * place))
 
     def best_depth(self, n_params: float) -> float | None:
         """The depth at which the loss of this size is least; None where depth does nothing."""
