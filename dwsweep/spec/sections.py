@@ -18,10 +18,12 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
+    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from dwsweep import numerals
 from dwsweep.shapes import ROPE_THETA, Block, HeadCount, HeadRule, PositiveFloat, Proportions, Width
@@ -281,17 +283,6 @@ class ModelSpec(Section, Proportions):  # type: ignore[misc]  # pydantic freezes
         return PRESETS[name] | given if isinstance(name, str) and name in PRESETS else given
 
 
-class _Unreadable(str):
-    """Reason why ``data.tokenizer`` gave no vocabulary, for the check of that field to report."""
-
-    why: str
-
-    def __new__(cls, value: str, why: str) -> _Unreadable:
-        found = super().__new__(cls, value)
-        found.why = why
-        return found
-
-
 def source_of(text: str) -> str:
     """``data.source`` for a source, or for a path or pattern whose ending names its form; text by default."""
     known = {form.partition(":")[0] for form in SOURCE_FORMS}
@@ -350,14 +341,9 @@ class DataSpec(Section):
         try:
             return {**given, "vocab_size": vocabulary(tokenizer)}
         except ValueError as error:
-            return {**given, "tokenizer": _Unreadable(tokenizer, str(error))}
-
-    @field_validator("tokenizer", mode="before")
-    @classmethod
-    def _readable(cls, value: Any) -> Any:
-        if isinstance(value, _Unreadable):
-            raise ValueError(value.why)
-        return value
+            why = PydanticCustomError("tokenizer", "{why}", {"why": str(error)})
+            fault = InitErrorDetails(type=why, loc=("tokenizer",), input=tokenizer)
+            raise ValidationError.from_exception_data(cls.__name__, [fault]) from None
 
     @field_validator("source")
     @classmethod

@@ -187,11 +187,8 @@ def test_a_scheduler_stops_it_at_its_start(tmp_path: Path, seconds: float) -> No
     "arguments",
     [
         ["guide", "--params", "1B", "--out"],
-        ["plan", SMOKE, "--out"],
-        ["run", SMOKE, "--out"],
         ["bench", SMOKE, "--out"],
         ["status"],
-        ["report"],
         ["export", ".", "--to", "hf"],
     ],
 )
