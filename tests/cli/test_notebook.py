@@ -217,7 +217,7 @@ def test_a_figure_can_be_drawn_on_and_what_was_drawn_is_shown(tmp_path: Path) ->
         ({"params": 3.0}, "params: 3; must be"),
         ({"params": ["3X", 3e9, None]}, "params: '3X'; must be a positive number"),
         ({"shapes": "2560x24"}, "shapes: '2560x24'; the depth comes first"),
-        ({"params": 3e9, "kv_heads": 0}, "kv_heads: 0; must be at least 1"),
+        ({"params": 3e9, "kv_heads": 0}, "kv_heads: 0; must be from 1 to 1e+07"),
         ({"params": 3e9, "device": "H1000"}, "device: 'H1000' is not in the table"),
         ({"params": 3e9, "fit": "/nowhere"}, "fit: /nowhere; does not exist"),
         ({"params": 3e9, "fit": 3}, "fit: 3; must be a result of fit_table, or the path of a fit"),
