@@ -26,7 +26,7 @@ from dwsweep.data.token_store import DOCUMENT, StreamWriter, checksums, content_
 from dwsweep.data.tokenizer import GivenTokenizer, Tokenizer, given_files, train
 from dwsweep.errors import InputError
 from dwsweep.records import record as reader
-from dwsweep.records.footing import versions
+from dwsweep.records.footing import cores, versions
 from dwsweep.records.store import SPLITS, StoreManifest, StoreSplit
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) ->
         InputError: the source is empty, mostly bad, too small to split, or too poor for this vocabulary.
         OSError: the source cannot be read, or the folder cannot be written.
     """
-    workers = data.workers or processes.available_cores()
+    workers = data.workers or len(cores())
     given = given_files(data)
     # check the settings before the text, which may take hours to read
     own = GivenTokenizer(given, str(data.tokenizer)) if given else None
