@@ -19,6 +19,7 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError
+from dwsweep.records.footing import cores
 from dwsweep.records.pack import PackProgress, StartFacts
 from dwsweep.records.run import DONE, INTERRUPTED
 from dwsweep.sweep import policy
@@ -269,11 +270,6 @@ def tpus(environment: Mapping[str, str], devices: Path = Path("/dev")) -> list[s
         return visible.split(",")
     chips = len(list(devices.glob("accel[0-9]*"))) or len(list(devices.glob("vfio/[0-9]*")))
     return [str(k) for k in range(chips)]
-
-
-def cores() -> list[int]:
-    """The CPU cores that this process may use."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
 
 def each_core_a_device(count: int, environment: Mapping[str, str] | None = None) -> dict[str, str]:
