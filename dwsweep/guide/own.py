@@ -21,6 +21,7 @@ from dwsweep.evidence.random_effects import CENTRE
 from dwsweep.evidence.summary import interpolated, own_slope
 from dwsweep.fit.laws import outside
 from dwsweep.guide.losses import TAIL, parabola
+from dwsweep.interval import Interval
 from dwsweep.records.answers import FLOPS
 from dwsweep.text import format_count
 
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     from dwsweep.fit.ask import LossSurface
     from dwsweep.records.fit import FitResult
 
-USUAL_POWER = 0.5  # of FLOPs, by which the best size grows (Hoffmann et al. 2022)
+# ASSUMED interval of the power of FLOPs by which the best size grows: 0.5 (Hoffmann et al. 2022), 0.73 (Kaplan et al.
+# 2020)
+USUAL_POWERS = 0.5, 0.4, 0.7
 STEEPNESS = (0.05, 4.0)  # limits of the ratio of the user's slope to published slopes; larger ratios are noise
 OWN_REACH = 30.0  # factor beyond own sizes from which own losses change nothing
 KNOWN_SIZES = 3  # own sizes at which the joint posterior is drawn
@@ -39,13 +42,15 @@ MOST_LAYERS = 16.0  # layers up to which only whole numbers of them are a best d
 class OwnBudgets:
     """Best sizes and their tokens at FLOPs, by a user's fit of runs of several lengths.
 
-    flops, n_params, tokens: (R,), rising with the FLOPs. power: of the FLOPs, by which the best size grows beyond them.
+    flops, tokens: (R,), rising. sizes: (3, R) best size and its interval. powers: (3,) the power of the FLOPs by which
+    the best size grows beyond them, and its interval; assumed: True if the fit shows none.
     """
 
     flops: np.ndarray
-    n_params: np.ndarray
     tokens: np.ndarray
-    power: float
+    sizes: np.ndarray
+    powers: np.ndarray
+    assumed: bool
 
     @classmethod
     def of(cls, fit: FitResult) -> OwnBudgets | None:
@@ -54,28 +59,36 @@ class OwnBudgets:
         if record is None:
             return None
         rows = [row for row in (*record.equal, *record.at_budgets) if row.equal == FLOPS and row.depth and row.tokens]
-        sizes = {row.cost or 0.0: (row.n_params, row.tokens) for row in rows if row.n_params_interval.bounded}
-        if not sizes:
+        known = {row.cost: row for row in rows if row.cost and row.n_params and row.n_params_interval.bounded}
+        if not known:
             return None
-        flops, n_params, tokens = np.array([(cost, *sizes[cost]) for cost in sorted(sizes)], dtype=float).T
-        grown = (row.estimate for row in record.growth if row.equal == FLOPS and row.column == "n_params")
-        return cls(flops, n_params, tokens, next(grown, None) or USUAL_POWER)
+        rows = [known[cost] for cost in sorted(known)]
+        flops, tokens, *sizes = np.array(
+            [(row.cost, row.tokens, row.n_params, row.n_params_low, row.n_params_high) for row in rows], dtype=float
+        ).T
+        grown = [row for row in record.growth if row.column == "n_params" and row.estimate_interval.bounded]
+        powers = [(row.estimate, row.estimate_low, row.estimate_high) for row in grown] or [USUAL_POWERS]
+        return cls(flops, tokens, np.stack(sizes), np.array(powers[0], dtype=float), not grown)
 
-    def at(self, flops: float) -> tuple[float, float] | None:
-        """(best size, its tokens); None from OWN_REACH times outside of the sizes measured."""
+    def at(self, flops: float) -> tuple[Interval, float] | None:
+        """(best size with its interval, its tokens); None from OWN_REACH times outside of the sizes measured."""
         x, known = math.log(flops), np.log(self.flops)
         beyond = min(x - known[0], 0.0) + max(x - known[-1], 0.0)
-        n = math.exp(np.interp(x, known, np.log(self.n_params)) + self.power * beyond)
-        tokens = math.exp(np.interp(x, known, np.log(self.tokens)) + (1.0 - self.power) * beyond)
-        return (n, tokens) if outside(n, self.n_params[0], self.n_params[-1]) < OWN_REACH else None
+        n, low, high = (float(np.interp(x, known, row)) for row in np.log(self.sizes))
+        growth, *ends = self.powers * beyond
+        size = Interval(n + growth, low + min(ends), high + max(ends)).map(math.exp)
+        tokens = math.exp(np.interp(x, known, np.log(self.tokens)) + beyond - growth)
+        inside = outside(size.value or 0.0, self.sizes[0, 0], self.sizes[0, -1]) < OWN_REACH
+        return (size, tokens) if inside else None
 
-    def said(self, flops: float) -> str:
-        """Origin of the size, in words."""
+    def said(self, flops: float, size: Interval) -> str:
+        """Origin of the size, and its interval, in words."""
         low, high = (format_count(value) for value in self.flops[[0, -1]])
+        best = f"your own runs put the best size at {size.ends(format_count)}"
         if self.flops[0] <= flops <= self.flops[-1] or format_count(flops) in (low, high):
-            return "the best size by your own runs"
-        span = " to ".join(dict.fromkeys((low, high)))
-        return f"the best size by your own runs of {span} FLOPs, taken to grow as FLOPs^{self.power:.2f}"
+            return best
+        span, how = " to ".join(dict.fromkeys((low, high))), "assumed" if self.assumed else "measured"
+        return f"{best}, by those of {span} FLOPs and a growth of FLOPs^{self.powers[0]:.2f}, {how}"
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ class Training:
             n = math.exp(ln_n)
             shape = shape_of(n)
             if own and (best := own.at(self.spent(shape, options))):
-                return n > best[0]
+                return n > (best[0].value or 0.0)
             return self.share(shape, tokens.at(n) * n / shape.n_params, options) > 1.0  # no width meets every size
 
         low, high = math.log(SMALLEST), math.log(LARGEST)
@@ -89,7 +89,7 @@ class Training:
             # the FLOPs of a token are the fit's: a net may take as many as the best one takes here
             counted = Training(training_flops_per_token(shape) * shape.n_params / n * count, None)
             training = counted if self.flops is not None else self
-            return Afforded(n, count, f"{count / n:.2g} for each parameter, {own.said(flops)}", training)
+            return Afforded(n, count, f"{count / n:.2g} for each parameter; {own.said(flops, best[0])}", training)
         if options.tokens is not None:
             return Afforded(n, tokens.at(n), "as asked", self)
         usual = ", compute-optimal by Hoffmann et al. 2022" if tokens.ratio == TOKENS_PER_PARAM else ""

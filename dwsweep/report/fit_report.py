@@ -17,6 +17,7 @@ from dwsweep.fit.laws import FORMS
 from dwsweep.fit.transitions import size_ratio
 from dwsweep.interval import Form, Interval
 from dwsweep.interval import layers as in_layers
+from dwsweep.records.answers import FLOPS
 from dwsweep.records.fit import ONE_VARIABLE, AlongFit, Fit, FitResult, OtherFit, Surface, WidthLaw
 from dwsweep.records.transitions import (
     CHECKS,
@@ -91,6 +92,9 @@ def next_step(result: Fit, folder: Any) -> str:
         table = shlex.quote(result.provenance.input)
         return f"`dwsweep design {table} --params N` names the runs that narrow a best depth most"
     size = format_count(known[-1])
+    paid = [row.cost for row in (result.adjusted.at_budgets if result.adjusted else ()) if row.equal == FLOPS]
+    if paid and paid[-1]:  # the size and tokens of ten times the largest budget
+        size = f"--flops {10.0 * paid[-1]:.0e}".replace("e+", "e")
     return f"`dwsweep guide {size} --fit {shlex.quote(str(folder))}` prices the shapes to build"
 
 

@@ -20,9 +20,11 @@ from dwsweep.fit.analysis import fit_table
 from dwsweep.fit.answers import write
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.lengths import trained_budgets
+from dwsweep.guide.own import OwnBudgets
 from dwsweep.records import fit as fit_record
 from dwsweep.report.fit_report import answer
 from dwsweep.shapes import Block, HeadRule
+from dwsweep.text import format_count
 from tests.simulations import budgets
 from tests.simulations.budgets import BudgetSweep, BudgetTruth
 
@@ -203,10 +205,13 @@ def test_guide_builds_the_size_that_the_fit_finds_at_a_budget(two):
         found = guide(flops=row.cost, fit=two)
         assert found.budgets[0].optimum.n_params == pytest.approx(row.n_params, rel=0.01)
         assert found.assumptions.tokens == pytest.approx(row.tokens, rel=0.01)
-        assert "best size by your own runs" in found.afforded and found.budgets[0].recommended
+        assert f"the best size at {row.n_params_interval.ends(format_count)})" in found.afforded
+        assert found.budgets[0].recommended
     beyond = guide(flops=1e20, fit=two)
     assert beyond.budgets[0].optimum.n_params == pytest.approx(TRUTH.best_shape(1e20)[1], rel=0.25)
-    assert "1e18 to 4e18 FLOPs, taken to grow as" in beyond.afforded
+    assert "by those of 1e18 to 4e18 FLOPs and a growth of FLOPs^0.50, assumed" in beyond.afforded
+    for flops in (1e16, 1e17, 2e18, 1e20, 1e21):
+        assert TRUTH.best_shape(flops)[1] in OwnBudgets.of(two).at(flops)[0]
     for asked in (guide(flops=4e18, fit=two, tokens_per_param=20.0), guide(flops=1e24, fit=two)):
         assert asked.assumptions.tokens == pytest.approx(20.0 * asked.budgets[0].optimum.n_params)
     (single,) = (alone := fitted(drawn())).adjusted.at_budgets
