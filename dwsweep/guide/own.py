@@ -66,7 +66,8 @@ class OwnBudgets:
         flops, tokens, *sizes = np.array(
             [(row.cost, row.tokens, row.n_params, row.n_params_low, row.n_params_high) for row in rows], dtype=float
         ).T
-        grown = [row for row in record.growth if row.column == "n_params" and row.estimate_interval.bounded]
+        grown = [row for row in record.growth if row.equal == FLOPS and row.column == "n_params"]
+        grown = [row for row in grown if row.estimate_interval.bounded]
         powers = [(row.estimate, row.estimate_low, row.estimate_high) for row in grown] or [USUAL_POWERS]
         return cls(flops, tokens, np.stack(sizes), np.array(powers[0], dtype=float), not grown)
 
