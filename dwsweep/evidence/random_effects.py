@@ -88,14 +88,6 @@ class Estimates:
     def __bool__(self) -> bool:
         return len(self) > 0
 
-    def among(self, kept: np.ndarray) -> Estimates:
-        """Estimates at the indices ``kept``."""
-        n, tokens, value = (
-            tuple(np.array(column)[kept].tolist()) for column in (self.n_params, self.tokens_per_param, self.value)
-        )
-        covariance = np.array(self.covariance)[np.ix_(kept, kept)]
-        return Estimates(n, tokens, value, tuple(map(tuple, covariance.tolist())))
-
 
 class Drawn:
     """A record of (D,) arrays, one number per draw."""
