@@ -68,9 +68,15 @@ def calls(text: str) -> list[list[str]]:
     return [shlex.split(match[1]) for match in found if match]
 
 
-@shown
+SPECS = sorted((ROOT / "sweeps").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", [*READMES, *SPECS], ids=lambda path: str(path.relative_to(ROOT)))
 def test_commands_and_their_options_exist(path: Path) -> None:
-    for command, *words in calls(path.read_text("utf-8")):
+    text = path.read_text("utf-8")
+    if path.suffix == ".yaml":  # its commands stand in comments
+        text = "```\n" + "\n".join(re.findall(r"^# +(dwsweep .*)", text, re.MULTILINE)) + "\n```"
+    for command, *words in calls(text):
         if command.startswith("-"):
             continue
         assert command in COMMANDS, command

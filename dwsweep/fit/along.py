@@ -38,6 +38,7 @@ from dwsweep.fit.data.roles import RECIPE, TUNING
 from dwsweep.fit.data.table import Table, account
 from dwsweep.fit.lengths import at_equal_length
 from dwsweep.fit.one_thread import one_thread
+from dwsweep.fit.one_unit import in_one_unit
 from dwsweep.fit.pairing import SAME_SIZE, Pairing, pair_arms
 from dwsweep.fit.token_group import noise_summary
 from dwsweep.interval import Interval
@@ -77,7 +78,7 @@ def fit_along(
     if column not in tables[0].columns:
         column = tables[0].theirs.get(column, column)
     check_column(tables, column)
-    tables = [at_equal_length(data, chosen) for data in tables]
+    tables = [at_equal_length(data, chosen) for data in in_one_unit(tables)]
     names = labels(tables) if len(tables) > 1 else [""]
     with one_thread():
         found, along = compared(tables, names, column, chosen)

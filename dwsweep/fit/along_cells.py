@@ -42,10 +42,12 @@ from dwsweep.fit.arm import Arm
 from dwsweep.fit.ask import enough
 from dwsweep.fit.cells import BadRun, Run, impossible, select_runs
 from dwsweep.fit.curves import Curves, SimultaneousBand, build_curves
+from dwsweep.fit.data import condition
 from dwsweep.fit.data.rows import LeftOut, Row
+from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.fit.data.shape import n_params_of
 from dwsweep.fit.data.table import Table
-from dwsweep.fit.documents import Documents, document_covariance, of_influences
+from dwsweep.fit.documents import document_covariance
 from dwsweep.fit.model import Cells
 from dwsweep.fit.noise import FLOOR_NATS
 from dwsweep.fit.one_variable import width_follows
@@ -56,7 +58,7 @@ from dwsweep.fit.warnings import left_out_line, still_falling
 from dwsweep.interval import Interval
 from dwsweep.records import columns
 from dwsweep.records.fit import FitOptions
-from dwsweep.text import BITS, NATS, join
+from dwsweep.text import join
 
 SIZES = tuple(name for name in columns.named("size") if name != "depth")  # columns that are sizes themselves
 OUTCOMES = columns.named("outcome", "identity")  # columns of a run's results and names
@@ -183,30 +185,6 @@ class ArmAlong:
     out: Mapping[LeftOut, int] = field(default_factory=dict)
 
 
-def unit_of(tables: Sequence[Table]) -> str:
-    """Common unit of the tables; bits per byte where the vocabularies differ and losses are of tokens.
-
-    Raises:
-        InputError: they differ, and not every row has its bits per byte.
-    """
-    units = list(dict.fromkeys(data.unit for data in tables))
-    if len(units) > 1:
-        raise InputError(f"{argument('unit')}: losses in {' and '.join(units)}; must be in one unit")
-    if units[0] != NATS:
-        return units[0]
-    rows = [row for data in tables for row in data.rows if row.get("loss") is not None]
-    vocabularies = {float(row["vocab_size"]) for row in rows if row.get("vocab_size") is not None}
-    if len(vocabularies) < 2:
-        return NATS
-    if all(row.get("bits_per_byte") and row["loss"] for row in rows if math.isfinite(row["loss"])):
-        return BITS
-    sizes = join(f"{size:g}" for size in sorted(vocabularies))
-    raise InputError(
-        f"vocab_size: {sizes}; losses per token of different vocabularies cannot be compared, allowed: one of them "
-        f"(choose with {argument('where')}), or bits_per_byte in every row"
-    )
-
-
 def check_column(tables: Sequence[Table], column: str) -> None:
     """Refuse a column that is missing, not numeric, an outcome, or constant."""
     name = argument("column", "--along")
@@ -240,7 +218,6 @@ def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, optio
     curves = {_curve(run.row, column) for runs, *_ in chosen for run in runs}
     # a curve that is a depth keeps its number of layers, so that a plain fit has the same curves
     number = {key: int(key[0]) if len(key) == 1 else k for k, key in enumerate(sorted(curves), start=1)}
-    unit = unit_of(tables)
     found: list[ArmAlong] = []
     for data, name, (usable, said, out) in zip(tables, names, chosen, strict=True):
         if not usable and found:
@@ -254,16 +231,16 @@ def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, optio
         out_of = {id(one.run) for one in bad}
         runs = [run for run in runs if id(run) not in out_of]
         held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
-        if unit != data.unit:
-            runs, held_out = _in_bits(runs, held_out)
         if held_out:
             warnings += held_out.warnings
         rng = np.random.default_rng(options.seed)
-        of_arm = build_curves(runs, options.noise, options.draws, rng, held_out, options.shape_noise, unit)
+        of_arm = build_curves(runs, options.noise, options.draws, rng, held_out, options.shape_noise, data.unit)
         of_arm = _judged(of_arm, runs, column, options)
         rows = {run.shape: run.row for run in runs}
         rows_of = [rows[of_arm.shape(k)] for k in range(len(of_arm.x))]
-        arm = Arm(name, data.source, data.sha256, runs, of_arm, held_out=held_out, unit=unit, warnings=tuple(warnings))
+        arm = Arm(
+            name, data.source, data.sha256, runs, of_arm, held_out=held_out, unit=data.unit, warnings=tuple(warnings)
+        )
         cells = _groups(rows_of, column, sizes, data.source)
         groups = [Group.of(arm, key, cells[key], rows_of) for key in cells]
         out["have an impossible loss", ""] += len(bad)
@@ -313,16 +290,6 @@ def _selected(data: Table, column: str, options: FitOptions) -> tuple[list[Run],
     return runs, [*lines, *([f"{column}: blank in {blank} rows, which are left out"] if blank else [])], out
 
 
-def _in_bits(runs: Sequence[Run], held_out: Documents | None) -> tuple[list[Run], Documents | None]:
-    """Convert losses and documents to bits per byte of text."""
-    factor = {run.candidate: run.row["bits_per_byte"] / run.row["loss"] for run in runs}
-    scaled = [replace(run, loss=run.loss * factor[run.candidate]) for run in runs]
-    if held_out is None or held_out.tokens is None:
-        return scaled, held_out
-    influence = {key: factor[key] * u for key, u in held_out.influence.items()}
-    return scaled, of_influences(influence, held_out.tokens)._replace(note=held_out.note)
-
-
 def _sizes(tables: Sequence[Table]) -> dict[float, float]:
     """n_params → size of comparison: its budget if every row has one, else the geometric mean of sizes within a factor
     1.25 of a neighbour."""
@@ -347,10 +314,13 @@ def _groups(rows: Sequence[Row], column: str, sizes: Mapping[float, float], sour
         first = found[depth, size].setdefault(value, k)
         if first != k:
             shown = " and ".join(shape_text(rows[one]) for one in (first, k))
+            of_net = ("width", *(name for name in OF_SHAPE if name != column))
+            differs = next((name for name in of_net if rows[first].get(name) != row.get(name)), "width")
+            choice = condition.equals(differs, row.get(differs))
             raise InputError(
                 f"{argument('column', '--along')}: {column!r}; {source} has two shapes of one size at {column} "
                 f"{value:g}, {shown}, which would be averaged; choose, such as with "
-                + example(f'where="width == {row["width"]:g}"', f"--where 'width == {row['width']:g}'")
+                + example(f"where={choice!r}", condition.option(choice))
             )
     return {
         key: dict(sorted(found[key].items())) for key in sorted(found, key=lambda key: (key[0] or 0, key[1] or 0.0))

@@ -93,23 +93,21 @@ def fit_table(
     Poor data give statuses and statements, never an exception. Raises InputError for an unreadable table, a missing
     column, or an option outside its range.
     """
-    return fit_with(joint_model, table, axis=axis, params=params, beside=beside, **options)
-
-
-def fit_with(
-    model: JointModel,
-    table: Any,
-    *,
-    axis: str | None = None,
-    params: Iterable[float] = (),
-    beside: Iterable[Any] = (),
-    **options: Any,
-) -> FitResult:
-    """``fit_table`` with another ``model`` of all depths together."""
     chosen = fit_options(axis=axis or N_PARAMS, **options)
     data = read_asked(table, chosen)
     check_status(data.rows)
     check_one_arm(data.rows, data.source)
+    return fit_read(data, chosen, params, beside)
+
+
+def fit_read(
+    data: Table,
+    chosen: FitOptions,
+    params: Iterable[float] = (),
+    beside: Iterable[Any] = (),
+    model: JointModel = joint_model,
+) -> FitResult:
+    """``fit_table`` of a table that has been read. model: of all depths together."""
     with one_thread():
         asked = replace(Request.of(data, chosen, params), model=model)
         others = [_other(other, chosen) for other in beside]

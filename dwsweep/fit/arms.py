@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from dwsweep.errors import InputError, argument, either
-from dwsweep.fit.analysis import fit_options, fit_with
+from dwsweep.fit.analysis import fit_options, fit_read
 from dwsweep.fit.arm import Arm
 from dwsweep.fit.ask import (
     LossSurface,
@@ -48,6 +48,7 @@ from dwsweep.fit.lengths import at_equal_length, largest, token_groups, train_se
 from dwsweep.fit.model import FORMS, PRIORS, SAME_BUDGET, Cells, arm_column, declared
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.one_thread import one_thread
+from dwsweep.fit.one_unit import IN_NATS, in_one_unit
 from dwsweep.fit.pairing import TOLERANCE, USUAL, Pairing, pair_arms, same_documents
 from dwsweep.fit.posterior import weigh, with_odd_depths
 from dwsweep.fit.token_group import TokenGroup, joint_model
@@ -66,8 +67,8 @@ from dwsweep.records.comparison import (
     Comparison,
     Lead,
 )
-from dwsweep.records.fit import DepthSpan, FitOptions, FitResult
-from dwsweep.text import BITS, NATS, OF_TEXT, format_count, join
+from dwsweep.records.fit import DepthSpan, FitOptions, FitResult, LeftOutRows
+from dwsweep.text import BITS, OF_TEXT, format_count, join
 
 MOST_ARMS = 12  # limit, since one posterior holds them: its cost grows with the cube of their number
 SIZES = 9  # number of sizes at which best depths are compared
@@ -78,29 +79,31 @@ UNEQUAL_TOKENS = math.log(1.25)  # difference in ln tokens above which two arms 
 SAME_BYTES = 0.01  # relative difference of held-out texts that count as one
 
 
-def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitResult:
+def compare_arms(
+    table: Any, others: Iterable[Any] = (), *, params: Iterable[float] = (), beside: Iterable[Any] = (), **options: Any
+) -> FitResult:
     """``fit_table`` of the first arm, with every other arm against it.
 
     The comparison of an arm without a usable loss, such as one whose runs all diverged, only says so.
     """
     others, chosen = list(others), chosen_options(**options)
-    tables = tables_of(table, others, chosen)
+    tables = in_one_unit(tables_of(table, others, chosen))
     if len(tables) < 2:
         raise InputError(
             f"{argument('others', '--compare')}: {tables[0].source} has one arm; allowed: a second table, or a sweep "
             "with grid.arms"
         )
-    own_arm = () if others else (of_arm(tables[0].rows),)
-    tables = [at_equal_length(data, chosen) for data in tables]
     with one_thread():
-        first, *fitted = _read(tables, labels(tables), chosen)
+        first, *fitted = _read([at_equal_length(data, chosen) for data in tables], labels(tables), chosen)
         if isinstance(first, NoCurve):
             raise InputError(
                 f"{argument('table', 'TABLE')}: {first.label}, the base of the comparison, has no run with a "
                 f"usable loss: {first.why}; allowed: another table or arm first, or a {argument('where')} without it"
             )
         together = Together.of(first, [one for one in fitted if isinstance(one, Arm)], chosen)
-        result = fit_with(together.model, table, **{**options, "where": (*chosen.where, *own_arm)})
+        own_arm = () if others else (of_arm(tables[0].rows),)
+        asked = replace(chosen, where=(*chosen.where, *own_arm))
+        result = fit_read(tables[0], asked, params, beside, together.model)
         comparisons = [together.compare(one) for one in fitted]
         if result.adjusted:
             names = join(dict.fromkeys(one.name for one in result.adjusted.columns))
@@ -121,8 +124,8 @@ def _unadjusted(found: Comparison, names: str, column: str | None) -> Comparison
     return replace(found, answer=(said, *found.answer), rows=rows)
 
 
-def chosen_options(*, params: Iterable[float] = (), beside: Iterable[Any] = (), **options: Any) -> FitOptions:
-    """Options of every arm, by the keywords of ``fit_table``; params and beside serve the first arm alone.
+def chosen_options(**options: Any) -> FitOptions:
+    """Options of every arm, by the keywords of ``fit_table``.
 
     Raises:
         InputError: one asks to adjust for a setting, which a comparison does not do.
@@ -146,12 +149,17 @@ def tables_of(table: Any, others: Sequence[Any], options: FitOptions) -> list[Ta
         check_status(one.rows)
         if others:
             check_one_arm(one.rows, one.source)
-    found = tables if others else [replace(tables[0], rows=rows) for rows in arms(tables[0].rows).values()]
+    found = tables if others else [_of_arm(tables[0], rows) for rows in arms(tables[0].rows).values()]
     if len(found) > MOST_ARMS:
         raise InputError(
             f"arm: {len(found):,} arms; at most {MOST_ARMS} are compared: choose some with {argument('where')}"
         )
     return found
+
+
+def _of_arm(data: Table, rows: list[Row]) -> Table:
+    left = LeftOutRows(rows=len(data.rows) - len(rows), why="are of other arms")
+    return replace(data, rows=rows, account=(*data.account, *([left] if left.rows else [])))
 
 
 @dataclass(frozen=True)
@@ -242,13 +250,12 @@ class Change(Interval):
     correlation: float | None = None
 
 
-def unequal_data(base: Arm, other: Arm, unit: str) -> tuple[str, ...]:
-    """Sentence on two arms whose text, tokenizer or count of tokens differ, so that recipes cannot be compared.
-
-    unit: of the losses that are compared; in bits per byte they compare between tokenizers."""
+def unequal_data(base: Arm, other: Arm) -> tuple[str, ...]:
+    """Sentence on two arms whose text, tokenizer or count of tokens differ, so that recipes cannot be compared; losses
+    in bits per byte compare between tokenizers."""
     found = []
     for name in DATA:
-        if unit in OF_TEXT and name in ("data_hash", "tokenizer", "vocab_size"):
+        if base.unit in OF_TEXT and name in ("data_hash", "tokenizer", "vocab_size"):
             continue
         values = [{str(v) for run in arm.runs if (v := run.row.get(name)) is not None} for arm in (base, other)]
         if all(values) and not values[0] & values[1]:
@@ -348,19 +355,17 @@ def _row(
 
 @dataclass(frozen=True)
 class Together:
-    """One posterior of all arms, the base first. arms: in the unit of the base. surfaces: the losses of each arm by the
-    posterior. pairings, scales: of the other arms with the base. beside: for the fit of the base alone too."""
+    """One posterior of all arms, the base first. surfaces: the losses of each arm by the posterior. pairings: of the
+    other arms with the base."""
 
     arms: Sequence[Arm]
     surfaces: Sequence[LossSurface]
     pairings: Mapping[str, Pairing]
-    scales: Mapping[str, Scale]
     options: FitOptions
 
     @classmethod
     def of(cls, base: Arm, others: Sequence[Arm], options: FitOptions) -> Together:
-        scales = {one.label: Scale.of(base, one) for one in others}
-        arms = [base, *(_scaled(one, scales[one.label].factor) for one in others)]
+        arms = [base, *others]
         pairings = {one.label: pair_arms(base, one) for one in arms[1:]}
         cells, curves = pooled(arms, list(pairings.values())), [one.curves for one in arms]
         depth, width = (np.concatenate([vars(one)[name] for one in curves]) for name in ("depth", "width"))
@@ -377,7 +382,7 @@ class Together:
             low, high = ends_of(own)
             there = replace(record, spans=own, low=low, high=high, optima=())
             surfaces.append(LossSurface(there, setting={one.label: 1.0}))
-        return cls(arms, surfaces, pairings, scales, options)
+        return cls(arms, surfaces, pairings, options)
 
     def model(self, curves: Curves, options: FitOptions) -> LossSurface | None:
         """The model of all depths of a fit: the posterior of all arms, if ``curves`` are those of the base."""
@@ -397,15 +402,14 @@ class Together:
                 pairing="unpaired: one has no usable loss",
                 answer=(f"{other.label} has no usable loss: {other.why}; nothing is compared",),
             )
-        pairing, scale = self.pairings[other.label], self.scales[other.label]
+        pairing = self.pairings[other.label]
         places = [self.surfaces[0], self.surfaces[self._place(other)]]
         transitions = list(self._transitions(other.label, places))
         depths = list(self._best_depths(other.label, places))
-        why_not = f"not comparable, {scale.why_not}" if scale.why_not else ""
-        if not why_not and not (base.curves.noise.known and other.curves.noise.known):
-            why_not = "the noise is not known, so no difference is claimed"
-        rows, leads = ([], []) if why_not else self._losses(other.label, places, scale)
-        unequal = unequal_data(base, other, scale.unit)
+        known = base.curves.noise.known and other.curves.noise.known
+        why_not = "" if known else "the noise is not known, so no difference is claimed"
+        rows, leads = self._losses(other.label, places) if known else ([], [])
+        unequal = unequal_data(base, other)
         single = (
             "one seed: the error that it adds to all losses alike is assumed to be as large as the noise of one run"
         )
@@ -413,7 +417,7 @@ class Together:
         ended = [f"{arm.label}: {arm.diverged}; the comparison uses the other runs" for arm in torn]
         found = Comparison(
             **between,
-            unit=scale.unit,
+            unit=base.unit,
             paired=not pairing.why_not,
             pairing=pairing.by if not pairing.why_not else f"unpaired: {pairing.why_not}",
             matched_shapes=len(pairing.cells),
@@ -421,7 +425,7 @@ class Together:
             rows=(*transitions, *depths, *rows),
             leads=tuple(leads),
             notes=(
-                *scale.notes,
+                *_in_bits(base, other),
                 *([single] if pairing.single_seed and not why_not else []),
                 *(line for line in other.warnings if line not in base.warnings and not _is_said(line, other)),
             ),
@@ -477,7 +481,7 @@ class Together:
         """Compare best depths at sizes of both arms at which the data bound at least one of them."""
         low, high = max(one.record.low for one in surfaces), min(one.record.high for one in surfaces)
         for x in np.linspace(low, high, SIZES if high - low > SAME_BUDGET else 1).tolist() if high >= low else ():
-            both = [surface.sized(x) for surface in surfaces]
+            both = [surface.optimum(x) for surface in surfaces]
             a, b = (one.depth_interval.map(math.log) if one else Interval() for one in both)
             if (a.unbounded and b.unbounded) or None in both:
                 continue
@@ -488,9 +492,7 @@ class Together:
             confidence = self.options.confidence
             yield _row(label, BEST_DEPTH, (a, b), change, confidence, (said[0], said[1]), n_params=math.exp(x))
 
-    def _losses(
-        self, label: str, surfaces: Sequence[LossSurface], scale: Scale
-    ) -> tuple[list[ComparedRow], list[Lead]]:
+    def _losses(self, label: str, surfaces: Sequence[LossSurface]) -> tuple[list[ComparedRow], list[Lead]]:
         """Differences of the losses at the smallest, middle and largest size of each depth of both arms, and the sizes
         at which one arm is ahead."""
         base, other = self.arms[0], next(one for one in self.arms if one.label == label)
@@ -502,8 +504,7 @@ class Together:
             if x is None:
                 continue
             one, two = (
-                scale.printed * at_depths(surface.posterior, x, np.array([depth]), surface.setting)[:, :, 0]
-                for surface in surfaces
+                at_depths(surface.posterior, x, np.array([depth]), surface.setting)[:, :, 0] for surface in surfaces
             )
             drawn, at = two - one, np.exp(x).tolist()
             g = drawn.mean(axis=0)
@@ -654,63 +655,16 @@ def span(row: ComparedRow) -> str:
     return ends.replace("< ", "below ").replace("> ", "above ")
 
 
-@dataclass(frozen=True)
-class Scale:
-    """Unit of two arms. factor: of the other arm's losses, into the base's unit; printed: of both, into ``unit``.
-    why_not: reason why losses cannot be compared; places, such as best depths, can."""
-
-    unit: str
-    factor: float = 1.0
-    printed: float = 1.0
-    notes: Sequence[str] = ()
-    why_not: str = ""
-
-    @classmethod
-    def of(cls, base: Arm, other: Arm) -> Scale:
-        alike = float(base.curves.mean.mean() / other.curves.mean.mean())  # puts places into one unit, and no losses
-        if other.unit != base.unit:
-            why = f"the losses of one are in {base.unit}, of the other in {other.unit}"
-            return cls(base.unit, alike, why_not=why)
-        vocabularies = [{run.row.get("vocab_size") for run in arm.runs} - {None} for arm in (base, other)]
-        if base.unit != NATS or not all(vocabularies) or vocabularies[0] == vocabularies[1]:
-            return cls(base.unit)
-        one, two = _bits_per_nat(base), _bits_per_nat(other)
-        if one is None or two is None:
-            return cls(base.unit, alike, why_not="the vocabularies differ, and not every run has its bits per byte")
-        notes = [f"losses are compared in {BITS}: the vocabularies differ", *_unequal_text((base, other), (one, two))]
-        return cls(BITS, two / one, one, notes)
-
-
-def _bits_per_nat(arm: Arm) -> float | None:
-    """Bits per byte of a loss of one nat per token; None if no run has its bits per byte."""
-    known = [bits / run.loss for run in arm.runs if (bits := run.row.get("bits_per_byte")) and run.loss > 0]
-    return float(np.median(known)) if known else None
-
-
-def _scaled(arm: Arm, factor: float) -> Arm:
-    """Arm with its losses and their noise in another unit."""
-    if factor == 1.0:
-        return arm
-    curves, noise = arm.curves, arm.curves.noise
-    in_unit = replace(
-        noise,
-        sigma=None if noise.sigma is None else factor * noise.sigma,
-        tau=None if noise.tau is None else factor * noise.tau,
-        shape_variance=factor**2 * noise.shape_variance,
-    )
-    values = {name: factor * vars(curves)[name] for name in ("mean", "se", "draws")}
-    return replace(
-        arm,
-        runs=[replace(run, loss=factor * run.loss) for run in arm.runs],
-        curves=replace(curves, **values, means=curves.means.scaled(factor), noise=in_unit),
-    )
-
-
-def _unequal_text(arms: tuple[Arm, Arm], scales: tuple[float, float]) -> list[str]:
-    """Sentence on the bytes of text that arms of different vocabularies read at equal counts of tokens."""
-    per_token = [1.0 / (math.log(2.0) * scale) for scale in scales]
+def _in_bits(*arms: Arm) -> list[str]:
+    """Sentences on losses that are in bits per byte, as vocabularies differ, and on the bytes of text that the arms
+    read at equal counts of tokens; none elsewhere."""
+    per_bit = [[run.row[IN_NATS] / run.loss for run in arm.runs if IN_NATS in run.row] for arm in arms]
+    if not all(per_bit):
+        return []
+    per_token = [float(np.median(one)) / math.log(2.0) for one in per_bit]
     of_each = " and ".join(f"{size:.2f} ({arm.label})" for arm, size in zip(arms, per_token, strict=True))
     line = f"bytes per token are {of_each}: equal tokens are unequal text"
+    said = f"losses are compared in {BITS}: the vocabularies differ"
     parts = []
     for name, what in (("tokens", "trained on"), ("seq_len", "in a window")):
         counts = [{run.row.get(name) for run in arm.runs} for arm in arms]
@@ -718,7 +672,7 @@ def _unequal_text(arms: tuple[Arm, Arm], scales: tuple[float, float]) -> list[st
         if len(shared) == len(arms):
             shown = [format_count(count * size) for count, size in zip(shared, per_token, strict=True)]
             parts.append(f"{' and '.join(shown)} bytes {what}")
-    lines = [f"{line} ({', '.join(parts)})" if parts else line]
+    lines = [said, f"{line} ({', '.join(parts)})" if parts else line]
     held = [
         float(arm.held_out.tokens.sum()) * size
         for arm, size in zip(arms, per_token, strict=True)

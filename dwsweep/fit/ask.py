@@ -44,7 +44,7 @@ from dwsweep.fit.posterior import (
 )
 from dwsweep.interval import Interval
 from dwsweep.records.fit import LOSS_FORM, DepthSpan, FittedCells, FittedColumn, HeldOut, LossForm, Surface
-from dwsweep.records.transitions import Optimum, SizedOptimum
+from dwsweep.records.transitions import Optimum
 
 if TYPE_CHECKING:
     from dwsweep.fit.curves import Curves
@@ -312,13 +312,14 @@ class LossSurface:
         return (high - low) / 2.0 if math.isfinite(high - low) and low > 0.0 else math.inf
 
     def optimum(self, x: float) -> Optimum | None:
-        """Best depth at ln axis x among depths with shapes of that size; an end beyond them is None. None with
-        fewer than three such depths."""
+        """Best depth at ln axis x among depths with shapes of that size, with the Monte-Carlo error that bounds its
+        digits; an end beyond them is None. None with fewer than three such depths."""
         present = self.present(x)
         if len(present) < FEWEST_SHARED_DEPTHS:
             return None
         first, last = self.nets(x)
-        found = quantiles(self.drawn_depths(x), self.record.confidence)
+        drawn = self.drawn_depths(x)
+        found = quantiles(drawn, self.record.confidence)
         if self.record.flat:
             found = -math.inf, found[1], math.inf
         depth = claimed(found, first, last)
@@ -328,24 +329,18 @@ class LossSurface:
         depth = Interval(None if edge or self.record.flat else depth.value, low, depth.high).map(math.exp)
         return Optimum(
             ln_x=x,
+            n_params=math.exp(x),
             **depth.columns("depth"),
             loss=self.level(x),
             at_edge=edge,
             depth_min=float(min(present)),
             depth_max=float(max(present)),
+            depth_error=answer(drawn, self.posterior.scramble, self.record.confidence).error,
         )
-
-    def sized(self, x: float) -> SizedOptimum | None:
-        """``optimum`` with its size and the Monte-Carlo error that bounds its digits."""
-        found = self.optimum(x)
-        if found is None:
-            return None
-        error = answer(self.drawn_depths(x), self.posterior.scramble, self.record.confidence).error
-        return SizedOptimum(**vars(found), n_params=math.exp(x), depth_error=error)
 
     def decimals(self, n: float) -> int | None:
         """Known decimals of the best depth at a size, as in the list of them; None: its one is known."""
-        found = None if self.record.flat else self.sized(math.log(n))
+        found = None if self.record.flat else self.optimum(math.log(n))
         return None if found is None else found.depth_interval.decimals
 
     def worst(self, x: float) -> dict[str, Any]:
@@ -635,7 +630,7 @@ def with_optima(record: Surface) -> Surface:
     sizes = np.linspace(min(shared), max(shared), ROWS)
     rows = []
     for x in [np.mean(record.cells.x)] if surface.posterior.frame.one_size else sizes:
-        found = surface.sized(float(x))
+        found = surface.optimum(float(x))
         if found is not None:
             rows.append(replace(found, **surface.worst(float(x))))
     return replace(record, optima=tuple(rows))

@@ -14,6 +14,7 @@ import numpy as np
 
 from dwsweep import paths
 from dwsweep.fit.cells import Candidate, Run
+from dwsweep.fit.one_unit import IN_NATS
 
 # documents of the row's checkpoint give its loss up to rounding; documents of another checkpoint do not
 TOLERANCE = 2e-3
@@ -75,10 +76,11 @@ def document_covariance(directory: str, runs: Sequence[Run]) -> Documents:
         size = len(values)
         total = values[:, 1].sum()
         loss = values[:, 0].sum() / total
-        if abs(loss - run.loss) > TOLERANCE * max(1.0, abs(run.loss)):
-            what = f"gives loss {loss:.4g}, the table {run.loss:.4g}"
+        nats = float(run.row.get(IN_NATS, run.loss))
+        if abs(loss - nats) > TOLERANCE * max(1.0, abs(nats)):
+            what = f"gives loss {loss:.4g}, the table {nats:.4g}"
             return Documents(None, f"not used: documents.npy of {run_id} {what}")
-        influence[run.candidate].append((values[:, 0] - loss * values[:, 1]) / total)
+        influence[run.candidate].append(run.loss / nats * (values[:, 0] - loss * values[:, 1]) / total)
     return of_influences({candidate: np.mean(influence[candidate], axis=0) for candidate in candidates}, values[:, 1])
 
 

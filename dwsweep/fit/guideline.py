@@ -24,7 +24,7 @@ from dwsweep.fit.laws import (
 from dwsweep.fit.noise import chi2_quantile
 from dwsweep.interval import layers
 from dwsweep.records.fit import NO_FORM_FITS, FitResult, HeldOut, Surface
-from dwsweep.records.transitions import GuidelineRow, SizedOptimum
+from dwsweep.records.transitions import GuidelineRow, Optimum
 from dwsweep.shapes import STANDARD
 from dwsweep.text import SHORT, format_count
 
@@ -190,7 +190,7 @@ def headline(record: Surface, size: str) -> str:
     return f"{_trend(record, known, size)}: {', '.join(listed)}."
 
 
-def _below_from_the_smallest(record: Surface) -> list[SizedOptimum]:
+def _below_from_the_smallest(record: Surface) -> list[Optimum]:
     """The sizes from the smallest on at which the best depth lies below the shallowest depth of the table."""
     shallowest = min(span.depth for span in record.spans)
     return list(
@@ -201,7 +201,7 @@ def _below_from_the_smallest(record: Surface) -> list[SizedOptimum]:
     )
 
 
-def _trend(record: Surface, known: Sequence[SizedOptimum], size: str) -> str:
+def _trend(record: Surface, known: Sequence[Optimum], size: str) -> str:
     """Direction of the trend over sizes, by paired posterior draws, since intervals may overlap: growth from the size
     of the least upper end to a larger one, of the greatest lower end; a fall the other way."""
     if len(record.optima) == 1:
@@ -213,7 +213,7 @@ def _trend(record: Surface, known: Sequence[SizedOptimum], size: str) -> str:
     return f"The best depth is not shown to change with {size}"
 
 
-def _rises(record: Surface, known: Sequence[SizedOptimum], sign: int) -> bool:
+def _rises(record: Surface, known: Sequence[Optimum], sign: int) -> bool:
     """True if sign·ln L* surely rises. A draw outside the depths tried at its size rests on the form of its law alone:
     it counts as anywhere beyond them."""
     ends = ("depth_high", "depth_low") if sign > 0 else ("depth_low", "depth_high")
@@ -232,7 +232,7 @@ def _rises(record: Surface, known: Sequence[SizedOptimum], sign: int) -> bool:
     return bool(np.mean(at_least > at_most) >= (1.0 + record.confidence) / 2.0)
 
 
-def _depth(record: Surface, row: SizedOptimum) -> str:
+def _depth(record: Surface, row: Optimum) -> str:
     value, low, high = row.depth_interval.texts(layers)
     best = value or ("1" if row.is_one_layer else record.beyond(row))
     if row.is_one_layer and high in (None, "1", "1.0"):

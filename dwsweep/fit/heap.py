@@ -68,7 +68,7 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
         return None
     budget = spent_by_all(data.rows, {ours: theirs for theirs, ours in data.theirs.items()}, trained)
     # two budgets give a net two token counts, which show the effect of tokens: all rows count
-    several = trained is not None and trained.several
+    several = trained is not None and len(trained.rows) > 1
     if budget and not several and TOKENS in asked.adjust:
         raise InputError(
             f"{argument('adjust', '--adjust')}: 'tokens'; runs were trained at equal compute, so that tokens follow "

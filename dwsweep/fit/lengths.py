@@ -162,7 +162,6 @@ SIZES_FACTOR = 2.0  # least factor of sizes in a budget
 FEWEST_SHAPES = 3
 COVERED = 0.8  # least share of runs in budgets, for a table trained at budgets
 SAME_TOKENS = 1.02
-BUDGETS_APART = 2.0  # largest over smallest budget of compute above which budgets show the effect of tokens
 
 
 @dataclass(frozen=True)
@@ -178,11 +177,6 @@ class TrainedBudgets:
     def main(self) -> float:
         """Budget with the most shapes; of two, the larger."""
         return max(self.rows, key=lambda value: (len(_shapes(self.rows[value])), value))
-
-    @property
-    def several(self) -> bool:
-        """True if budgets are so far apart that they show the effect of tokens."""
-        return max(self.rows) >= BUDGETS_APART * min(self.rows)
 
 
 def trained_budgets(data: Table) -> TrainedBudgets | None:
@@ -238,11 +232,13 @@ def _promised(rows: Sequence[Row], promises: Mapping[str, Sequence[Any]], source
 
 def _trained_to(rows: Sequence[Row], groups: dict[float, list[Row]], name: str) -> TrainedBudgets | None:
     """Groups of runs by measured compute, if they explain the table."""
-    if not groups or not _covered(groups, rows) or _same_length(rows, groups):
+    if not groups:
+        return None
+    whole = _with_blank(groups, rows, name)
+    if not _covered(whole, rows) or _same_length(rows, groups):
         return None
     if name == SECONDS and not any(_value(row, "tokens") for row in rows):
         return None  # equal times may be chance: the lengths may still differ
-    whole = _with_unfinished(groups, rows, name)
     return TrainedBudgets(name, _agreement(groups, name), whole)
 
 
@@ -329,23 +325,21 @@ def _same_length(rows: Sequence[Row], groups: Mapping[float, list[Row]]) -> bool
     return float(np.mean(counts)) >= float(np.mean([len(_shapes(group)) for group in groups.values()]))
 
 
-def _with_unfinished(groups: dict[float, list[Row]], rows: Sequence[Row], name: str) -> dict[float, list[Row]]:
-    """The groups with the runs that have no value, since they failed or diverged: into the budget of the shape and the
-    tokens, or into the only budget that there is."""
-    place: dict[tuple[Any, Any], set[tuple[Any, float]]] = defaultdict(set)
-    for value, members in groups.items():
-        for row in members:
-            place[row["depth"], row["width"]].add((row.get("tokens"), value))
+def _with_blank(groups: dict[float, list[Row]], rows: Sequence[Row], name: str) -> dict[float, list[Row]]:
+    """The groups with the runs whose value is blank: into the budget that their tokens cost, at the price of a token of
+    the run of nearest size and depth; of unknown tokens, runs that failed into the only budget that there is."""
     found = {value: list(members) for value, members in groups.items()}
+    priced = [row for members in groups.values() for row in members if _value(row, "tokens")]
     for row in rows:
         if _value(row, name) is not None:
             continue
-        known = place.get((row["depth"], row["width"]), set())
-        fits = {value for tokens, value in known if len(groups) == 1 or _near(tokens, row.get("tokens"))}
-        if len(fits) == 1 or len(groups) == 1:
-            found[fits.pop() if fits else next(iter(groups))].append(row)
+        if _value(row, "tokens") and priced:
+            n, depth = n_params_of(row), row["depth"]
+            like = min(priced, key=lambda one: (abs(math.log(n_params_of(one) / n)), abs(one["depth"] - depth)))
+            spent = row["tokens"] * like[name] / like["tokens"] * n / n_params_of(like)
+            nearest, *_ = sorted(groups, key=lambda value: abs(math.log(value / spent)))
+            if abs(math.log(nearest / spent)) < math.log(APART[name]) / 2.0:
+                found[nearest].append(row)
+        elif len(groups) == 1 and not _finished(row):
+            next(iter(found.values())).append(row)
     return found
-
-
-def _near(a: Any, b: Any) -> bool:
-    return isinstance(a, int | float) and isinstance(b, int | float) and max(a, b) <= SAME_TOKENS * min(a, b)

@@ -63,10 +63,6 @@ class MeanCovariance:
         """The covariance with ``factors`` (K, R) of further errors."""
         return replace(self, factors=np.hstack([self.factors, factors]))
 
-    def scaled(self, factor: float) -> MeanCovariance:
-        """The covariance of the means times ``factor``."""
-        return MeanCovariance(factor**2 * self.diagonal, factor * self.factors)
-
     def variances(self) -> np.ndarray:
         """(K,)."""
         return self.diagonal + (self.factors**2).sum(axis=1)

@@ -25,9 +25,9 @@ from dwsweep.records.transitions import (
     FitCurves,
     GuidelineRow,
     LeftOutRun,
+    Optimum,
     RateRun,
     Rival,
-    SizedOptimum,
     Transition,
     verdicts,
 )
@@ -182,7 +182,7 @@ class Surface(Record):
     confidence: Share
     forms: tuple[LossForm, ...]
     ess: float  # effective number of nodes
-    optima: tuple[SizedOptimum, ...]  # the best depth at a few sizes
+    optima: tuple[Optimum, ...]  # the best depth at a few sizes
     cells: FittedCells = field(repr=False)
     held_out: HeldOut | None = None
     effect_p: float = 0.0  # probability of no effect of depth: the weight of the form ``none``
@@ -203,7 +203,7 @@ class Surface(Record):
         return self.effect_p >= 1.0 - self.confidence
 
     @property
-    def falls(self) -> tuple[SizedOptimum, SizedOptimum] | None:
+    def falls(self) -> tuple[Optimum, Optimum] | None:
         """Two sizes of which the larger has a significantly shallower best depth, which no form allows."""
         for k, small in enumerate(self.optima):
             for large in self.optima[k + 1 :]:
@@ -212,11 +212,11 @@ class Surface(Record):
         return None
 
     @property
-    def bounded(self) -> list[SizedOptimum]:
+    def bounded(self) -> list[Optimum]:
         """Sizes at which the data bound the best depth on at least one side."""
         return [row for row in self.optima if row.depth_low is not None or row.depth_high is not None]
 
-    def beyond(self, row: SizedOptimum) -> str:
+    def beyond(self, row: Optimum) -> str:
         """Words for a size without a best depth; other sizes may have shallower or deeper nets."""
         depths = [span.depth for span in self.spans]
         farther = {"below": min(depths) < row.depth_min, "above": max(depths) > row.depth_max}

@@ -227,6 +227,7 @@ class Optimum(Record):
     """The best depth at one size by the loss surface; None: at or beyond the edge of the depths that were tried."""
 
     ln_x: float
+    n_params: float  # the value of the axis
     depth: float | None
     depth_low: float | None
     depth_high: float | None
@@ -235,6 +236,11 @@ class Optimum(Record):
     at_edge: str | None  # edge of the depths tried: below or above
     depth_min: float  # depths that the data span there
     depth_max: float
+    depth_error: float | None = None  # largest Monte-Carlo standard error of ln of the depth and its ends
+    worst_depth: float | None = None  # depth with the highest loss among the depths tried at this size
+    worst_percent: float | None = None  # its excess over the best depth's loss, percent
+    worst_percent_low: float | None = None
+    worst_percent_high: float | None = None
 
     @property
     def is_one_layer(self) -> bool:
@@ -247,18 +253,6 @@ class Optimum(Record):
         if self.at_edge is None:
             return "not known"
         return "1, the fewest" if self.is_one_layer else f"{self.at_edge} the depths tried"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SizedOptimum(Optimum):
-    """An optimum of the list in fit.json, with its size."""
-
-    n_params: float  # the value of the axis
-    worst_depth: float | None = None  # depth with the highest loss among the depths tried at this size
-    worst_percent: float | None = None  # its excess over the best depth's loss, percent
-    worst_percent_low: float | None = None
-    worst_percent_high: float | None = None
-    depth_error: float | None = None  # largest Monte-Carlo standard error of ln of the depth and its ends
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from dwsweep.interval import layers as in_layers
 from dwsweep.records.fit import ONE_VARIABLE, AlongFit, Fit, FitResult, OtherFit, Surface, WidthLaw
 from dwsweep.records.transitions import (
     CHECKS,
-    SizedOptimum,
+    Optimum,
     Transition,
 )
 from dwsweep.report import console
@@ -414,7 +414,7 @@ def _shape_matters(result: FitResult) -> str:
         return ""
     axis = result.curves.size_name
 
-    def said(row: SizedOptimum) -> str:
+    def said(row: Optimum) -> str:
         where = f"{axis} = {format_count(row.n_params)}"
         assert row.worst_depth is not None and row.worst_percent is not None
         return loses(row.worst_depth, row.worst_percent, row.worst_percent_low, row.worst_percent_high, where)

@@ -209,6 +209,9 @@ def test_two_shapes_at_one_value_are_not_averaged() -> None:
     doubled = rows + [{**row, "width": row["width"] + 40} for row in rows]
     with pytest.raises(InputError, match=r"two shapes of one size at heads 1, .*which would be averaged; choose"):
         fit_along(doubled, "heads")
+    inner = [{**row, "d_ff": 4 * row["width"] + more} for row in rows for more in (0, 8)]
+    with pytest.raises(InputError, match=r"two shapes of one size at heads 1, .*averaged; choose, .*where='d_ff == "):
+        fit_along(inner, "heads")  # of one width: the inner width is what is chosen
     recipes = rows + [{**row, "batch_size": 16} for row in rows]
     with pytest.raises(InputError, match=r"at heads 1: recipes that differ within one shape would be averaged"):
         fit_along([{"batch_size": 8, **row} for row in recipes], "heads")

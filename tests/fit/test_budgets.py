@@ -214,6 +214,22 @@ def test_tokens_cost_what_the_requested_budgets_say_where_no_run_has_flops(two):
         assert row.tokens == pytest.approx(known.tokens, rel=0.05)
 
 
+def test_runs_with_blank_flops_belong_to_the_budget_that_their_tokens_cost(two):
+    rows = [{**row, "flops": None if k % 3 == 1 else row["flops"]} for k, row in enumerate(two_budgets())]
+    for row, known in zip(at_budgets(rows), two.adjusted.at_budgets, strict=True):
+        assert row.cost == pytest.approx(known.cost, rel=1e-3)
+        assert row.depth == pytest.approx(known.depth, rel=0.01)
+
+
+def test_runs_of_near_budgets_all_count():
+    """Budgets a factor of 1.4 apart hardly show the effect of tokens, and each has its best net all the same."""
+    result = fitted(rows := drawn(flops=(1e18, 1.4e18)))
+    assert result.provenance.rows_used == len(rows)
+    for row in result.adjusted.at_budgets:
+        depth, n, _ = TRUTH.best_shape(row.cost)
+        assert row.depth_low < depth < row.depth_high and row.n_params_low < n < row.n_params_high
+
+
 def test_either_axis_gives_one_answer(two):
     rows = drawn(flops=(1e18, 4e18))
     assert fitted(rows, "n_params").adjusted.at_budgets == two.adjusted.at_budgets

@@ -14,7 +14,7 @@ import dwsweep
 from dwsweep.fit.guideline import headline
 from dwsweep.interval import layers
 from dwsweep.records.fit import Surface
-from dwsweep.records.transitions import SizedOptimum
+from dwsweep.records.transitions import Optimum
 from dwsweep.text import format_count
 
 WIDTHS = (128, 192, 256, 384, 512, 768, 1024, 1536)
@@ -67,7 +67,7 @@ def _at_most(number: str) -> float:
     return float(number) + 0.51 * 10.0 ** -len(number.partition(".")[2])
 
 
-def _agrees(clause: re.Match[str], row: SizedOptimum, record: Surface) -> bool:
+def _agrees(clause: re.Match[str], row: Optimum, record: Surface) -> bool:
     value, *both = row.depth_interval.texts(layers)
     best = value or ("1" if row.is_one_layer else record.beyond(row))
     low, high = clause["low"] or clause["above"], clause["high"] or clause["below"]

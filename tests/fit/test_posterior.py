@@ -27,7 +27,7 @@ from dwsweep.fit.model import (
 )
 from dwsweep.fit.posterior import SCRAMBLES, Posterior, weigh
 from dwsweep.interval import layers
-from dwsweep.records.transitions import SizedOptimum
+from dwsweep.records.transitions import Optimum
 from tests.simulations.scenarios import grid, scenarios
 from tests.simulations.truths import TRUTHS
 
@@ -254,7 +254,7 @@ def test_names_of_hyperparameters_are_those_of_the_model() -> None:
 
 
 def test_an_open_interval_is_as_wide_as_twice_its_closed_side_when_its_digits_are_counted() -> None:
-    row = SizedOptimum(
+    row = Optimum(
         ln_x=10.0, n_params=2.3e4, depth=1.57, depth_low=None, depth_high=2.41, loss=5.0, at_edge=None, depth_min=1,
         depth_max=6, depth_error=0.05,
     )  # fmt: skip
