@@ -280,7 +280,9 @@ def guide(
         path_option("--latency", "TABLE", "Measured latency: depth, width and ms per decoded token.", TIME),
     ] = None,
     tokens: Annotated[float | None, count_option("N", "Tokens of training, such as 60B; gives hours.", TIME)] = None,
-    tokens_per_param: Annotated[float, number_option("R", "Tokens per parameter, without --tokens.", TIME)] = 20.0,
+    tokens_per_param: Annotated[
+        float | None, number_option("R", "Tokens per parameter, without --tokens; default: 20, or by the fit.", TIME)
+    ] = None,
     export: Export = None,
     out: Annotated[PathValue | None, folder_option("--out", "Write the figures here.", OUTPUT)] = None,
     json: AsJson = False,

@@ -234,7 +234,13 @@ class _Question:
         for size in self.x:
             depth = self.surface.at(math.exp(size))
             yield self._row(_at_size(budget.unit), budget.value, budget.said, size, depth, None)
-        yield self._of_nets(CODES[budget.unit], budget.value, budget.said, self._net_losses)[0]
+        row = self._of_nets(CODES[budget.unit], budget.value, budget.said, self._net_losses)[0]
+        costs = self.costs() if np.isfinite(self.tokens).any() else ()
+        cost = next((one for one in costs if one.unit == budget.unit), None)
+        if cost and row.n_params and row.depth:
+            per_token = float(cost.middle(np.log([row.n_params]), np.log([row.depth]))[0])
+            row = replace(row, tokens=budget.value / math.exp(per_token))
+        yield row
 
     def _of_nets(self, equal: str, spent: float, said: str, rows: np.ndarray) -> tuple[AnswerRow, Drawn]:
         """The line of the best net, and draws of ln of its depth and N, by losses ``rows`` (D, n) of the nets of

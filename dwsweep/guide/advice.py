@@ -73,11 +73,11 @@ def answered(question: Question, source: Source | None = None) -> Answer:
     options, params, training = question.options.for_nets(source.nets), question.params, question.training
     afforded = None
     if training is not None:
-        size, tokens = training.affords(source, options)
-        question.check_size(size)
-        afforded = training.sentence(size, tokens, options)
-        params, options = (size,), replace(options, tokens=tokens)
-        source = source.after(Tokens(tokens))
+        found = training.affords(source, options)
+        question.check_size(found.n_params)
+        afforded = training.sentence(found, options)
+        params, options, training = (found.n_params,), replace(options, tokens=found.tokens), found.training
+        source = source.after(Tokens(found.tokens))
     budgets = tuple(budget(value, source, options, training) for value in params)
     if question.by_source:
         budgets = tuple(replace(row, by_source=sources_at(row.optimum.n_params, question.tokens)) for row in budgets)

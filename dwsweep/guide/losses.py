@@ -25,18 +25,23 @@ WITHIN, COARSE, FINE = 4.0, 10, 24  # ratio to the best depth of the layers that
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens of training: a total, or a number per parameter of the blocks."""
+    """Tokens of training: a total, or a number per parameter of the blocks; None: 20, compute-optimal by Hoffmann et
+    al. 2022."""
 
     count: float | None = None
-    per_param: float = TOKENS_PER_PARAM
+    per_param: float | None = None
+
+    @property
+    def ratio(self) -> float:
+        return TOKENS_PER_PARAM if self.per_param is None else self.per_param
 
     def at(self, n_params: float) -> float:
-        return self.per_param * n_params if self.count is None else self.count
+        return self.ratio * n_params if self.count is None else self.count
 
     def __str__(self) -> str:
         if self.count is not None:
             return f"{format_count(self.count)} tokens"
-        return f"{self.per_param:g} tokens per parameter"
+        return f"{self.ratio:g} tokens per parameter"
 
 
 def wasted(share: float) -> float:

@@ -21,14 +21,61 @@ from dwsweep.evidence.random_effects import CENTRE
 from dwsweep.evidence.summary import interpolated, own_slope
 from dwsweep.fit.laws import outside
 from dwsweep.guide.losses import TAIL, parabola
+from dwsweep.records.answers import FLOPS
+from dwsweep.text import format_count
 
 if TYPE_CHECKING:
     from dwsweep.fit.ask import LossSurface
+    from dwsweep.records.fit import FitResult
 
+USUAL_POWER = 0.5  # of FLOPs, by which the best size grows (Hoffmann et al. 2022)
 STEEPNESS = (0.05, 4.0)  # limits of the ratio of the user's slope to published slopes; larger ratios are noise
 OWN_REACH = 30.0  # factor beyond own sizes from which own losses change nothing
 KNOWN_SIZES = 3  # own sizes at which the joint posterior is drawn
 MOST_LAYERS = 16.0  # layers up to which only whole numbers of them are a best depth
+
+
+@dataclass(frozen=True)
+class OwnBudgets:
+    """Best sizes and their tokens at FLOPs, by a user's fit of runs of several lengths.
+
+    flops, n_params, tokens: (R,), rising with the FLOPs. power: of the FLOPs, by which the best size grows beyond them.
+    """
+
+    flops: np.ndarray
+    n_params: np.ndarray
+    tokens: np.ndarray
+    power: float
+
+    @classmethod
+    def of(cls, fit: FitResult) -> OwnBudgets | None:
+        """The sizes that the fit bounds on both sides; None without any."""
+        record = fit.adjusted
+        if record is None:
+            return None
+        rows = [row for row in (*record.equal, *record.at_budgets) if row.equal == FLOPS and row.depth and row.tokens]
+        sizes = {row.cost or 0.0: (row.n_params, row.tokens) for row in rows if row.n_params_interval.bounded}
+        if not sizes:
+            return None
+        flops, n_params, tokens = np.array([(cost, *sizes[cost]) for cost in sorted(sizes)], dtype=float).T
+        grown = (row.estimate for row in record.growth if row.equal == FLOPS and row.column == "n_params")
+        return cls(flops, n_params, tokens, next(grown, None) or USUAL_POWER)
+
+    def at(self, flops: float) -> tuple[float, float] | None:
+        """(best size, its tokens); None from OWN_REACH times outside of the sizes measured."""
+        x, known = math.log(flops), np.log(self.flops)
+        beyond = min(x - known[0], 0.0) + max(x - known[-1], 0.0)
+        n = math.exp(np.interp(x, known, np.log(self.n_params)) + self.power * beyond)
+        tokens = math.exp(np.interp(x, known, np.log(self.tokens)) + (1.0 - self.power) * beyond)
+        return (n, tokens) if outside(n, self.n_params[0], self.n_params[-1]) < OWN_REACH else None
+
+    def said(self, flops: float) -> str:
+        """Origin of the size, in words."""
+        low, high = (format_count(value) for value in self.flops[[0, -1]])
+        if self.flops[0] <= flops <= self.flops[-1] or format_count(flops) in (low, high):
+            return "the best size by your own runs"
+        span = " to ".join(dict.fromkeys((low, high)))
+        return f"the best size by your own runs of {span} FLOPs, taken to grow as FLOPs^{self.power:.2f}"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 from dwsweep import paths, published_law
 from dwsweep.errors import InputError
 from dwsweep.fit.laws import AS_PRINTED
-from dwsweep.guide.losses import TOKENS_PER_PARAM, Tokens
+from dwsweep.guide.losses import Tokens
 from dwsweep.guide.shapes import Options, named
 from dwsweep.guide.sources import LARGEST, Source, fitted_source, public_source, published_source
 from dwsweep.guide.training import Training
@@ -122,7 +122,7 @@ class Question:
         if self.by_source and not sized:
             sizes = ", ".join(map(named, SIZED[:3]))
             yield f"{named('sources')}: lists answers at a size; allowed with one of {sizes}"
-        if self.options.tokens is not None and self.options.tokens_per_param != TOKENS_PER_PARAM:
+        if None not in (self.options.tokens, self.options.tokens_per_param):
             yield f"{named('tokens')}, {named('tokens_per_param')}: both determine the tokens; allowed: one of them"
         if not (sized or self.shapes) and (given := self.options.given):
             sizes = ", ".join(map(named, SIZED))

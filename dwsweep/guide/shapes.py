@@ -203,7 +203,7 @@ class Options:
     total: bool = False
     at: str = AT[0]
     tokens: float | None = None
-    tokens_per_param: float = 20.0  # compute-optimal (Hoffmann et al. 2022)
+    tokens_per_param: float | None = None  # None: compute-optimal, by the fit or by Hoffmann et al. 2022
     device: str = "H100"
     layer_seconds: float = LAYER_SECONDS
     latency: Latency | None = None

@@ -48,7 +48,7 @@ from dwsweep.fit import laws
 from dwsweep.fit.laws import AS_PRINTED, EXTRAPOLATION_LIMIT, RECIPE_FACTOR, outside
 from dwsweep.guide.answers import Cost, Risk, Trust
 from dwsweep.guide.losses import TAIL, LossAt, Tokens, parabola
-from dwsweep.guide.own import OWN_REACH, OwnLosses, Window
+from dwsweep.guide.own import OWN_REACH, OwnBudgets, OwnLosses, Window
 from dwsweep.text import NATS, format_count, format_factor
 
 if TYPE_CHECKING:
@@ -63,15 +63,16 @@ SIZES_KEPT, ENDS_KEPT = 128, 4  # sizes hold two budgets
 class Source(ABC):
     """Source of answers.
 
-    notes: on the source. remark: on every answer by it. nets: the nets of the user's fit. instead: why public evidence
-    replaces the fit at every size; empty if it does not. unit: of the losses, also where published slopes are as steep
-    as the fit's.
+    notes: on the source. remark: on every answer by it. nets: the nets of the user's fit; budgets: its best sizes at
+    FLOPs. instead: why public evidence replaces the fit at every size; empty if it does not. unit: of the losses, also
+    where published slopes are as steep as the fit's.
     """
 
     name: str
     notes: tuple[str, ...] = ()
     remark: str = ""
     nets: TrainedNets | None = None
+    budgets: OwnBudgets | None = None
     instead: str = ""
     unit: str = NATS
 
@@ -527,7 +528,8 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
     if fit.adjusted:
         notes += [f"fit: {line}" for line in fit.adjusted.sentences[:1]]
     misfit = any(NO_FORM_FITS in line for line in fit.warnings)
-    return replace(public_source(tokens, notes), own=own, misfit=misfit, nets=fit.nets, unit=fit.unit)
+    public, budgets = public_source(tokens, notes), OwnBudgets.of(fit)
+    return replace(public, own=own, misfit=misfit, nets=fit.nets, budgets=budgets, unit=fit.unit)
 
 
 SURE, FAIR, GRAVE = 5.0, 6.0, 25.0  # % of compute: regret at 95 %, in expectation, and again at 95 %

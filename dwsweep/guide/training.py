@@ -43,20 +43,33 @@ class Training:
             return training_flops_per_token(shape) * tokens / self.flops
         return training_seconds(shape, options) * tokens / options.devices / (3600.0 * (self.hours or 0.0))
 
-    def affords(self, source: Source, options: Options) -> tuple[float, float]:
+    def spent(self, shape: Shape, options: Options) -> float:
+        """FLOPs of the budget, spent on a shape."""
+        if self.flops is not None:
+            return self.flops
+        seconds = 3600.0 * (self.hours or 0.0) * options.devices
+        return seconds / training_seconds(shape, options) * training_flops_per_token(shape)
+
+    def affords(self, source: Source, options: Options) -> Afforded:
         """Parameters of the blocks and tokens that the budget pays for at the best depth.
 
-        Result: the N at which tokens(N) × cost of a token = budget, with the cost of the best shape of N.
+        Result: the N at which tokens(N) × cost of a token = budget, with the cost of the best shape of N. Where the
+        user's fit knows the best N and its tokens at such FLOPs and no tokens are asked for, those.
 
         Raises:
             InputError: neither a size from SMALLEST to LARGEST.
         """
         tokens = Tokens(options.tokens, options.tokens_per_param)
+        own = source.budgets if options.tokens is options.tokens_per_param is None else None
+
+        def shape_of(n: float) -> Shape:  # outside the source's depths the shape hardly matters
+            return matched(max(1, round(source.depth(n)[0])), n, options)
 
         def exceeds(ln_n: float) -> bool:
             n = math.exp(ln_n)
-            # outside the source's depths the shape hardly matters
-            shape = matched(max(1, round(source.depth(n)[0])), n, options)
+            shape = shape_of(n)
+            if own and (best := own.at(self.spent(shape, options))):
+                return n > best[0]
             return self.share(shape, tokens.at(n) * n / shape.n_params, options) > 1.0  # no width meets every size
 
         low, high = math.log(SMALLEST), math.log(LARGEST)
@@ -69,14 +82,32 @@ class Training:
             middle = (low + high) / 2.0
             low, high = (low, middle) if exceeds(middle) else (middle, high)
         n = float(f"{math.exp(low):.3g}")
-        return n, tokens.at(n)
+        shape = shape_of(n)
+        flops = self.spent(shape, options)
+        if own and (best := own.at(flops)):
+            count = best[1] if self.flops is not None else shape.n_params / n / self.share(shape, 1.0, options)
+            # the FLOPs of a token are the fit's: a net may take as many as the best one takes here
+            counted = Training(training_flops_per_token(shape) * shape.n_params / n * count, None)
+            training = counted if self.flops is not None else self
+            return Afforded(n, count, f"{count / n:.2g} for each parameter, {own.said(flops)}", training)
+        if options.tokens is not None:
+            return Afforded(n, tokens.at(n), "as asked", self)
+        usual = ", compute-optimal by Hoffmann et al. 2022" if tokens.ratio == TOKENS_PER_PARAM else ""
+        return Afforded(n, tokens.at(n), f"{tokens.ratio:g} for each parameter{usual}", self)
 
-    def sentence(self, n_params: float, tokens: float, options: Options) -> str:
+    def sentence(self, found: Afforded, options: Options) -> str:
         """Sentence on the size and the tokens that the budget pays for."""
         paid = f"{self.flops:.3g} FLOPs" if self.flops is not None else f"{self.hours:g} hours on {options.device}"
-        why = "as asked" if options.tokens is not None else f"{options.tokens_per_param:g} for each parameter"
-        if options.tokens is None and options.tokens_per_param == TOKENS_PER_PARAM:
-            why += ", compute-optimal by Hoffmann et al. 2022"
-        return (
-            f"{paid} pay for {format_count(n_params)} parameters in the blocks on {format_count(tokens)} tokens ({why})"
-        )
+        size, tokens = format_count(found.n_params), format_count(found.tokens)
+        return f"{paid} pay for {size} parameters in the blocks on {tokens} tokens ({found.why})"
+
+
+@dataclass(frozen=True)
+class Afforded:
+    """Parameters of the blocks and tokens that a budget pays for. why: rule for the tokens, in words. training: the
+    budget, by which a shape of other cost is held against it."""
+
+    n_params: float
+    tokens: float
+    why: str
+    training: Training

@@ -197,6 +197,23 @@ def test_nets_of_all_budgets_answer_at_equal_size_too(two):
     assert guide("100M", fit=two).budgets[0].optimum.source.startswith("your losses")
 
 
+def test_guide_builds_the_size_that_the_fit_finds_at_a_budget(two):
+    """Twenty tokens for each parameter stood in place of the user's own runs: 120M beside the 152M of the fit."""
+    for row in two.adjusted.at_budgets:
+        found = guide(flops=row.cost, fit=two)
+        assert found.budgets[0].optimum.n_params == pytest.approx(row.n_params, rel=0.01)
+        assert found.assumptions.tokens == pytest.approx(row.tokens, rel=0.01)
+        assert "best size by your own runs" in found.afforded and found.budgets[0].recommended
+    beyond = guide(flops=1e20, fit=two)
+    assert beyond.budgets[0].optimum.n_params == pytest.approx(TRUTH.best_shape(1e20)[1], rel=0.25)
+    assert "1e18 to 4e18 FLOPs, taken to grow as" in beyond.afforded
+    for asked in (guide(flops=4e18, fit=two, tokens_per_param=20.0), guide(flops=1e24, fit=two)):
+        assert asked.assumptions.tokens == pytest.approx(20.0 * asked.budgets[0].optimum.n_params)
+    (single,) = (alone := fitted(drawn())).adjusted.at_budgets
+    assert single.tokens == pytest.approx(1e18 / TRUTH.flops_per_token(12, 800), rel=0.1)
+    assert guide(flops=1e18, fit=alone).budgets[0].optimum.n_params == pytest.approx(single.n_params, rel=0.01)
+
+
 def test_budgets_without_tokens_have_those_of_6n_per_token():
     """Two budgets whose tokens nobody wrote down: runs of both count, and that is said."""
     rows = [{k: v for k, v in row.items() if k not in ("tokens", "steps")} for row in drawn(flops=(1e18, 4e18))]
