@@ -113,6 +113,8 @@ def test_rows_are_the_sources_own_words() -> None:
         assert words(SOURCES["completep"], everyone, n, 20.0).depth == pytest.approx(depth)
         assert words(SOURCES["completep"], everyone, n, 90.0).depth == pytest.approx(depth), "published optima stay"
     assert words(SOURCES["built"], everyone, 6.8e10, 20.0).depth == pytest.approx(80.0)
+    few, many = (words(SOURCES["mlfoundations"], everyone, 7e7, ratio).depth for ratio in (20.0, 200.0))
+    assert many / few == pytest.approx(10**0.05), "losses of a table move with the tokens"
     far = words(SOURCES["completep"], everyone, 7e10, 20.0)
     assert far.whose == "all, its offset" and far.outside == pytest.approx(7e10 / 1.5e9)
     assert words(SOURCES["completep"], everyone, 3e9, 20.0).whose == "extrapolated"
