@@ -212,6 +212,10 @@ def test_a_config_of_a_model_is_judged_in_its_own_block(tmp_path: Any) -> None:
     (row,) = answer(shapes=[str(config)]).verdicts
     qwen = next(model for model in practice.models() if model.model == "Qwen3 0.6B")
     assert (row.depth, row.width, row.optimum.n_params) == (28, 1024, qwen.n_params)
+    # an export wrote GPT-2 with 8 heads and a plain MLP of 4096
+    written = json.loads(exported(answer(shapes=[str(config)]), Options(), "hf"))
+    same = fields.keys() - {"hidden_act"}
+    assert {name: written[name] for name in same} == {name: fields[name] for name in same}
     config.write_text(json.dumps({"n_layer": 24, "n_embd": 1024, "n_head": 16, "activation_function": "gelu_new"}))
     assert answer(shapes=[str(config)]).verdicts[0].optimum.n_params == 12 * 24 * 1024**2
     # as many heads for keys and values as for queries say nothing of other widths
