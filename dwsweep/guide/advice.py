@@ -151,9 +151,8 @@ def exported(found: Answer, options: Options, project: str) -> str:
     Raises:
         InputError: no shape is recommended or judged, or several are, or the project has no such block.
     """
-    every: list[tuple[int, int, dict[str, Any]]] = [
-        (row.depth, row.width, {}) for b in found.budgets if (row := b.recommended)
-    ]
+    recommended = (one for row in found.budgets if (one := row.recommended))
+    every: list[tuple[int, int, dict[str, Any]]] = [(one.depth, one.width, {}) for one in recommended]
     every += [(row.depth, row.width, dict(row.block)) for row in found.verdicts]
     chosen = [one for k, one in enumerate(every) if one not in every[:k]]
     if len(chosen) > 1:
@@ -326,7 +325,7 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
         raise InputError(f"{named('shapes')}: {depth}x{width}; {why}")
     n_params = float(own.n_params)
     found = best_depth(f"{depth}x{width}", n_params, (depth, width), source, options)
-    if found.refused or found.depth is None:
+    if found.depth is None:
         return ShapeAnswer(optimum=found, depth=depth, width=width, verdict="refused", costs={}, best={})
     asked = Budget(float(counted(own, options)), n_params, source, options)
     candidates = asked.candidates(own)

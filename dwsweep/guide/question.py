@@ -59,7 +59,7 @@ class Question:
 
     @cached_property
     def judged(self) -> list[tuple[int, int, dict[str, Any]]]:
-        """(depth, width, block) of the shapes to be judged; block: options by their configuration that were not given."""
+        """(depth, width, block) of the shapes to be judged; block: options by a configuration, else not given."""
         given = self.options.given
         return [
             (depth, width, {name: value for name, value in block.items() if name not in given})
