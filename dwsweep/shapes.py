@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
@@ -11,6 +12,7 @@ from pydantic import Field
 
 ROPE_THETA = 10_000.0  # Su et al. 2021
 LARGEST_SIZE = 10_000_000  # bound of a width, a vocabulary or a context
+MULTIPLES = range(1, LARGEST_SIZE)  # widths, in steps
 PositiveFloat = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
 Width = Annotated[int, Field(gt=0, le=LARGEST_SIZE)]
 HeadCount = Annotated[int, Field(gt=0, le=10_000)]
@@ -185,11 +187,11 @@ class HeadRule:
             return self.count, self.size
         if self.count is not None:
             if width % self.count:
-                raise ValueError(f"heads.count {self.count} does not divide width {width}")
+                raise ValueError(f"the width must be a multiple of the {self.count} heads")
             return self.count, width // self.count
         if self.size is not None:
             if width % self.size:
-                raise ValueError(f"heads.size {self.size} does not divide width {width}")
+                raise ValueError(f"the width must be a multiple of the head size {self.size}")
             return width // self.size, self.size
         raise ValueError("heads: neither count nor size is given")
 
@@ -217,9 +219,9 @@ class Block(Proportions):
         heads, head_size = self.head_rule.resolve(width)
         kv_heads = heads if self.kv_heads is None else self.kv_heads
         if heads % kv_heads:
-            raise ValueError(f"model.kv_heads {kv_heads} does not divide the {heads} heads at width {width}")
+            raise ValueError(f"model.kv_heads {kv_heads} must divide the heads, {heads} at width {width}")
         if self.positions == "rotary" and head_size % 2:
-            raise ValueError(f"rotary positions need an even head size, and width {width} gives {head_size}")
+            raise ValueError(f"rotary positions need an even head size, not {head_size}")
         same = {field.name: getattr(self, field.name) for field in fields(Layer)}
         if self.positions != "rotary":
             same["rope_theta"] = ROPE_THETA  # unused
@@ -239,13 +241,8 @@ class Block(Proportions):
     def width_step(self, width_multiple: int) -> int:
         """Step between widths: the least multiple of ``width_multiple`` that the heads divide."""
         rule = self.head_rule
-        need = 1
-        if rule.count is None or rule.size is None:
-            need = rule.count or rule.size or 1
-        step = width_multiple
-        while step % need:
-            step += width_multiple
-        return step
+        both = rule.count is not None and rule.size is not None
+        return width_multiple if both else math.lcm(width_multiple, rule.count or rule.size or 1)
 
 
 def token_bytes(vocab_size: int) -> int:
@@ -266,14 +263,6 @@ def match_width(
     The mismatch is ``count(shape) / budget - 1``.
     """
     step = block.width_step(width_multiple)
-    low, high = 1, 1
-    while count(block.shape(depth, high * step)) < budget:
-        low, high = high, high * 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        if count(block.shape(depth, middle * step)) < budget:
-            low = middle
-        else:
-            high = middle
-    candidates = [block.shape(depth, k * step) for k in sorted({low, high})]
+    above = bisect_left(MULTIPLES, budget, key=lambda k: count(block.shape(depth, k * step)))
+    candidates = [block.shape(depth, k * step) for k in MULTIPLES[max(0, above - 1) : above + 1]]
     return min(candidates, key=lambda shape: abs(count(shape) - budget))

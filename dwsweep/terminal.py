@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import re
 import select
 import sys
 from collections.abc import Callable, Iterable
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
 JOINT = "\ue000"  # stands for a space that must not break; rich breaks at no-break spaces too
 PLAIN_WIDTH = 100  # columns where the output is no terminal; tables are made for it
-
-_BLANKS_AT_THE_END = re.compile(r" +(?=\n)")
 
 _lost: list[OSError] = []  # first failure of standard output
 
@@ -43,20 +40,6 @@ class _Descriptor(io.FileIO):
             if self.fileno() == 1 and not _lost:
                 _lost.append(error)
             return len(data)
-
-
-class _Trimmed:
-    """Stream that strips the blanks at the ends of lines."""
-
-    def __init__(self, stream: Callable[[], TextIO]) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        self._stream().write(_BLANKS_AT_THE_END.sub("", text))
-        return len(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream(), name)
 
 
 @cache
@@ -89,11 +72,8 @@ def console(stderr: bool = False) -> Console:
     # look up an unbreakable stream for each line: a test or a notebook may replace it for a while
     to = {"stderr": stderr} if tolerant is stream else {"file": tolerant}
     made = Console(**to, markup=False, emoji=False)
-    if not made.is_terminal:
-        trimmed: Any = _Trimmed(lambda: tolerant if tolerant is not stream else getattr(sys, name))
-        made.file = trimmed
-        if not os.environ.get("COLUMNS", "").isdigit():
-            made.width = PLAIN_WIDTH
+    if not made.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
+        made.width = PLAIN_WIDTH
     return made
 
 

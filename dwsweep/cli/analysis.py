@@ -30,6 +30,7 @@ from dwsweep.cli.options import (
     SweepDirectory,
     TiedEmbeddings,
     Unit,
+    check_free,
     count_option,
     folder_option,
     given,
@@ -380,14 +381,15 @@ def design(
         raise InputError("SPEC: give either a sweep spec or --hours, which writes one; not both")
     if hours is None and (out is not None or depths is not None):
         raise InputError("--out, --depths: allowed only with --hours, which writes a spec")
+    if out is not None:
+        check_free("--out", out)  # at once: filling the time takes a while
     filled, file = None, out
     with terminal.waiting("judging"):
         if hours is not None:
             chosen = whole_numbers(depths, "--depths") if depths is not None else ()
             filled = fill(hours, device, make_prior(fit, noise)[0], chosen, set_ or ())
             file = out or paths.as_path(f"{filled.spec.name}.yaml")
-            if file.exists():
-                raise InputError(f"--out: {file} is there already; allowed: a name that is free")
+            check_free("--out", file)
         sweep = filled.spec if filled else load_spec(spec or "", set_ or ())
         found = study(sweep, fit=fit, noise=noise, target=target)
     if filled and file is not None:
@@ -466,8 +468,7 @@ def init(
     from dwsweep.spec import reference
 
     file = paths.as_path(path)
-    if file.exists():
-        raise InputError(f"FILE: {path} is there already; allowed: a name that is free")
+    check_free("FILE", file)
     changes: dict[str, Any] = {}
     if text is not None:
         from dwsweep.data.sources import vocabulary_for

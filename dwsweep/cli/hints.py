@@ -1,92 +1,45 @@
-"""Hints for what a person typed and no command has: the nearest option, choice or command."""
+"""Commands and options that a person may expect here, each with what to use instead; `help` as a command."""
 
 from __future__ import annotations
 
-import difflib
-import re
 from typing import Any
 
 import typer
 
-from dwsweep.cli import retired
 from dwsweep.errors import InputError
 
-# command for an option that the given command lacks
-OTHER_COMMANDS = {
-    ("run", "--dry-run"): "`dwsweep plan SPEC` shows the runs and trains nothing",
-    ("run", "--resume"): "`dwsweep run SPEC` resumes what was interrupted by itself",
-    ("run", "--force"): "`dwsweep run SPEC --retry failed` trains failed runs again",
+INSTEAD = {  # by "command" or "command --option"
+    "fit --baseline": "`--along heads` and `--along depth` list each shape's loss above the best with its interval",
+    "fit --margin": "`--along heads` and `--along depth` list each shape's loss above the best with its interval",
+    "prepare --inspect": "`dwsweep prepare` prints the folder of the store, whose manifest.json has its counts",
+    "sample": "`dwsweep export` writes a model that transformers generates text with",
+    "eval": "`dwsweep export` writes a model that `lm_eval --model hf` scores",
+    "bench --verify": "`make test-device` in a clone checks this host's devices",
+    "bench --devices": "`--target H200:4` or `--target TPU-v5e:2x4` compiles for several devices",
+    "theory --check": "`make test` measures the ranks of small networks against the bounds",
+    "report --card": "results.csv and fit/guideline.md, as `dwsweep run` and `fit` write them, make a data set",
+    "report --license": "state the licence where you publish results.csv",
+    "guide --rule": "`dwsweep guide --params N1 --params N2` prints the best shapes to compare a rule with",
+    "guide --compare": "run `dwsweep guide --fit F` and `dwsweep guide --law levine2020`",
+    "guide --pipeline-parallel": "the table lists depths to choose from, each with its costs",
+    "guide --seq-len": "`--context T` gives the number of positions",
+    "design --write": "`--out FILE` names the file of the spec that `--hours` writes",
+    "run --dry-run": "`dwsweep plan SPEC` shows the runs and trains nothing",
+    "run --resume": "`dwsweep run SPEC` resumes what was interrupted by itself",
+    "run --force": "`dwsweep run SPEC --retry failed` trains failed runs again",
 }
-# our options by their names in other tools; each counts for the commands that have it
-OTHER_NAMES = {
-    "--batch": "--set",
-    "--batch-size": "--set",
-    "--max-position-embeddings": "--context",
-    "--model-size": "--params",
-    "--n-ctx": "--context",
-    "--num-key-value-heads": "--kv-heads",
-    "--rename": "--column",
-    "--seq-len": "--context",
-    "--sequence-length": "--context",
-    "--sigma": "--noise",
-    "--size": "--params",
-    "--tp": "--tensor-parallel",
-    "--filter": "--where",
-}
-NEAR = 0.6  # similarity of two names above which one is suggested
 
 
-SETTING = "--set KEY=VALUE, such as --set train.steps=50"
+def instead(command: str | None, option: str = "") -> str:
+    """Line that refuses a command or an option of ``INSTEAD``; empty for any other."""
+    line = INSTEAD.get(f"{command} {option}".strip())
+    return f"{option or command}: not in this version; {line}" if line else ""
 
 
 def hint(error: Any) -> str:
-    """Line for a usage error with the nearest option or choice; empty for any other error, or if no name is near."""
-    context = getattr(error, "ctx", None)
-    if context is None:
-        return ""
-    kind = type(error).__name__
-    if kind == "NoSuchOption":
-        return _option_hint(error, context)
-    return _choice_hint(error) or _extra_hint(error, context)
-
-
-def _choice_hint(error: Any) -> str:
-    names = getattr(getattr(error, "param", None), "opts", None)
-    given = re.search(r"'(.*)' is not one of ('.*')", getattr(error, "message", None) or "")  # typer's
-    if given is None or not names:
-        return ""
-    value, choices = given[1], re.findall(r"'([^']*)'", given[2])
-    if left := retired.line(error.ctx.info_name if error.ctx else "", f"{names[0]} {value.lower()}"):
-        return left
-    near = difflib.get_close_matches(value.lower(), choices, n=1, cutoff=NEAR)
-    return f"{names[0]}: {value!r}; {f'did you mean {near[0]}? ' if near else ''}allowed: {', '.join(choices)}"
-
-
-def _option_hint(error: Any, context: Any) -> str:
-    name = getattr(error, "option_name", None)
-    if not name:
-        return ""
-    if left := retired.line(context.info_name, name):
-        return left
-    if other := OTHER_COMMANDS.get((context.info_name, name)):
-        return f"{name}: no such option; {other}"
-    known = [
-        option for param in context.command.get_params(context) for option in param.opts if option.startswith("--")
-    ]
-    meant = OTHER_NAMES.get(name.replace("_", "-"))
-    near = [meant] if meant in known else difflib.get_close_matches(name, known, n=1, cutoff=NEAR)
-    if near:
-        return f"{name}: no such option; did you mean {near[0]}?"
-    return f"{name}: no such option; a key of the spec is given as {SETTING}" if "--set" in known else ""
-
-
-def _extra_hint(error: Any, context: Any) -> str:
-    """Line for a KEY=VALUE without ``--set`` before it."""
-    extra = re.search(r"unexpected extra argument\S* \((.*)\)", getattr(error, "message", None) or "")
-    known = {option for param in context.command.get_params(context) for option in param.opts}
-    if extra is None or "=" not in extra[1] or "--set" not in known:
-        return ""
-    return f"{extra[1]}: not an argument; a key of the spec is given as {SETTING}"
+    """Line for a usage error by an option of ``INSTEAD``; empty for any other error."""
+    context, option = getattr(error, "ctx", None), getattr(error, "option_name", None)
+    return instead(context.info_name, option) if context is not None and option else ""
 
 
 def _without_types_of_switches(params: list[Any]) -> list[Any]:
@@ -107,18 +60,13 @@ class Group(typer.core.TyperGroup):
         return _without_types_of_switches(super().get_params(ctx))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """``help`` and ``help COMMAND`` are `--help`; an unknown command is refused with the nearest one."""
-        name, *rest = args
-        if name == "help":
-            if not rest:
-                print(ctx.get_help())
-                raise typer.Exit()
-            name, args = rest[0], [rest[0], "--help"]
+        """``help`` and ``help COMMAND`` are `--help`; a command of ``INSTEAD`` is refused with what to use."""
+        if args == ["help"]:
+            print(ctx.get_help())
+            raise typer.Exit()
+        if args[0] == "help":
+            args = [args[1], "--help"]
         known = self.list_commands(ctx)
-        if name not in known and not name.startswith("-"):
-            if left := retired.line(name):
-                raise InputError(left)
-            near = difflib.get_close_matches(name, known, n=1, cutoff=NEAR)
-            hint = f"did you mean {near[0]}? " if near else ""
-            raise InputError(f"{name}: no such command; {hint}allowed: {', '.join(known)}")
+        if args[0] not in known and not args[0].startswith("-"):
+            raise InputError(instead(args[0]) or f"{args[0]}: no such command; allowed: {', '.join(known)}")
         return super().resolve_command(ctx, args)

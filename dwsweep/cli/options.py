@@ -51,6 +51,12 @@ def folder_value(text: str) -> Any:
     return path
 
 
+def check_free(name: str, path: Any) -> None:
+    """Refuse a path that is there, given as the parameter ``name``."""
+    if path.exists():
+        raise InputError(f"{name}: {path} is there already; allowed: a name that is free")
+
+
 def count_value(text: str) -> float:
     return _parsed(parse_count, text)
 

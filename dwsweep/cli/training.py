@@ -169,10 +169,11 @@ def bench(
     from dwsweep.data import prepare
     from dwsweep.plan import DataFacts, build
     from dwsweep.records import bench as bench_record
+    from dwsweep.records.footing import cores
     from dwsweep.records.record import plain
     from dwsweep.report import bench_report
     from dwsweep.spec import load_spec
-    from dwsweep.sweep.local_executor import CPU_DEVICES, cores, each_core_a_device
+    from dwsweep.sweep.local_worker import CPU_DEVICES, each_core_a_device
 
     if target and not compile_only:
         raise InputError(

@@ -139,7 +139,8 @@ def moments(shape: Shape, optimizer: str) -> int:
     """Number of values that an optimizer keeps of one replica between steps."""
     from dwsweep.spec import OPTIMIZERS  # the models of a spec take long to make, and most costs need none
 
-    return 2 * (shape.n_params_total - shape.n_params) + OPTIMIZERS[optimizer].block_moments * shape.n_params
+    facts, others = OPTIMIZERS[optimizer], shape.n_params_total - shape.n_params
+    return facts.block_moments * shape.n_params + facts.other_moments * others
 
 
 def estimate(

@@ -11,22 +11,22 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dwsweep.data import digests, passes, processes
 from dwsweep.data.progress import ByteProgress
 from dwsweep.data.records import SMALL_BYTES, Skipped, Source, counted
-from dwsweep.data.split import FEWEST_HELDOUT, fraction_for
 from dwsweep.data.token_store import DOCUMENT, StreamWriter, checksums, content_hash
 from dwsweep.data.tokenizer import GivenTokenizer, Tokenizer, given_files, train
 from dwsweep.errors import InputError
 from dwsweep.records import record as reader
-from dwsweep.records.footing import versions
+from dwsweep.records.footing import cores, versions
 from dwsweep.records.store import SPLITS, StoreManifest, StoreSplit
 
 if TYPE_CHECKING:
@@ -41,17 +41,31 @@ def say(progress: bool, text: str) -> None:
 MAX_BAD_FRACTION = 0.01  # share of bad records above which the source itself is judged wrong
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Corpus:
-    """Result of pass 1: the spool's frames, and counts."""
+    """Result of pass 1: the spool's frames, and arrays over all texts in the order of the source."""
 
-    frames: list[passes.FramePlace] = field(default_factory=list)
-    digests: list[np.ndarray] = field(default_factory=list)
-    skipped: Skipped = field(default_factory=Skipped)
-    n_documents: int = 0  # kept
-    n_duplicates: int = 0
-    n_characters: int = 0  # kept
-    n_bytes: int = 0  # kept
+    frames: list[passes.FramePlace]
+    borders: NDArray[np.int64]  # number of the first text of each frame but the first
+    texts: NDArray[Any]  # dtype passes.TEXT
+    mark: NDArray[np.uint8]
+    skipped: Skipped
+
+    @property
+    def kept(self) -> NDArray[Any]:
+        """Texts that are no duplicates."""
+        return self.texts[self.mark != digests.DROPPED]
+
+    @property
+    def n_documents(self) -> int:
+        return len(self.kept)
+
+    @property
+    def n_duplicates(self) -> int:
+        return len(self.texts) - self.n_documents
+
+    def kept_sum(self, column: str) -> int:
+        return int(self.kept[column].sum(dtype=np.int64))
 
 
 def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) -> str:
@@ -61,7 +75,7 @@ def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) ->
         InputError: the source is empty, mostly bad, too small to split, or too poor for this vocabulary.
         OSError: the source cannot be read, or the folder cannot be written.
     """
-    workers = data.workers or processes.available_cores()
+    workers = data.workers or len(cores())
     given = given_files(data)
     # check the settings before the text, which may take hours to read
     own = GivenTokenizer(given, str(data.tokenizer)) if given else None
@@ -70,6 +84,7 @@ def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) ->
     corpus = _read(data, source, spool, workers if source.parallel else 1, progress)
     say(progress, _counts(source, corpus))
     _check(data, corpus)
+    n_bytes, n_characters = corpus.kept_sum("n_bytes"), corpus.kept_sum("n_characters")
     read_seconds = time.monotonic() - started
 
     tokenizer = own or train(_sample(data, corpus, spool), data.vocab_size)
@@ -78,7 +93,7 @@ def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) ->
     tokenizer_hash = tokenizer.save(partial)
     train_seconds = time.monotonic() - started - read_seconds
 
-    splits = _encode(corpus, spool, partial, tokenizer, workers if corpus.n_bytes > SMALL_BYTES else 1, progress)
+    splits = _encode(corpus, spool, partial, tokenizer, workers if n_bytes > SMALL_BYTES else 1, progress)
     encode_seconds = time.monotonic() - started - read_seconds - train_seconds
     spool.unlink()
     n_tokens = sum(split.n_tokens for split in splits.values())
@@ -94,10 +109,10 @@ def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) ->
         splits=splits,
         n_documents=corpus.n_documents,
         n_tokens=n_tokens,
-        n_characters=corpus.n_characters,
-        n_bytes=corpus.n_bytes,
-        characters_per_token=corpus.n_characters / n_tokens,
-        bytes_per_token=corpus.n_bytes / n_tokens,
+        n_characters=n_characters,
+        n_bytes=n_bytes,
+        characters_per_token=n_characters / n_tokens,
+        bytes_per_token=n_bytes / n_tokens,
         duplicates=corpus.n_duplicates,
         left_out=dict(corpus.skipped.left_out),
         skipped=dict(corpus.skipped.bad),
@@ -131,23 +146,23 @@ def _report_changed(own: GivenTokenizer, data: DataSpec, texts: Iterator[str]) -
 
 
 def _read(data: DataSpec, source: Source, spool: Path, workers: int, progress: bool) -> _Corpus:
-    corpus, seen = _Corpus(), digests.SeenDigests()
+    """Spool the texts of a source, drop exact duplicates, and put each kept text on its side of the split."""
+    spots: list[tuple[int, int]] = []
+    skipped, texts = Skipped(), [np.empty(0, passes.TEXT)]
     with ByteProgress("reading", source.total_bytes, show=progress) as bar, open(spool, "wb") as out:
         frames = processes.ordered_map(passes.read_item, source.items(), workers, passes.start_reading, (source,))
         for frame in chain.from_iterable(frames):
-            mark = digests.validation_mark(frame.digest, data.validation_fraction)
-            new = seen.add(frame.digest)
-            mark[~new] = digests.DROPPED
-            corpus.frames.append(passes.FramePlace(out.tell(), len(frame.data), frame.n_bytes, mark))
-            corpus.digests.append(frame.digest)
-            corpus.skipped.add(frame.skipped)
-            corpus.n_documents += int(new.sum())
-            corpus.n_duplicates += int((~new).sum())
-            corpus.n_characters += int(frame.n_characters[new].sum(dtype=np.int64))
-            corpus.n_bytes += int(frame.n_bytes[new].sum(dtype=np.int64))
+            spots.append((out.tell(), len(frame.data)))
+            texts.append(frame.texts)
+            skipped.add(frame.skipped)
             out.write(frame.data)
             bar.advance(frame.source_bytes)
-    return corpus
+    every, borders = np.concatenate(texts), np.cumsum([len(part) for part in texts])[1:-1]
+    mark = np.full(len(every), digests.DROPPED, np.uint8)
+    first = np.unique(every["digest"], return_index=True)[1]
+    mark[first] = digests.validation_mark(every["digest"][first], data.validation_fraction)
+    parts = zip(spots, np.split(every["n_bytes"], borders), np.split(mark, borders), strict=False)  # spots may be none
+    return _Corpus([passes.FramePlace(*spot, *part) for spot, *part in parts], borders, every, mark, skipped)
 
 
 def _counts(source: Source, corpus: _Corpus) -> str:
@@ -172,7 +187,7 @@ def _check(data: DataSpec, corpus: _Corpus) -> None:
     if not corpus.n_documents:
         left = counted(corpus.skipped.left_out) or "no records"
         raise InputError(f"data.source: {data.source}; empty: not one document ({left}); give a source with text in it")
-    mark = np.concatenate([f.mark for f in corpus.frames])
+    mark = corpus.mark
     if (mark == digests.VALIDATION).any() and (mark == digests.TRAIN).any():
         return
     n = corpus.n_documents
@@ -182,9 +197,8 @@ def _check(data: DataSpec, corpus: _Corpus) -> None:
             f"data.source: {data.source}; one document{copies}; must have at least two, for training and "
             "validation (text: separates the articles of a single file by blank lines)"
         )
-    digest = np.concatenate(corpus.digests)[mark != digests.DROPPED]
     side = "validation" if (mark == digests.TRAIN).any() else "training"
-    fraction, held_out = fraction_for(digest, max(1, min(FEWEST_HELDOUT, n // 4)))
+    fraction, held_out = digests.fraction_for(corpus.kept["digest"], max(1, min(digests.FEWEST_HELDOUT, n // 4)))
     raise InputError(
         f"data.validation_fraction: {data.validation_fraction}; leaves one side empty with these {n:,} documents: "
         f"none for {side}, since each is drawn by its own hash; {fraction} holds out {held_out}"
@@ -194,19 +208,15 @@ def _check(data: DataSpec, corpus: _Corpus) -> None:
 def _sample(data: DataSpec, corpus: _Corpus, spool: Path) -> Iterator[str]:
     """Sample for the tokenizer: training texts by rising salted digest up to the wanted bytes, in the order of the
     corpus."""
-    frame = np.repeat(np.arange(len(corpus.frames)), [len(f.mark) for f in corpus.frames])
-    mark = np.concatenate([f.mark for f in corpus.frames])
-    n_bytes = np.concatenate([f.n_bytes for f in corpus.frames])
-    order = np.argsort(digests.sample_order(np.concatenate(corpus.digests), data.seed), kind="stable")
-    order = order[mark[order] == digests.TRAIN]
-    before = np.cumsum(n_bytes[order], dtype=np.int64) - n_bytes[order]
-    taken = np.zeros(len(mark), bool)
-    taken[order[before < data.tokenizer_sample_bytes]] = True
-    starts = np.searchsorted(frame, np.arange(len(corpus.frames)))
-    for i, place in enumerate(corpus.frames):
-        chosen = taken[starts[i] : starts[i] + len(place.mark)]
+    order = np.argsort(digests.sample_order(corpus.texts["digest"], data.seed), kind="stable")
+    order = order[corpus.mark[order] == digests.TRAIN]
+    n_bytes = corpus.texts["n_bytes"][order]
+    before = np.cumsum(n_bytes, dtype=np.int64) - n_bytes
+    taken = np.zeros(len(corpus.mark), np.uint8)
+    taken[order[before < data.tokenizer_sample_bytes]] = digests.TRAIN
+    for place, chosen in zip(corpus.frames, np.split(taken, corpus.borders), strict=True):
         if chosen.any():
-            for _, text in passes.frame_texts(spool, place._replace(mark=chosen.astype(np.uint8))):
+            for _, text in passes.frame_texts(spool, place._replace(mark=chosen)):
                 yield text
 
 
@@ -220,14 +230,14 @@ def _encode(
     results = processes.ordered_map(
         passes.encode_frame, corpus.frames, workers, passes.start_encoding, (spool, partial)
     )
-    with ByteProgress("encoding", corpus.n_bytes, show=progress) as bar:
-        for place, digest, encoded in zip(corpus.frames, corpus.digests, results, strict=True):
+    frames = zip(corpus.frames, np.split(corpus.texts, corpus.borders), results, strict=True)
+    with ByteProgress("encoding", corpus.kept_sum("n_bytes"), show=progress) as bar:
+        for place, texts, encoded in frames:
             for split, writer in writers.items():
-                chosen = place.mark == split
-                records = np.empty(int(chosen.sum()), DOCUMENT)
-                records["digest"] = digest[chosen]
-                records["n_bytes"] = place.n_bytes[chosen]
-                records["n_tokens"] = encoded[split].n_tokens
-                writer.append(np.frombuffer(encoded[split].tokens, tokenizer.dtype), records)
-            bar.advance(int(place.n_bytes[place.mark != digests.DROPPED].sum(dtype=np.int64)))
+                chosen, (tokens, n_tokens) = texts[place.mark == split], encoded[split]
+                records = np.empty(len(chosen), DOCUMENT)
+                records["digest"], records["n_bytes"] = chosen["digest"], chosen["n_bytes"]
+                records["n_tokens"] = n_tokens
+                writer.append(np.frombuffer(tokens, tokenizer.dtype), records)
+                bar.advance(int(chosen["n_bytes"].sum(dtype=np.int64)))
     return {name: writer.close() for name, writer in zip(SPLITS, writers.values(), strict=True)}

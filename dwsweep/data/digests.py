@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ def mix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 DROPPED, TRAIN, VALIDATION = 0, 1, 2
+FEWEST_HELDOUT = 30  # fewer documents give no reliable standard error of a loss
 
 
 def digest(text: bytes) -> int:
@@ -23,34 +25,24 @@ def digest(text: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
-class SeenDigests:
-    """Set of digests seen so far, 8 bytes each, as a few sorted runs that double in size."""
-
-    def __init__(self) -> None:
-        self._runs: list[NDArray[np.uint64]] = []
-
-    def add(self, digests: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Remember digests; returns a mask of the new ones, where only the first of equal digests is new."""
-        values, first = np.unique(digests, return_index=True)
-        known = np.zeros(len(values), bool)
-        for run in self._runs:
-            at = np.minimum(np.searchsorted(run, values), len(run) - 1)
-            known |= run[at] == values
-        new = np.zeros(len(digests), bool)
-        new[first[~known]] = True
-        run = values[~known]
-        while self._runs and len(self._runs[-1]) <= len(run):
-            run = np.concatenate([run, self._runs.pop()])
-            run.sort()
-        if len(run):
-            self._runs.append(run)
-        return new
-
-
 def validation_mark(digest: NDArray[np.uint64], fraction: float) -> NDArray[np.uint8]:
     """Side of each text (TRAIN or VALIDATION), by its own digest alone: more texts move no other text."""
     limit = np.uint64(min(int(fraction * 2**64), 2**64 - 1))
     return np.where(mix64(digest) < limit, VALIDATION, TRAIN).astype(np.uint8)
+
+
+def fraction_for(digest: NDArray[np.uint64], wanted: int) -> tuple[float, int]:
+    """Fraction of fewest digits, two or more, that holds out ``wanted`` of these documents and not all of them, and the
+    number that it holds out."""
+    drawn = np.sort(mix64(digest).astype(np.float64)) / 2.0**64  # draws below a fraction are held out
+    for figures in range(2, 18):
+        last = float(drawn[wanted - 1])
+        step = 10.0 ** (math.floor(math.log10(last)) - figures + 1)
+        fraction = float(f"{(math.floor(last / step) + 1) * step:.{figures}g}")
+        held_out = int((validation_mark(digest, fraction) == VALIDATION).sum())
+        if fraction < 1 and wanted <= held_out < len(digest):
+            return fraction, held_out
+    raise AssertionError("two documents of one hash are one document")
 
 
 def sample_order(digest: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:

@@ -1,4 +1,4 @@
-"""Files of a source: found by glob (local or gs://), opened through the compression that their names state."""
+"""Files of a source: found by glob (local or gs://), opened through the compression that their first bytes show."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import glob as _glob
 import gzip
 import lzma
 import os
+import re
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import IO, Any
@@ -18,12 +19,20 @@ from dwsweep import paths
 from dwsweep.errors import InputError, install
 from dwsweep.text import one_line
 
-MAGIC = {
-    ".gz": (b"\x1f\x8b", "gzip"),
-    ".bz2": (b"BZh", "bzip2"),
-    ".xz": (b"\xfd7zXZ\x00", "xz"),
-    ".zst": (b"\x28\xb5\x2f\xfd", "zstandard"),
-}
+
+def _zstandard(raw: IO[bytes]) -> Any:
+    import pyarrow as pa  # whose reader, unlike zstandard's, refuses a stream that ends inside a frame
+
+    return pa.CompressedInputStream(raw, "zstd")
+
+
+PACKED: tuple[tuple[str, re.Pattern[bytes], Callable[[IO[bytes]], Any]], ...] = (
+    ("gzip", re.compile(rb"\x1f\x8b"), lambda raw: gzip.GzipFile(fileobj=raw)),
+    ("bzip2", re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"), bz2.BZ2File),
+    ("xz", re.compile(rb"\xfd7zXZ\x00"), lzma.LZMAFile),
+    ("zstandard", re.compile(rb"\x28\xb5\x2f\xfd"), _zstandard),
+)
+"""Name, first bytes and reader of each compression."""
 
 
 @dataclass(frozen=True)
@@ -109,12 +118,6 @@ def _below(folder: Any) -> list[Any]:
     return [q for p in children for q in (_below(p) if p.is_dir() else [p])]
 
 
-def suffix(path: str) -> str:
-    """The compression suffix of a name (".gz", ".bz2", ".xz", ".zst"), or ""."""
-    end = PurePath(path).suffix.lower()
-    return end if end in MAGIC else ""
-
-
 def open_raw(path: str) -> IO[bytes]:
     """Binary stream of the raw bytes of a file."""
     if is_remote(path):
@@ -127,48 +130,16 @@ def open_raw(path: str) -> IO[bytes]:
 def open_stream(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     """Decompressed and raw stream of a file; the raw one shows progress. Errors of reading become one InputError."""
     with open_raw(path) as raw:
-        head = raw.read(8)
+        head = raw.read(16)
         raw.seek(0)
-        end = suffix(path)
-        _check_magic(path, end, head)
+        packed = ((name, reader) for name, first, reader in PACKED if first.match(head))
+        name, reader = next(packed, ("file", nullcontext))
         try:
-            with _decompress(raw, end) as stream:
+            with reader(raw) as stream:
                 yield stream, raw
         except (EOFError, lzma.LZMAError, OSError, zlib.error) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # a full disk or a lost mount; the file's content is not the cause
             raise InputError(
-                f"data.source: {path}; truncated or damaged {MAGIC[end][1] if end else 'file'} ({error}); "
-                "copy or download it again"
+                f"data.source: {path}; truncated or damaged {name} ({error}); copy or download it again"
             ) from None
-
-
-def _check_magic(path: str, end: str, head: bytes) -> None:
-    kinds = ((suffix, name) for suffix, (magic, name) in MAGIC.items() if head.startswith(magic))
-    actual, found = next(kinds, ("", "not compressed so"))
-    if end and head and not head.startswith(MAGIC[end][0]):
-        raise InputError(
-            f"data.source: {path}; its name states {MAGIC[end][1]} but its content is {found}; "
-            "rename it after its real compression (.gz, .bz2, .xz, .zst or none)"
-        )
-    if actual and not end:
-        raise InputError(f"data.source: {path}; its content is {found}; name it *{actual} so that it is unpacked")
-
-
-@contextmanager
-def _decompress(raw: IO[bytes], end: str) -> Iterator[IO[bytes]]:
-    if end == ".gz":
-        with gzip.GzipFile(fileobj=raw) as stream:
-            yield stream  # type: ignore[misc]
-    elif end == ".bz2":
-        with bz2.BZ2File(raw) as stream:
-            yield stream  # type: ignore[misc]
-    elif end == ".xz":
-        with lzma.LZMAFile(raw) as stream:
-            yield stream  # type: ignore[misc]
-    elif end == ".zst":
-        import pyarrow as pa  # whose reader, unlike zstandard's, refuses a stream that ends inside a frame
-
-        yield pa.CompressedInputStream(raw, "zstd")
-    else:
-        yield raw

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ from dwsweep.data.digests import TRAIN, VALIDATION, digest
 from dwsweep.data.records import MAX_DOCUMENT_BYTES, Item, Skipped, Source
 from dwsweep.data.tokenizer import Tokenizer
 
+TEXT = np.dtype([("digest", "<u8"), ("n_bytes", "<u4"), ("n_characters", "<u4")])
+"""One text: its ``digest``, and its size."""
 FRAME_BYTES = 4 << 20  # bytes of text in a frame; a process holds one frame at a time
 _LEVEL = 1  # level of zstd: about 500 MB/s, output a third of the input
 
@@ -28,9 +30,7 @@ class Frame:
     """Texts of one item, or some of them if they exceed FRAME_BYTES."""
 
     data: bytes  # the texts' UTF-8, joined, zstd
-    n_bytes: NDArray[np.uint32]  # (n_documents,)
-    n_characters: NDArray[np.uint32]  # (n_documents,)
-    digest: NDArray[np.uint64]  # (n_documents,): first 8 bytes of BLAKE2b of each text
+    texts: NDArray[Any]  # (n_documents,), dtype TEXT
     skipped: Skipped = field(default_factory=Skipped)  # whole item; set on its last frame
     source_bytes: int = 0
 
@@ -42,14 +42,6 @@ class FramePlace(NamedTuple):
     length: int
     n_bytes: NDArray[np.uint32]
     mark: NDArray[np.uint8]  # (n_documents,): DROPPED, TRAIN or VALIDATION
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """Tokens of one frame on one side of the split."""
-
-    tokens: bytes  # tokens in the tokenizer's dtype, with an end token after each document
-    n_tokens: NDArray[np.uint32]  # (n_documents,), without the end token
 
 
 _source: Source
@@ -66,7 +58,7 @@ def start_reading(source: Source) -> None:
 def read_item(item: Item) -> list[Frame]:
     """Frames of one item (pass 1), each text without surrounding white space and NUL, the end token of plain bytes."""
     frames: list[Frame] = []
-    skipped, texts, characters, waiting = Skipped(), [], [], 0
+    skipped, texts, waiting = Skipped(), list[tuple[bytes, int]](), 0
     for text in _source.documents(item, skipped):
         text = text.replace("\0", "").strip()
         if not text:
@@ -80,25 +72,22 @@ def read_item(item: Item) -> list[Frame]:
         if len(data) > MAX_DOCUMENT_BYTES:
             skipped.add_too_large(repr(text[:40]))
             continue
-        texts.append(data)
-        characters.append(len(text))
+        texts.append((data, len(text)))
         waiting += len(data)
         if waiting >= FRAME_BYTES:
-            frames.append(_frame(texts, characters))
-            texts, characters, waiting = [], [], 0
-    frames.append(_frame(texts, characters))
+            frames.append(_frame(texts))
+            texts, waiting = [], 0
+    frames.append(_frame(texts))
     frames[-1] = replace(frames[-1], skipped=skipped, source_bytes=item.n_bytes)
     return frames
 
 
-def _frame(texts: list[bytes], characters: list[int]) -> Frame:
+def _frame(texts: list[tuple[bytes, int]]) -> Frame:
     import zstandard
 
     return Frame(
-        data=zstandard.ZstdCompressor(level=_LEVEL).compress(b"".join(texts)),
-        n_bytes=np.array([len(t) for t in texts], np.uint32),
-        n_characters=np.array(characters, np.uint32),
-        digest=np.array([digest(t) for t in texts], np.uint64),
+        zstandard.ZstdCompressor(level=_LEVEL).compress(b"".join(data for data, _ in texts)),
+        np.array([(digest(data), len(data), n_characters) for data, n_characters in texts], TEXT),
     )
 
 
@@ -122,8 +111,9 @@ def start_encoding(spool: Path, tokenizer: Path) -> None:
     _spool, _tokenizer = spool, Tokenizer.load(tokenizer)
 
 
-def encode_frame(place: FramePlace) -> dict[int, Encoded]:
-    """Tokens of a frame (pass 2) by split (TRAIN, VALIDATION), in the order of its texts."""
+def encode_frame(place: FramePlace) -> dict[int, tuple[bytes, NDArray[np.uint32]]]:
+    """Tokens of a frame (pass 2) by split, in the order of its texts, with an end token after each document; and the
+    number of each document's tokens without it."""
     end = np.array([_tokenizer.end_token], _tokenizer.dtype).tobytes()
     tokens: dict[int, list[bytes]] = {TRAIN: [], VALIDATION: []}
     lengths: dict[int, list[int]] = {TRAIN: [], VALIDATION: []}
@@ -131,4 +121,4 @@ def encode_frame(place: FramePlace) -> dict[int, Encoded]:
         encoded = _tokenizer.encode_to_bytes(text)
         tokens[place.mark[i]] += (encoded, end)
         lengths[place.mark[i]].append(len(encoded) // _tokenizer.dtype.itemsize)
-    return {s: Encoded(b"".join(tokens[s]), np.array(lengths[s], np.uint32)) for s in (TRAIN, VALIDATION)}
+    return {s: (b"".join(tokens[s]), np.array(lengths[s], np.uint32)) for s in (TRAIN, VALIDATION)}

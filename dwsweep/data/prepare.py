@@ -15,18 +15,20 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from dwsweep import locks, paths
 from dwsweep.data.corpus import make_store, say
+from dwsweep.data.digests import FEWEST_HELDOUT, fraction_for
 from dwsweep.data.files import is_remote
 from dwsweep.data.records import Source
 from dwsweep.data.sources import open_source
-from dwsweep.data.split import heldout_caution
 from dwsweep.data.token_store import DamagedStore, Store
 from dwsweep.data.tokenizer import given_files
 from dwsweep.errors import InputError
-from dwsweep.records.store import FORMAT
+from dwsweep.records.store import FORMAT, SPLITS
 
 if TYPE_CHECKING:
     from dwsweep.spec import DataSpec
@@ -34,17 +36,6 @@ if TYPE_CHECKING:
 
 _OLDEST = {"vocab_size", "validation_fraction", "text_field", "tokenizer_sample_bytes", "seed"}
 _ELSEWHERE = {"source", "tokenizer", "cache_dir", "workers"}  # hashed as the state of their files, or without effect
-
-
-def _settings(data: DataSpec) -> dict[str, Any]:
-    """Settings in a store's name: every key of ``data`` that is not ``_ELSEWHERE``; one that came after the first
-    version only with a value other than its default."""
-    kept = {
-        name
-        for name, field in type(data).model_fields.items()
-        if name not in _ELSEWHERE and (name in _OLDEST or getattr(data, name) != field.default)
-    }
-    return data.model_dump(mode="json", include=kept)
 
 
 def cache_root(data: DataSpec) -> Path:
@@ -63,7 +54,7 @@ def store_path(data: DataSpec, source: Source) -> Path:
         "format": FORMAT,
         "source": source.identity(),
         "kind": data.source.partition(":")[0],
-        **_settings(data),
+        **data.counting(_OLDEST, _ELSEWHERE),
     }
     if files := given_files(data):
         settings |= {"tokenizer": [hashlib.sha256(file).hexdigest() for file in files.values()]}
@@ -99,7 +90,7 @@ def _of_these_settings(store: Store, data: DataSpec) -> Store:
         DamagedStore: the store was copied from another folder.
     """
     made, key = store.manifest, store.path.name.rpartition("-")[2]
-    for name, value in _settings(data).items():
+    for name, value in data.counting(_OLDEST, _ELSEWHERE).items():
         if name in made.settings and made.settings[name] != value:
             raise DamagedStore(store.path, f"it was made with {name} {made.settings[name]!r}, not {value!r}")
     if made.key != key:
@@ -117,6 +108,22 @@ def prepare(data: DataSpec, *, progress: bool = True) -> Store:
     if progress and (caution := heldout_caution(store)):
         say(progress, f"caution: {caution}")
     return store
+
+
+def heldout_caution(store: Store) -> str | None:
+    """Caution for a store that holds out too few documents, with a sufficient fraction; None if it holds out enough."""
+    held_out = store.manifest.splits["validation"].n_documents
+    if held_out >= FEWEST_HELDOUT:
+        return None
+    digest = np.concatenate([store.documents(split)["digest"] for split in SPLITS])
+    remedy = f"more documents, since {len(digest):,} are too few to hold out {FEWEST_HELDOUT} of them"
+    if len(digest) >= 2 * FEWEST_HELDOUT:
+        remedy = "{:g} holds out {:,} of the ".format(*fraction_for(digest, FEWEST_HELDOUT)) + f"{len(digest):,}"
+    return (
+        f"data.validation_fraction {store.manifest.settings.get('validation_fraction', 'not recorded')}: {held_out:,} "
+        f"document{'s' * (held_out != 1)} held out; the standard errors of losses, and of differences between shapes, "
+        f"need {FEWEST_HELDOUT} or more; {remedy}"
+    )
 
 
 def _prepared(data: DataSpec, progress: bool) -> Store:

@@ -19,14 +19,6 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
-def available_cores() -> int:
-    """Number of cores that this process may use, by its affinity if the system has one."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
-
-
 def ordered_map(
     function: Callable[[Job], Result],
     jobs: Iterable[Job],

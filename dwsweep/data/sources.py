@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dwsweep.data.files import find_files, open_raw, suffix
+from dwsweep.data.files import find_files, open_raw
 from dwsweep.data.hub import HubRows
 from dwsweep.data.records import Files, Item, Skipped, Source, decode, file_items, grouped, item_blocks
 from dwsweep.data.text_fields import field_of, json_records, text_column
@@ -224,13 +224,7 @@ class Parquet(Files):
 
     @classmethod
     def find(cls, pattern: str, text_field: str | None) -> Parquet:
-        files = tuple(find_files("parquet", pattern))
-        for file in files:
-            if suffix(file.path):
-                raise InputError(
-                    f"data.source: {file.path}; Parquet is compressed inside: unpack the file and name it *.parquet"
-                )
-        return cls(files, text_field)
+        return cls(tuple(find_files("parquet", pattern)), text_field)
 
     def items(self) -> Iterator[Item]:
         for file in self.files:

@@ -14,8 +14,8 @@ import io
 import json
 import re
 from array import array
-from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Sequence
+from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 SPACE = "\u2581"  # SentencePiece's mark for a space; a mark in a text is encoded as three bytes
 FIRST_BYTE = 2
 CHARACTER_COVERAGE = 0.999  # share of the sample's characters that get a token each; the others are bytes
-CACHED_WORDS = 1 << 18  # about 50 MB per process
-CACHED_LENGTH = 48  # characters; longer "words" (URLs, scripts without spaces) rarely repeat
+CACHED_WORDS = 1 << 18  # about 60 MB per process
 
 
 class Tokenizer:
@@ -53,7 +52,7 @@ class Tokenizer:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
             self.vocab_size, self.end_token = self._processor.vocab_size(), self._processor.eos_id()
             self.pieces = _pieces(self._processor)
-        self._words = _WordCache(self._encode_word)
+        self._words = lru_cache(CACHED_WORDS)(lambda word: self._encode_word(" " + word))
 
     @staticmethod
     def load(path: str | Path) -> Tokenizer:
@@ -110,7 +109,7 @@ class Tokenizer:
             return np.frombuffer(text.encode(), np.uint8).astype(self.dtype).tobytes()
         first, space, rest = text.partition(" ")
         head = self._encode_word(first)
-        return head + b"".join(map(self._words.__getitem__, rest.split(" "))) if space else head
+        return head + b"".join(map(self._words, rest.split(" "))) if space else head
 
     def encode(self, text: str) -> np.ndarray:
         """Token ids of ``text``, shape (n_tokens,), without an end token."""
@@ -125,20 +124,6 @@ class Tokenizer:
             return array(self._code, self._processor.encode(text)).tobytes()
         mark = array(self._code, (FIRST_BYTE + b for b in SPACE.encode())).tobytes()
         return mark.join(self._encode_word(part) for part in text.split(SPACE))
-
-
-class _WordCache(dict[str, bytes]):
-    """Cache of the tokens of " word" for each word seen, up to a fixed number of words."""
-
-    def __init__(self, encode: Callable[[str], bytes]) -> None:
-        super().__init__()
-        self._encode = encode
-
-    def __missing__(self, word: str) -> bytes:
-        tokens = self._encode(" " + word)
-        if len(self) < CACHED_WORDS and len(word) <= CACHED_LENGTH:
-            self[word] = tokens
-        return tokens
 
 
 def _pieces(p: Any, whole_words: bool = True) -> list[bytes]:

@@ -533,8 +533,6 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
 
 
 SURE, FAIR, GRAVE = 5.0, 6.0, 25.0  # % of compute: regret at 95 %, in expectation, and again at 95 %
-# distance of the cheapest shape from the likeliest best depth beyond which a sentence explains it
-BUILD_APART = 1.15
 
 
 def regret(drawn: np.ndarray) -> tuple[float, float]:

@@ -35,10 +35,10 @@ MASKED = -1e30
 
 
 def _scores(q: jax.Array, k: jax.Array, scale: float, masked: float = MASKED) -> jax.Array:
-    """Masked logits of queries (…, T, P) and keys (…, S, P), S ≥ T: query t stands at position S − T + t."""
-    T, S = q.shape[-2], k.shape[-2]
+    """Masked logits of queries and keys (…, T, P)."""
+    T = q.shape[-2]
     s = product(q, k, str(q.dtype), (-1, -1)) * scale
-    return jnp.where(jnp.tril(jnp.ones((T, S), bool), S - T), s, masked)
+    return jnp.where(jnp.tril(jnp.ones((T, T), bool)), s, masked)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3, 4))
@@ -97,13 +97,12 @@ def attend_linearly(q_BxHxTxP: jax.Array, k_BxHxTxP: jax.Array, v_BxHxTxP: jax.A
 
 
 def _linear_weights(q: jax.Array, k: jax.Array, scale: float) -> jax.Array:
-    return _scores(q, k, scale, masked=0.0) / _visible(q, k)
+    return _scores(q, k, scale, masked=0.0) / _visible(q.shape[-2])
 
 
-def _visible(q: jax.Array, k: jax.Array) -> jax.Array:
+def _visible(T: int) -> jax.Array:
     """Number of positions that each query sees, (T, 1)."""
-    T, S = q.shape[-2], k.shape[-2]
-    return jnp.arange(S - T + 1.0, S + 1.0)[:, None]
+    return jnp.arange(1.0, T + 1.0)[:, None]
 
 
 def _linear_forward(q: jax.Array, k: jax.Array, v: jax.Array, scale: float) -> Any:
@@ -114,7 +113,7 @@ def _linear_backward(scale: float, saved: Any, g: jax.Array) -> Any:
     q, k, v = saved
     dtype = str(q.dtype)
     dv = product(_linear_weights(q, k, scale), g, dtype, (-2, -2), dtype)
-    ds = _scores(g, v, scale, masked=0.0) / _visible(q, k)
+    ds = _scores(g, v, scale, masked=0.0) / _visible(q.shape[-2])
     dq, dk = product(ds, k, dtype, out=dtype), product(ds, q, dtype, (-2, -2), dtype)
     return dq, dk, dv
 

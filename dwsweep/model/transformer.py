@@ -286,9 +286,15 @@ class Model:
     groups: Params  # the parametrization's group of each, by name
     matrices: Params  # the ``Matrices`` of each
     init: Callable[[jax.Array], Params]  # PRNG key → parameters
-    residual: Callable[[Params, jax.Array], jax.Array]  # (parameters, tokens (B, T)) → stream (B, T, D), float32
-    hidden: Callable[[Params, jax.Array], jax.Array]  # the stream after the final norm: input of the unembedding
-    heads: Callable[[Params, jax.Array], jax.Array]  # (parameters, tokens (B, T)) → of all blocks' heads (L, B, T, H·P)
+    module: Callable[[Params], Transformer]  # parameters → the module that holds them
+
+    def hidden(self, params: Params, tokens: jax.Array) -> jax.Array:
+        """Input of the unembedding, (B, T, D) of tokens (B, T)."""
+        return self.module(params).normalised(tokens)
+
+    def heads(self, params: Params, tokens: jax.Array) -> jax.Array:
+        """Outputs of the heads of all blocks, (L, B, T, H·P) of tokens (B, T)."""
+        return self.module(params).heads(tokens)
 
     def unembedded(self, params: Params, x_BxTxD: jax.Array) -> tuple[jax.Array, jax.Array]:
         """(x (B·T, K), table (V, K)), with logits x·tableᵀ: K is D, or the rank r of a tied factored embedding."""
@@ -325,22 +331,13 @@ def build(shape: Shape, scales: Scales, compute: Compute = Compute()) -> Model:
     def init(key: jax.Array) -> Params:
         return initial_values(key, abstract, scales, divided=compute.placement is not None)
 
-    def filled(params: Params) -> Transformer:
+    def module(params: Params) -> Transformer:
         state = jax.tree.map(lambda leaf: leaf, abstract)
         nnx.replace_by_pure_dict(state, params)
         return nnx.merge(graph, state)
 
-    def residual(params: Params, tokens: jax.Array) -> jax.Array:
-        return filled(params)(tokens)
-
-    def hidden(params: Params, tokens: jax.Array) -> jax.Array:
-        return filled(params).normalised(tokens)
-
-    def heads(params: Params, tokens: jax.Array) -> jax.Array:
-        return filled(params).heads(tokens)
-
     declared, groups, matrices = nnx.to_pure_dict(abstract), metadata(abstract, "group"), metadata(abstract, "matrices")
-    return Model(shape, scales, compute, declared, groups, matrices, init, residual, hidden, heads)
+    return Model(shape, scales, compute, declared, groups, matrices, init, module)
 
 
 Params = dict[str, Any]

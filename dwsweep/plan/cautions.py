@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dwsweep import theory
 from dwsweep.cost.arithmetic import training_flops_per_token
-from dwsweep.data.split import FEWEST_HELDOUT
+from dwsweep.data.digests import FEWEST_HELDOUT
 from dwsweep.plan.ids import unused
 from dwsweep.plan.lengths import RunLengths
 from dwsweep.plan.schedule import cooldown_steps

@@ -11,10 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
-from pydantic import BaseModel
-
 from dwsweep.shapes import Shape
-from dwsweep.spec import LENGTHS, OPTIMIZERS, Spec
+from dwsweep.spec import LENGTHS, OPTIMIZERS, Section, Spec
 from dwsweep.spec.sections import SOURCES_WITH_FIELDS
 
 UNHASHED = "unhashed"
@@ -28,8 +26,7 @@ OLDEST = {
     *("parametrization", "base_width", "base_depth", "batch_size", "optimizer", "momentum", "betas", "epsilon"),
     *("weight_decay", "grad_clip", "schedule", "cooldown_fraction", "warmup_steps", "precision", "eval_tokens"),
 }
-"""Keys of the first version, hashed whatever their value. A later key is hashed unless it has its default, which means
-what runs did before the key: their ids stay."""
+"""Keys of the first version, hashed whatever their value."""
 
 ELSEWHERE = {
     "grid": {  # the hash has the shape, the seed and the rate that follow from them
@@ -75,18 +72,11 @@ _OF_BUDGETS, _OF_TRAINED = ("width_multiple", "max_mismatch", "strict_budgets"),
 
 def result_facts(spec: Spec, shape: Shape, data_hash: str | None) -> dict[str, Any]:
     """All settings that change a result, besides seed, learning rate and steps."""
-    idle = {(section, key) for section, key, _ in unused(spec)}
+    idle = [(section, key) for section, key, _ in unused(spec)]
 
-    def counting(name: str, section: BaseModel, elsewhere: Collection[str] = ()) -> dict[str, Any]:
-        kept = {
-            key
-            for key, field in type(section).model_fields.items()
-            if key not in ELSEWHERE[name]
-            and key not in elsewhere
-            and (name, key) not in idle
-            and (key in OLDEST or getattr(section, key) != field.get_default(call_default_factory=True))
-        }
-        return section.model_dump(mode="json", include=kept)
+    def counting(name: str, section: Section, elsewhere: Collection[str] = ()) -> dict[str, Any]:
+        left_out = {*ELSEWHERE[name], *elsewhere, *(key for part, key in idle if part == name)}
+        return section.counting(OLDEST, left_out)
 
     model = counting("model", spec.model, vars(shape))
     further = {name: counting(name, getattr(spec, name)) for name in ("grid", "data")} | {"": counting("", spec)}

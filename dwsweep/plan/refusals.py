@@ -5,49 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dwsweep.plan.lengths import RunLengths, steps_of
-from dwsweep.shapes import HeadRule, Shape
+from dwsweep.shapes import Shape
 from dwsweep.spec import MAX_STEPS, Spec
 
 MAX_RUNS = 100_000  # most runs of one plan: the table of more takes minutes and gigabytes
 
 
 def head_errors(spec: Spec) -> list[str]:
-    """Errors of heads, key/value heads and rotary positions at the widths of the grid, rule by rule."""
-    rules = spec.grid.head_rules()
-    keys = [f"grid.heads[{k}]" for k in range(len(rules))] if isinstance(spec.grid.heads, list) else ["grid.heads"]
-    return list(
-        dict.fromkeys(line for key, rule in zip(keys, rules, strict=True) for line in _rule_errors(spec, rule, key))
-    )
-
-
-def _rule_errors(spec: Spec, rule: HeadRule, key: str) -> list[str]:
-    model, grid = spec.model, spec.grid
-    kv = model.kv_heads or 1
-    if rule.count is not None and rule.count % kv:
-        return [f"model.kv_heads: {kv}; must divide {key}.count {rule.count}"]
-    if rule.size is not None and rule.size % 2 and model.positions == "rotary":
-        return [f"{key}.size: {rule.size}; rotary positions need an even head size"]
-    if rule.count is not None and rule.size is not None:
-        return []
-    # the width must be a multiple of this, for the reason given
-    if rule.size is not None:
-        need, why = rule.size * kv, f"{key}.size {rule.size}"
-        why += f" times model.kv_heads {kv}" if kv > 1 else ""
-    else:
-        count = rule.count or 1
-        rotary = model.positions == "rotary"
-        need = count * 2 if rotary else count
-        why = f"{key}.count {count}" + (" times 2 (rotary positions need an even head size)" if rotary else "")
-    if grid.widths is None:
-        if grid.width_multiple % need:
-            return [f"grid.width_multiple: {grid.width_multiple}; must be a multiple of {need}: {why}"]
-        return []
-    return [
-        f"grid.widths.{depth}: {width}; must be a multiple of {need}: {why}"
-        for depth, widths in sorted(grid.widths.items())
-        for width in widths
-        if width % need
-    ]
+    """Errors of heads, key/value heads and rotary positions at the widths of the grid, or at the divisor of all widths:
+    what holds there holds at its multiples."""
+    rules, grid = spec.grid.head_rules(), spec.grid
+    widths = [("grid.width_multiple", grid.width_multiple)]
+    if grid.widths is not None:
+        widths = [(f"grid.widths.{depth}", width) for depth, row in sorted(grid.widths.items()) for width in row]
+    errors = []
+    for number, rule in enumerate(rules):
+        heads = f"grid.heads[{number}]" if isinstance(grid.heads, list) else "grid.heads"
+        for key, width in widths:
+            try:
+                spec.block(rule).shape(1, width)
+            except ValueError as error:
+                errors.append(f"{key}: {width}; {heads} {rule}: {error}")
+    return list(dict.fromkeys(errors))
 
 
 def size_errors(spec: Spec) -> Iterator[str]:

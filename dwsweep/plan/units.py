@@ -141,7 +141,7 @@ class Plan:
         return {run.pack_id: f"{run.arm} {run.shape.label}".lstrip() for run in self.runs}
 
     @cached_property
-    def sections(self) -> dict[str, dict[str, Any]]:
+    def sections(self) -> dict[str, Any]:
         """Sections of the spec as config.json of every run records them."""
         return {
             "model": self.spec.model.model_dump(mode="json"),
@@ -186,21 +186,13 @@ def _plan_row(plan: Plan, run: Run) -> PlanRow:
     cost = plan.estimates.runs[run.run_id]
     pack = plan.estimates.packs.get(run.pack_id)
     return PlanRow(
-        run_id=run.run_id,
-        pack_id=run.pack_id,
+        **_facts(run),
         action=run.action,
         reason=run.reason,
         depth=run.shape.depth,
         width=run.shape.width,
         heads=run.shape.heads,
         head_size=run.shape.head_size,
-        seed=run.seed,
-        learning_rate=run.learning_rate,
-        budget=run.budget,
-        n_params=run.shape.n_params,
-        n_params_total=run.shape.n_params_total,
-        steps=run.steps,
-        tokens=run.tokens,
         mismatch=run.mismatch,
         **vars(cost),
         pack_size=plan.pack_sizes.get(run.pack_id),
@@ -208,27 +200,20 @@ def _plan_row(plan: Plan, run: Run) -> PlanRow:
         microbatch=pack.memory.microbatch if pack else None,
         pack_checkpoint_bytes=pack.checkpoint_bytes if pack else None,
         time_basis=plan.estimates.time_basis if cost.device_seconds is not None else None,
-        arm=run.arm or None,
     )
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    """Facts of a run that plan.csv and its config.json share."""
+    names = ("run_id", "pack_id", "seed", "learning_rate", "budget", "steps", "tokens")
+    counts = {"n_params": run.shape.n_params, "n_params_total": run.shape.n_params_total}
+    return {name: getattr(run, name) for name in names} | counts | {"arm": run.arm or None}
 
 
 def run_config(run: Run, plan: Plan) -> RunConfig:
     """Content of a run's config.json: facts are read from here, never from a name."""
-    return RunConfig(
-        run_id=run.run_id,
-        pack_id=run.pack_id,
-        seed=run.seed,
-        learning_rate=run.learning_rate,
-        budget=run.budget,
-        steps=run.steps,
-        tokens=run.tokens,
-        n_params=run.shape.n_params,
-        n_params_total=run.shape.n_params_total,
-        data_hash=plan.data.data_hash if plan.data else None,
-        shape=run.shape,
-        arm=run.arm or None,
-        **plan.of(run).sections,
-    )
+    data_hash = plan.data.data_hash if plan.data else None
+    return RunConfig(**_facts(run), data_hash=data_hash, shape=run.shape, **plan.of(run).sections)
 
 
 METRICS_ROW_BYTES = 130  # bytes of a line of metrics.jsonl

@@ -50,12 +50,16 @@ class Footing:
     versions: dict[str, str] = field(default_factory=dict)
 
 
+def cores() -> list[int]:
+    """Cores that this process may use, by its affinity if the system has one."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+
+
 def here(workers: int | None, backend: str | None) -> Footing:
     """Find the footing of this process."""
     processor, instructions = _processor()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     flags = {name: os.environ[name] for name in FLAGS if os.environ.get(name)}
-    return Footing(platform.node(), processor, instructions, cores, workers, flags, backend, versions())
+    return Footing(platform.node(), processor, instructions, len(cores()), workers, flags, backend, versions())
 
 
 @cache

@@ -128,7 +128,6 @@ class PackEvent:
     cause: str
     action: str  # action taken after the event
     step: int = 0
-    log_tail: str | None = None
 
 
 @dataclass(frozen=True)
@@ -139,7 +138,6 @@ class PackState:
     attempts: Count = 0  # times a worker started it
     retries: Count = 0  # retries granted since the last new checkpoint
     checkpoint: Count = 0  # number of the newest checkpoint at the end of the last attempt; 0: none
-    resumed_step: Count = 0  # step at which the last attempt resumed
     microbatch: Positive | None = None  # microbatch after an out-of-memory error, else as in the spec
     halvings: Count = 0  # halvings of the microbatch
     rebuilt_into: tuple[Name, ...] = ()  # packs that took the replicas over

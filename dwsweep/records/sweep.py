@@ -16,6 +16,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -41,7 +42,6 @@ from dwsweep.records.record import (
     unquoted_text,
 )
 from dwsweep.records.run import DONE, INTERRUPTED, RUNNING, RunConfig, RunResult, RunState
-from dwsweep.shapes import Shape
 
 RUN, SKIP, DROP = "RUN", "SKIP", "DROP"  # to train; done before; left out
 
@@ -101,7 +101,7 @@ def parse_plan_csv(text: str) -> Iterator[PlanRow]:
 
 
 _MEASURED = [name for name in columns_of(RunResult) if name in RESULTS and name not in columns_of(RunConfig)]
-"""Columns of results.csv that a run's result.json gives; the plan gives all others but the status."""
+"""Columns of results.csv that a run's result.json gives; its config.json gives all others but the status."""
 
 
 def results_row(config: RunConfig, state: RunState, result: RunResult | None) -> dict[str, Any]:
@@ -110,14 +110,10 @@ def results_row(config: RunConfig, state: RunState, result: RunResult | None) ->
     None, an empty field, where it is not known. ``result`` counts only where the state is done.
     """
     done = vars(result) if result is not None and state.state == DONE else {}
-    sources: dict[str, Mapping[str, Any]] = {
-        **dict.fromkeys(("parametrization",), config.model),
-        **dict.fromkeys(("batch_size", "optimizer", "schedule", "precision"), config.train),
-        **dict.fromkeys(columns_of(Shape), vars(config.shape)),
-        **dict.fromkeys(_MEASURED, done),
-        "status": {"status": INTERRUPTED if state.state == RUNNING else state.state},
-    }
-    return {name: sources.get(name, vars(config)).get(name) for name in RESULTS}
+    measured = {name: done.get(name) for name in _MEASURED}
+    status = INTERRUPTED if state.state == RUNNING else state.state
+    found = ChainMap({**measured, "status": status}, vars(config), vars(config.shape), config.model, config.train)
+    return {name: found.get(name) for name in RESULTS}
 
 
 def results_text(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -3,47 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 from rich.console import Group
 
 from dwsweep.records.bench import BenchRow, CompiledRow
 from dwsweep.report.console import render
-from dwsweep.report.document import MISSING, Line, Lines, Part, Table, label, number
+from dwsweep.report.document import MISSING, Heading, Line, Lines, Part, Table, label, number
 from dwsweep.text import format_bytes, format_count
 
 UNKNOWN = "unknown"
-Row = TypeVar("Row", BenchRow, CompiledRow)
 
 
 def render_bench(rows: Sequence[BenchRow]) -> Group:
     """Report of measured shapes: rows of :func:`dwsweep.train.bench.bench`."""
     first = rows[0]
-    parts: list[Part] = []
-    for recipe, own in _by_recipe(rows).items():
-        parts += [Lines([recipe] if recipe else [], apart=True), _measured(own, apart=not recipe)]
     devices = f"{first.devices} × {first.device_kind}" if first.devices > 1 else first.device_kind
     peak = f"{format_count(first.peak_flops or 0.0)} FLOP/s, {first.peak_basis}"
     legend = (
         f"{devices}; attention kernel {first.attention_kernel}. Steps and rates are of all replicas "
         f"(seeds and learning rates) of a pack together, best of three. MFU: achieved FLOP/s over {peak} in this call."
     )
-    return render([*parts, Lines([legend], soft=True, apart=True)])
+    return render([_measured(rows), Lines([legend], soft=True, apart=True)])
 
 
-def _by_recipe(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Rows grouped by block and optimizer; one unnamed group if all agree."""
-    names = dict.fromkeys(row.recipe or "" for row in rows)
-    if len(names) < 2:
-        return {"": list(rows)}
-    return {name: [row for row in rows if (row.recipe or "") == name] for name in names}
+def _recipes(rows: Sequence[BenchRow | CompiledRow]) -> list[str]:
+    """Block and optimizer of each row; blank if all agree."""
+    names = [row.recipe or "" for row in rows]
+    return names if len(set(names)) > 1 else [""] * len(rows)
 
 
-def _measured(rows: Sequence[BenchRow], apart: bool) -> Table:
+def _measured(rows: Sequence[BenchRow]) -> Table:
     columns = [*map(number, ("L", "d_x", "heads", "replicas", "compile", "step", "tokens/s", "MFU", "memory"))]
-    table = Table("", columns, keys=2, ruled=False, apart=apart)
-    for row in rows:
+    table = Table("", [label("recipe"), *columns], keys=3, ruled=False)
+    for recipe, row in zip(_recipes(rows), rows, strict=True):
         table.add(
+            recipe,
             *map(str, (row.depth, row.width, row.heads, row.replicas)),
             f"{row.compile_seconds:.1f} s" if row.compile_seconds is not None else UNKNOWN,
             f"{1000 * row.step_seconds:.1f} ms" if row.step_seconds is not None else UNKNOWN,
@@ -61,11 +55,9 @@ def render_compiled(rows: Sequence[CompiledRow]) -> Group:
     for target in dict.fromkeys(row.target for row in rows):
         of_target = [row for row in rows if row.target == target]
         where = f"{target}, compiled without it" if target else f"compiled for {of_target[0].device_kind}"
-        for recipe, own in _by_recipe(of_target).items():
-            head: list[Line] = [recipe] if recipe else []
-            given_up: list[Line] = [f"{_name(row)}: {', '.join(row.concessions)}" for row in own if row.concessions]
-            title: Line = [(f"{where}: nothing was run", "bold")]
-            parts += [Lines([*head, title], apart=True), _compiled(own), Lines([*given_up, *_refusals(own)])]
+        given_up: list[Line] = [f"{_name(row)}: {', '.join(row.concessions)}" for row in of_target if row.concessions]
+        title = Heading(f"{where}: nothing was run")
+        parts += [title, _compiled(of_target), Lines([*given_up, *_refusals(of_target)])]
     store = "" if rows[0].n_train_tokens else ", without the token store, which is not prepared"
     legend = (
         "micro: sequences of each replica in a forward pass, r with activations recomputed. memory: the training "
@@ -78,15 +70,17 @@ def render_compiled(rows: Sequence[CompiledRow]) -> Group:
 
 def _compiled(rows: Sequence[CompiledRow]) -> Table:
     columns = [
+        label("recipe"),
         *map(number, ("L", "d_x", "N total", "replicas")),
         label("mesh"),
         *map(number, ("micro", "compile", "memory")),
         label("fits"),
         *map(number, ("FLOPs/step", "XLA")),
     ]
-    table = Table("", columns, keys=2, ruled=False, apart=False)
-    for row in rows:
+    table = Table("", columns, keys=3, ruled=False, apart=False)
+    for recipe, row in zip(_recipes(rows), rows, strict=True):
         table.add(
+            recipe,
             str(row.depth),
             str(row.width),
             format_count(row.n_params_total),

@@ -25,7 +25,7 @@ from dwsweep.guide.answers import (
 )
 from dwsweep.guide.costs import is_near
 from dwsweep.guide.shapes import BUDGET_TOLERANCE, FREE_GRID, LAYER_SECONDS
-from dwsweep.guide.sources import BUILD_APART, PUBLIC, SPEAKS_FOR
+from dwsweep.guide.sources import PUBLIC, SPEAKS_FOR
 from dwsweep.interval import Interval
 from dwsweep.records.transitions import GuidelineRow, layers
 from dwsweep.report.console import render as rendered
@@ -165,9 +165,7 @@ def _build(row: BudgetAnswer) -> Lines:
     count = format_count(shape.n_params_total if row.total else shape.n_params)
     built = f"{'A default' if row.no_best else 'Build'}{':' if row.no_best else ''} {shape.label}"
     projected = ", a projection" if row.optimum.basis == "projection" else ""
-    return _said(
-        (built, "bold"), f" ({heads}; {count}{_off(shape)}){projected}: {_why(row, shape)}{_apart(row, shape)}"
-    )
+    return _said((built, "bold"), f" ({heads}; {count}{_off(shape)}){projected}: {_why(row, shape)}")
 
 
 def _why(row: BudgetAnswer, shape: Candidate) -> str:
@@ -286,21 +284,6 @@ def _sources(row: BudgetAnswer) -> list[Part]:
     if not row.optimum.source.startswith(published_law.SHORT):
         legend += _by_form(row.optimum)
     return [Heading("Where public data disagree"), table, _soft(legend)]
-
-
-def _apart(row: BudgetAnswer, shape: Candidate) -> str:
-    """Reason why the best shape at equal size is deeper or shallower than the best depth: uncertainty, or the steps of
-    widths; empty if equal."""
-    likeliest, depth = row.optimum.depth, shape.depth
-    if row.at != "size" or row.no_best is not None or likeliest is None or abs(depth - likeliest) < 1.0:
-        return ""
-    if max(depth / likeliest, likeliest / depth) <= BUILD_APART:
-        return ""
-    if row.total and depth > likeliest:
-        return " At an equal count of all parameters a deeper net has more of them in its blocks."
-    if shape.size and shape.size.nats - shape.missing_nats > shape.missing_nats:
-        return f" Widths come in steps: at {depth} layers one lies nearest to the budget ({shape.mismatch:+.1%})."
-    return " It wastes least on average over all best depths that the losses allow."
 
 
 def _free(row: BudgetAnswer) -> list[Part]:

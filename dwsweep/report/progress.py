@@ -15,7 +15,6 @@ from dwsweep.sweep.forecast import Pace
 from dwsweep.text import format_clock
 
 LINE_SECONDS = 10.0  # seconds between two plain lines of a pack
-NO_TASK = TaskID(-1)  # stands for a bar if there are no bars
 
 
 @dataclass
@@ -23,7 +22,7 @@ class _Active:
     pack: Pack
     since: float
     shown: float  # time of its last printed line
-    task: TaskID = NO_TASK
+    task: TaskID
     last: PackProgress | None = None
 
 
@@ -48,35 +47,30 @@ class ProgressView:
         self._active: dict[str, _Active] = {}
         self._labels: dict[str, str] = {}
         self._finished = 0
-        self._bars: Progress | None = None
-        self._all = NO_TASK
-        if console.is_terminal:
-            self._bars = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                TextColumn("{task.percentage:>3.0f}%"),
-                TextColumn("{task.fields[facts]}"),
-                console=console,
-                refresh_per_second=4,
-            )
-            self._all = self._bars.add_task(name, total=1.0, facts="")
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TextColumn("{task.fields[facts]}"),
+            console=console,
+            refresh_per_second=4,
+            disable=not console.is_terminal,
+        )
+        self._all = self._bars.add_task(name, total=1.0, facts="")
         self.expect(packs, name)
 
     def expect(self, packs: Sequence[Pack], name: str, labels: Mapping[str, str] | None = None) -> None:
         self._labels.update(labels or {})
         self.n_packs += len(packs)
         self._weigh(packs)
-        if self._bars:
-            self._bars.update(self._all, description=name)
+        self._bars.update(self._all, description=name)
 
     def __enter__(self) -> Self:
-        if self._bars:
-            self._bars.start()
+        self._bars.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bars:
-            self._bars.stop()
+        self._bars.stop()
 
     def _label(self, pack: Pack) -> str:
         return self._labels.get(pack.pack_id, pack.shape.label)
@@ -86,14 +80,12 @@ class ProgressView:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def started(self, pack: Pack) -> None:
-        active = _Active(pack, self._clock(), shown=self._clock())
-        if self._bars:
-            active.task = self._bars.add_task(f"  {self._label(pack)}", total=1.0, facts="starting")
-        self._active[pack.pack_id] = active
+        task = self._bars.add_task(f"  {self._label(pack)}", total=1.0, facts="starting")
+        self._active[pack.pack_id] = _Active(pack, self._clock(), self._clock(), task)
         self._pace.started(pack.pack_id)
 
     def compiling(self, pack_id: str) -> None:
-        if self._bars and (active := self._active.get(pack_id)):
+        if active := self._active.get(pack_id):
             self._bars.update(active.task, facts="compiling")
 
     def evaluating(self, pack_id: str, share: float) -> None:
@@ -108,10 +100,9 @@ class ProgressView:
 
     def _show(self, active: _Active, facts: str, completed: float | None = None) -> None:
         """Show facts of a pack on its bar, or at intervals in a line."""
-        if self._bars:
-            self._bars.update(active.task, facts=facts, completed=completed)
-            self._show_all()
-        elif self._clock() - active.shown >= LINE_SECONDS:
+        self._bars.update(active.task, facts=facts, completed=completed)
+        self._show_all()
+        if self._bars.disable and self._clock() - active.shown >= LINE_SECONDS:
             active.shown = self._clock()
             self.say(f"{self._label(active.pack)}: {facts}{self._all_facts(', ')}")
 
@@ -121,10 +112,9 @@ class ProgressView:
         self._pace.ended(pack_id, finished)
         if finished:
             self._finished += 1
-        if self._bars:
-            if active:
-                self._bars.remove_task(active.task)
-            self._show_all()
+        if active:
+            self._bars.remove_task(active.task)
+        self._show_all()
         last = active.last if active else None
         rate = f", {last.tokens_per_second:,.0f} tokens/s" if last and last.tokens_per_second else ""
         took = f" in {format_clock(self._clock() - active.since)}{rate}" if active else ""
@@ -168,5 +158,4 @@ class ProgressView:
         return f"{prefix}{self._finished}/{self.n_packs} packs, {self.fraction():.0%}{rest}"
 
     def _show_all(self) -> None:
-        if self._bars:
-            self._bars.update(self._all, completed=self.fraction(), facts=self._all_facts(""))
+        self._bars.update(self._all, completed=self.fraction(), facts=self._all_facts(""))

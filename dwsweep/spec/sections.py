@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
@@ -18,10 +18,12 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
+    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from dwsweep import numerals
 from dwsweep.shapes import ROPE_THETA, Block, HeadCount, HeadRule, PositiveFloat, Proportions, Width
@@ -81,6 +83,17 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
     retired: ClassVar[dict[str, tuple[Any, str]]] = {}
     """Removed keys: the default that earlier versions wrote into every spec.yaml, and what to use instead."""
+
+    def counting(self, oldest: Collection[str], left_out: Collection[str]) -> dict[str, Any]:
+        """Keys for a hash, but for those ``left_out``. A key that is not among the ``oldest`` counts only with a value
+        other than its default, which means what there was before the key: earlier hashes stay."""
+        kept = {
+            key
+            for key, field in type(self).model_fields.items()
+            if key not in left_out
+            and (key in oldest or getattr(self, key) != field.get_default(call_default_factory=True))
+        }
+        return self.model_dump(mode="json", include=kept)
 
     @model_validator(mode="before")
     @classmethod
@@ -270,17 +283,6 @@ class ModelSpec(Section, Proportions):  # type: ignore[misc]  # pydantic freezes
         return PRESETS[name] | given if isinstance(name, str) and name in PRESETS else given
 
 
-class _Unreadable(str):
-    """Reason why ``data.tokenizer`` gave no vocabulary, for the check of that field to report."""
-
-    why: str
-
-    def __new__(cls, value: str, why: str) -> _Unreadable:
-        found = super().__new__(cls, value)
-        found.why = why
-        return found
-
-
 def source_of(text: str) -> str:
     """``data.source`` for a source, or for a path or pattern whose ending names its form; text by default."""
     known = {form.partition(":")[0] for form in SOURCE_FORMS}
@@ -339,14 +341,9 @@ class DataSpec(Section):
         try:
             return {**given, "vocab_size": vocabulary(tokenizer)}
         except ValueError as error:
-            return {**given, "tokenizer": _Unreadable(tokenizer, str(error))}
-
-    @field_validator("tokenizer", mode="before")
-    @classmethod
-    def _readable(cls, value: Any) -> Any:
-        if isinstance(value, _Unreadable):
-            raise ValueError(value.why)
-        return value
+            why = PydanticCustomError("tokenizer", "{why}", {"why": str(error)})
+            fault = InitErrorDetails(type=why, loc=("tokenizer",), input=tokenizer)
+            raise ValidationError.from_exception_data(cls.__name__, [fault]) from None
 
     @field_validator("source")
     @classmethod
@@ -370,12 +367,13 @@ class DataSpec(Section):
 class OptimizerFacts:
     """Facts of an optimizer that a plan needs; ``train.optimizer.CHAINS`` implements it.
 
-    block_moments: values kept between steps per weight of the blocks' matrices (other parameters keep two, as in Adam).
+    block_moments, other_moments: values kept between steps per weight of the blocks' matrices, per other parameter.
     orthogonal: the update of those matrices has one spectral norm at every width, where Adam's grows with the width.
     settings: keys of ``train`` for this optimizer only.
     """
 
     block_moments: int = 2
+    other_moments: int = 2
     orthogonal: bool = False
     settings: tuple[str, ...] = ()
 

@@ -11,26 +11,6 @@ from pydantic import BaseModel, ValidationError
 from dwsweep.errors import InputError
 from dwsweep.spec.sections import Spec, section_in
 
-# our keys by their names in other tools
-OTHER_NAMES = {
-    **dict.fromkeys(("lr", "learning_rate", "base_lr", "max_lr", "peak_lr", "lrs"), "grid.learning_rates"),
-    **dict.fromkeys(("layers", "n_layer", "n_layers", "num_layers", "num_hidden_layers", "depth"), "grid.depths"),
-    **dict.fromkeys(("width", "d_model", "n_embd", "hidden_size", "emb_dim"), "grid.widths"),
-    **dict.fromkeys(("n_params", "params", "parameters", "sizes"), "grid.budgets"),
-    **dict.fromkeys(("n_head", "n_heads", "num_heads", "num_attention_heads"), "grid.heads"),
-    **dict.fromkeys(("n_seeds", "num_seeds", "random_seed"), "grid.seeds"),
-    **dict.fromkeys(("max_steps", "num_steps", "n_steps", "iterations", "max_iters", "train_steps"), "train.steps"),
-    **dict.fromkeys(("context", "context_length", "block_size", "max_seq_len", "sequence_length"), "train.seq_len"),
-    **dict.fromkeys(("batch", "global_batch_size", "n_batch"), "train.batch_size"),
-    **dict.fromkeys(("wd", "l2"), "train.weight_decay"),
-    **dict.fromkeys(("warmup", "warmup_iters"), "train.warmup_steps"),
-    "dtype": "train.precision",
-    **dict.fromkeys(("logger", "log_to", "report_to", "wandb", "tensorboard"), "execution.loggers"),
-    **dict.fromkeys(("dataset", "corpus", "text"), "data.source"),
-    **dict.fromkeys(("vocab", "n_vocab"), "data.vocab_size"),
-    **dict.fromkeys(("tie_embeddings", "tie_word_embeddings"), "model.tied_embeddings"),
-}
-
 
 def validated(content: dict[str, Any]) -> Spec:
     try:
@@ -76,14 +56,14 @@ def _describe(item: Any) -> str:
 
 
 def _key_meant(name: str, known: Sequence[str]) -> str:
-    """Known key nearest to an unknown ``name``: a dotted key of another section with that name or another tool's name,
-    else one of the ``known`` keys of its own section, else any dotted key; empty if none is near."""
+    """Known key nearest to an unknown ``name``: a key of that name in another section, else one of the ``known`` keys
+    of its own section, else any dotted key; empty if none is near."""
     elsewhere: dict[str, str] = {}  # first section with a key of this name
     for dotted in _dotted_keys(Spec):
         elsewhere.setdefault(dotted.rpartition(".")[2], dotted)
     lower = name.lower().replace("-", "_")
-    if meant := OTHER_NAMES.get(lower) or elsewhere.get(lower):
-        return meant if meant.rpartition(".")[2] not in known else meant.rpartition(".")[2]
+    if lower in elsewhere:
+        return elsewhere[lower] if lower not in known else lower
     if near := difflib.get_close_matches(name, known, n=1, cutoff=0.5):
         return near[0]
     near = difflib.get_close_matches(lower, elsewhere, n=1, cutoff=0.75)

@@ -499,11 +499,11 @@ class _Lease:
         if not paths.create(path, reader.text_of(mine)):
             return None
         if any(other.name != path.name for other, _ in self._rivals()) or _superseded(path, epoch):
-            _remove(path)  # of two that make a lock at once, each sees the other's
+            paths.remove(path)  # of two that make a lock at once, each sees the other's
             return None
         old = [name for name in names if _conflicts(name, self.shard)]
         for name in old:
-            _remove(self.folder / name)
+            paths.remove(self.folder / name)
         if old:
             time.sleep(2 * LOOK_SECONDS)  # workers of the owner before see by then that they have lost it
         self.path, self.mine = path, mine
@@ -537,7 +537,7 @@ class _Lease:
             return True
         finally:
             if self.takeover:
-                _remove(request)
+                paths.remove(request)
 
 
 def _superseded(lock: Any, epoch: int) -> str:
@@ -558,8 +558,3 @@ def _text(path: Any) -> str | None:
         return str(paths.read_bytes(path).decode(errors="replace"))
     except OSError:
         return None
-
-
-def _remove(path: Any) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()

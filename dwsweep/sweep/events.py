@@ -116,7 +116,6 @@ class Ended:
     kind: str  # done, interrupted, oom, crash, error or disk_full; ``policy.decide`` has a case for each
     cause: str = ""  # one line for a person
     log_tail: str | None = None
-    resumed_step: int = 0  # step at which the attempt resumed
     step: int = 0  # the last step reported
     microbatch: int | None = None  # sequences per forward pass that the trainer used, if it came that far
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from dwsweep.errors import InputError
 from dwsweep.sweep.events import Joined
-from dwsweep.sweep.local_executor import WorkerProcess
+from dwsweep.sweep.local_worker import WorkerProcess
 
 MAX_RESTARTS = 20  # restarts of a worker that follows; process 0 decides about retries
 HEARTBEAT_SECONDS = 30  # time until the other processes end after one is gone

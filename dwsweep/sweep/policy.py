@@ -170,10 +170,10 @@ def decide(
     - disk full: the sweep stops; the pack keeps its last good checkpoint.
     """
     moved_on = checkpoint > state.checkpoint
-    state = replace(state, resumed_step=ended.resumed_step, checkpoint=max(checkpoint, state.checkpoint))
+    state = replace(state, checkpoint=max(checkpoint, state.checkpoint))
 
     def after(action: str, **changes: object) -> PackState:
-        event = PackEvent(time.time(), ended.kind, ended.cause, action, ended.step, ended.log_tail)
+        event = PackEvent(time.time(), ended.kind, ended.cause, action, ended.step)
         return state.with_event(event, **changes)
 
     if ended.kind == DONE:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Collection, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from dwsweep.sweep import claim, inventory, loggers, policy, remains, work_queue
 from dwsweep.sweep.claim import Claim, Shard
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Compiling, Diverged, Ended, Evaluating, Event, Job, Note, Post
-from dwsweep.sweep.local_executor import Executor, LocalExecutor, WorkerProcess, local_workers
+from dwsweep.sweep.executor import Executor
+from dwsweep.sweep.local_worker import WorkerProcess, local_workers
 from dwsweep.sweep.multihost import handled, join_slice
 from dwsweep.sweep.results_table import rebuild_results
 from dwsweep.sweep.silence import Silence
@@ -112,33 +113,25 @@ def run_sweep(
     return join_slice(tokens, lead, view.say)
 
 
+@dataclass
 class _Sweep:
     """One call of ``run``: the queue of packs and their states."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        store_path: str,
-        store: SweepStore,
-        shard: Shard,
-        retry: Collection[str],
-        view: SweepView,
-        claim: Claim,
-    ) -> None:
-        self.claim = claim
-        self.plan = plan
-        self.store_path = store_path
-        self.store = store
-        self.shard = shard
-        self.retry = retry
-        self.view = view
-        self.inbox: queue.Queue[tuple[str, Event]] = queue.Queue()
-        self.waiting: deque[Unit] = deque()
-        self.active: dict[str, Unit] = {}
-        self.stop_cause: str | None = None
-        self.silence = Silence()
-        self.signals = 0
-        self.rebuilt_at, self.rebuild_seconds = float("-inf"), 0.0  # clock after the last results.csv, and its time
+    plan: Plan
+    store_path: str
+    store: SweepStore
+    shard: Shard
+    retry: Collection[str]
+    view: SweepView
+    claim: Claim
+    inbox: queue.Queue[tuple[str, Event]] = field(default_factory=queue.Queue)
+    waiting: deque[Unit] = field(default_factory=deque)
+    active: dict[str, Unit] = field(default_factory=dict)
+    stop_cause: str | None = None
+    silence: Silence = field(default_factory=Silence)
+    signals: int = 0
+    rebuilt_at: float = float("-inf")  # clock after the last results.csv
+    rebuild_seconds: float = 0.0  # its time
 
     def run(self, executor: str, address: str | None, worker: WorkerProcess | None = None) -> int:
         mine = work_queue.own(self.plan, self.shard)
@@ -180,17 +173,15 @@ class _Sweep:
         post: Post = lambda pack_id, event: self.inbox.put((pack_id, event))  # noqa: E731
         workers = self.plan.spec.execution.workers or 1
         if name == "ray":
-            from dwsweep.sweep.ray_executor import RayExecutor
+            from dwsweep.sweep.ray_worker import RayExecutor
 
             return RayExecutor(address, post, workers)
-        if worker is not None:
-            return LocalExecutor([worker], post, keep=True)
-        made = local_workers(workers, packs, self.shard[0])
-        if len(made) < min(workers, packs):
+        made = [worker] if worker is not None else local_workers(workers, packs, self.shard[0])
+        if worker is None and len(made) < min(workers, packs):
             self.view.say(
                 f"execution.workers: {workers}, but {len(made)} at work: this process may use no more cores or chips"
             )
-        return LocalExecutor(made, post)
+        return Executor(iter(made).__next__, len(made), post)
 
     # the loop
 

@@ -45,7 +45,7 @@ from dwsweep.sweep.events import (
     from_line,
     to_line,
 )
-from dwsweep.sweep.local_executor import CORES_VARIABLE
+from dwsweep.sweep.local_worker import CORES_VARIABLE
 from dwsweep.sweep.multihost import Group
 from dwsweep.sweep.recorder import RunRecorder
 from dwsweep.train import Recorder

@@ -48,7 +48,7 @@ def finite(values: np.ndarray) -> list[float | None]:
     return [float(value) if math.isfinite(value) else None for value in values]
 
 
-class Pace:
+class DispatchLength:
     """Number of steps in the next dispatch: a fixed number, or about ``seconds`` of them, growing gently from 1."""
 
     def __init__(self, seconds: float, fixed_steps: int | None = None) -> None:
@@ -106,7 +106,7 @@ def train_pack(
         jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED, when the device's memory does not suffice.
     """
     try:
-        pace = Pace(dispatch_seconds, dispatch_steps)
+        pace = DispatchLength(dispatch_seconds, dispatch_steps)
         return _Trainer(pack, store, directory, recorder, should_stop, pace).run(following)
     finally:
         release(keep_compiled=AHEAD.is_busy)
@@ -120,7 +120,7 @@ class _Trainer:
         directory: Any,
         recorder: Recorder,
         should_stop: Callable[[], bool],
-        pace: Pace,
+        pace: DispatchLength,
     ) -> None:
         self.pack, self.store, self.recorder, self.should_stop, self.pace = pack, store, recorder, should_stop, pace
         self.phases = phases(pack.branch_steps, pack.train)

@@ -49,7 +49,7 @@ from dwsweep.model.parametrization import Scales, resolve
 from dwsweep.plan import DataFacts, Pack, build
 from dwsweep.plan.schedule import multipliers
 from dwsweep.spec import load_spec, parse_spec
-from dwsweep.sweep.local_executor import cores, each_core_a_device
+from dwsweep.sweep.local_worker import cores, each_core_a_device
 
 SMOKE = Path(__file__).parents[2] / "sweeps" / "smoke.yaml"
 LARGER = {2: [512], 6: [192], 12: [128], 24: [64], 48: [32]}

@@ -32,32 +32,25 @@ def error_of(dwsweep: Command, *arguments: str | Path, cwd: Path | None = None) 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("run smoke --dry-run", "--dry-run: no such option; `dwsweep plan SPEC` shows the runs and trains nothing"),
+        (
+            "run smoke --dry-run",
+            "--dry-run: not in this version; `dwsweep plan SPEC` shows the runs",
+        ),
         ("plan smok", "SPEC: smok does not exist; did you mean smoke? "),
         ("plan smoke --set train.learning_rate=1e-3", "unknown key; did you mean `grid.learning_rates`? "),
-        ("plan smoke --set model.n_layer=2", "unknown key; did you mean `grid.depths`? "),
         ("plan smoke --set loggers=[wandb]", "unknown key; did you mean `execution.loggers`? "),
         ("plan smoke --set train.source=stdlib-docs", "unknown key; did you mean `data.source`? "),
         ("plan smoke --set execution.loggers=wandb", "execution.loggers: 'wandb'; must be a list, such as [wandb]"),
         ("plan smoke --set grid.learning_rates=1e-3", "grid.learning_rates: 0.001; must be a list, such as [0.001]"),
-        ("run smoke --loggers wandb", "--loggers: no such option; a key of the spec is given as --set KEY=VALUE"),
-        (
-            "run smoke loggers=[wandb]",
-            "loggers=[wandb]: not an argument; a key of the spec is given as --set KEY=VALUE",
-        ),
         ("run smoke --address auto", "--address: auto; the address of a Ray cluster, allowed only with --executor ray"),
-        ("guide 1B --mlp gate", "--mlp: 'gate'; did you mean gated? allowed: plain, gated"),
-        ("guide 1B --at compute", "--at: 'compute'; allowed: balanced, size, flops, time, decode"),
-        ("guide 1B --export olmo", "--export olmo: removed in this version; `--export hf` prints the same shape"),
-        ("guide --seq-len 4096", "--seq-len: no such option; did you mean --context?"),
-        ("fit x.csv --colum a=b", "--colum: no such option; did you mean --column?"),
-        ("guide --qqqq 1", "No such option: --qqqq"),
+        ("guide 1B --mlp gate", "Invalid value for '--mlp': 'gate' is not one of 'plain', 'gated'"),
+        ("guide --seq-len 4096", "--seq-len: not in this version; `--context T` gives the number of positions"),
+        ("fit x.csv --colum a=b", "No such option: --colum (Possible options: --column"),
         ("guide 12x768", "'12x768'; is a shape; give --shape 12x768"),
         ("guide --params 5T", "must be at most 1T non-embedding parameters"),
         (f"guide --params {'9' * 400}", "must be a positive number, such as 1.3e9, 60k, 125M, 3B or 1T"),
         (f"guide 1B --device H100:{'9' * 5000}", "must be from 1 to 1,000,000 devices"),
         ("guide --hours soon", "'soon'; must be a number"),
-        ("statuss runs/smoke", "statuss: no such command; did you mean status? "),
         ("zzz", "zzz: no such command; allowed: plan, prepare, run, "),
         ("design smoke --out d.yaml", "--out, --depths: allowed only with --hours, which writes a spec"),
     ],
@@ -122,12 +115,10 @@ def examples() -> list[str]:
     return [one.strip(" .") for one in found]
 
 
-def test_every_help_has_examples_that_parse() -> None:
+def test_every_help_has_examples_that_parse(dwsweep: Command) -> None:
     assert {shlex.split(one)[1] for one in examples()} == set(COMMANDS.commands)
-    assert not any(
-        "bool" in command.get_help(command.make_context(name, [], resilient_parsing=True))
-        for name, command in COMMANDS.commands.items()
-    )  # a switch takes no value
+    for name in COMMANDS.commands:
+        assert "<bool>" not in dwsweep(name, "--help").stdout  # a switch takes no value
     for one in examples():
         _, name, *arguments = shlex.split(one)
         COMMANDS.commands[name].make_context(name, arguments)  # raises on an option or a value that is not allowed

@@ -69,7 +69,8 @@ RESULTS: dict[str, tuple[type, Callable[[], Shown]]] = {
 
 
 def _budgets() -> list[dict]:
-    return BudgetSweep().rows(np.random.default_rng(0))
+    sweep = BudgetSweep(budgets=(1e18, 3e18, 1e19), depths=(4, 8, 12, 18, 28), seeds=2)
+    return sweep.rows(np.random.default_rng(0))
 
 
 def _heads() -> list[dict]:
@@ -103,6 +104,14 @@ def test_every_result_shows_itself(name: str) -> None:
     json.dumps(found.to_dict(), allow_nan=False, default=str)
     with pytest.raises(dwsweep.InputError, match=r"^name: 'losses'; allowed: "):
         found.plot("losses")
+
+
+def test_best_nets_at_budgets_are_said_with_the_powers_by_which_they_grow() -> None:
+    fit = _result("budgets")
+    assert isinstance(fit, TableResult) and fit.adjusted is not None
+    for row in fit.adjusted.at_budgets:
+        assert row.depth_interval.format(".1f") in fit.summary()
+    assert f"N ∝ C^{fit.adjusted.growth[0].estimate:.3f}" in fit.summary()
 
 
 def test_an_overview_prints_itself_and_names_no_best_depth_of_a_range() -> None:
@@ -208,7 +217,7 @@ def test_a_figure_can_be_drawn_on_and_what_was_drawn_is_shown(tmp_path: Path) ->
         ({"params": 3.0}, "params: 3; must be"),
         ({"params": ["3X", 3e9, None]}, "params: '3X'; must be a positive number"),
         ({"shapes": "2560x24"}, "shapes: '2560x24'; the depth comes first"),
-        ({"params": 3e9, "kv_heads": 0}, "kv_heads: 0; must be at least 1"),
+        ({"params": 3e9, "kv_heads": 0}, "kv_heads: 0; must be from 1 to 1e+07"),
         ({"params": 3e9, "device": "H1000"}, "device: 'H1000' is not in the table"),
         ({"params": 3e9, "fit": "/nowhere"}, "fit: /nowhere; does not exist"),
         ({"params": 3e9, "fit": 3}, "fit: 3; must be a result of fit_table, or the path of a fit"),

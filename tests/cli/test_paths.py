@@ -79,15 +79,9 @@ def test_every_command_reads_and_writes_in_a_bucket(
 WITH_PATHS = [
     ("plan", "PATH"),
     ("plan", "spec.yaml", "--out", "PATH"),
-    ("prepare", "PATH"),
-    ("run", "spec.yaml", "--out", "PATH"),
-    ("status", "PATH"),
-    ("bench", "spec.yaml", "--out", "PATH"),
     ("fit", "PATH"),
-    ("fit", "table.csv", "--out", "PATH"),
     ("guide", "--fit", "PATH"),
     ("guide", "--bench", "PATH"),
-    ("guide", "--out", "PATH"),
     ("design", "spec.yaml", "--fit", "PATH"),
     ("report", "PATH"),
 ]

@@ -88,7 +88,11 @@ def test_tokens_and_bytes_are_an_independent_count(kind: tuple[str, Any], tmp_pa
     tokenizer, encode = kind
     data = data_spec(tmp_path, tokenizer=tokenizer)
     store = prepare(data, progress=False)
-    assert store.vocab_size == data.vocab_size == len(store.pieces)
+    again = Tokenizer.load(store.path)
+    assert (
+        (again.end_token, again.vocab_size) == (store.end_token, store.vocab_size) == (store.end_token, data.vocab_size)
+    )
+    assert all(again.encode(text).tolist() == list(encode(text)) for text in ("", TEXTS[3], "漢字 </s>"))
     found: set[str] = set()
     for split in ("train", "validation"):
         stream = store.shards(split).read(1, store.manifest.splits[split].n_tokens).tolist()
@@ -106,15 +110,6 @@ def test_tokens_and_bytes_are_an_independent_count(kind: tuple[str, Any], tmp_pa
     tokens = store.documents("validation")["n_tokens"].sum() + held_out.n_documents
     assert (held_out.n_tokens, held_out.n_bytes) == (tokens, store.documents("validation")["n_bytes"].sum())
     assert int(np.sum(held_out.windows[:, 1:] == store.end_token)) >= held_out.n_documents
-
-
-def test_what_a_store_keeps_encodes_alike(kind: tuple[str, Any], tmp_path: Path) -> None:
-    tokenizer, encode = kind
-    store = prepare(data_spec(tmp_path, tokenizer=tokenizer), progress=False)
-    again = Tokenizer.load(store.path)
-    assert again.end_token == store.end_token and again.vocab_size == store.vocab_size
-    for text in ("", TEXTS[3], "漢字 </s>"):
-        assert again.encode(text).tolist() == list(encode(text))
 
 
 def test_bytes_is_the_vocabulary_of_256(tmp_path: Path) -> None:
@@ -201,9 +196,6 @@ def test_models_that_cannot_be_used_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "endless").write_bytes(sentencepiece_model(eos_id=-1))
     with pytest.raises(InputError, match="has no end-of-sentence token"):
         prepare(data_spec(tmp_path, tokenizer=str(tmp_path / "endless")), progress=False)
-    (tmp_path / "cut").write_bytes(sentencepiece_model()[:3000])
-    with pytest.raises(ValueError, match=r"data.tokenizer|tokenizer\n.*not a whole SentencePiece model"):
-        data_spec(tmp_path, tokenizer=str(tmp_path / "cut"))
     assert not list((tmp_path / "cache").glob("*.partial"))
 
 

@@ -21,7 +21,6 @@ from sentences import says
 
 from dwsweep.data import corpus, digests, passes, records
 from dwsweep.data import prepare as module
-from dwsweep.data import split as split_module
 from dwsweep.data.prepare import find, prepare
 from dwsweep.data.sources import open_source
 from dwsweep.data.token_store import Store
@@ -124,7 +123,7 @@ def test_workers_and_blocks_do_not_change_the_tokens(tmp_path: Path, monkeypatch
     monkeypatch.setattr(corpus, "SMALL_BYTES", 0)
     monkeypatch.setattr(records, "WHOLE_FILE_BYTES", 10)
     monkeypatch.setattr(records, "ITEM_BYTES", 2000)
-    many = prepare(spec(source, tmp_path / "2", workers=3), progress=False)
+    many = prepare(spec(source, tmp_path / "2", workers=2), progress=False)
     assert many.data_hash == alone.data_hash
     assert np.array_equal(many.documents("train"), alone.documents("train"))
 
@@ -166,18 +165,6 @@ def test_sample_is_bounded_and_seeded(tmp_path: Path) -> None:
     again = prepare(spec(source, tmp_path / "2", **small), progress=False)
     other = prepare(spec(source, tmp_path / "3", seed=1, **small), progress=False)
     assert first.pieces == again.pieces != other.pieces
-
-
-def test_duplicates_across_frames() -> None:
-    rng = np.random.default_rng(0)
-    seen, kept = digests.SeenDigests(), set()
-    for _ in range(60):
-        batch = rng.integers(0, 3000, rng.integers(1, 200)).astype(np.uint64)
-        new = seen.add(batch)
-        for value, is_new in zip(batch.tolist(), new.tolist(), strict=True):
-            assert is_new == (value not in kept)
-            kept.add(value)
-    assert len(seen._runs) < 12
 
 
 RUN = """
@@ -230,7 +217,7 @@ def test_what_a_killed_prepare_of_other_settings_left_is_removed(tmp_path: Path)
 
 
 def test_two_that_prepare_at_once_make_one_store(tmp_path: Path) -> None:
-    data = spec(write(tmp_path / "a.jsonl", articles(4000)), tmp_path / "cache", workers=1)
+    data = spec(write(tmp_path / "a.jsonl", articles(1500)), tmp_path / "cache", workers=1)
     processes = [start(data, tmp_path / "run.py") for _ in range(2)]
     outputs = [p.communicate(timeout=60) for p in processes]
     assert [p.returncode for p in processes] == [0, 0], outputs
@@ -319,7 +306,7 @@ def test_too_little_held_out_is_said_with_what_is_enough(
     assert enough.manifest.splits["validation"].n_documents == int(promised) >= 30
     less = prepare(data.model_copy(update={"validation_fraction": float(fraction) - 0.02}), progress=False)
     assert less.manifest.splits["validation"].n_documents < 30
-    assert "caution" not in capsys.readouterr().err and split_module.heldout_caution(enough) is None
+    assert "caution" not in capsys.readouterr().err and module.heldout_caution(enough) is None
 
 
 def test_validation_fraction_that_holds_nothing_out_names_one_that_does(tmp_path: Path) -> None:

@@ -60,17 +60,14 @@ def test_jsonl_in_every_compression(tmp_path: Path, suffix: str, large: bool, mo
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
-def test_truncated_and_misnamed_files_are_refused(tmp_path: Path, suffix: str) -> None:
+def test_a_truncated_file_is_refused_and_a_misnamed_one_is_read(tmp_path: Path, suffix: str) -> None:
     packed = PACKERS[suffix](LINES)
     (tmp_path / f"cut.jsonl{suffix}").write_bytes(packed[:-7])
     with pytest.raises(InputError, match=rf"cut.jsonl\{suffix}; truncated or damaged"):
         read(f"jsonl:{tmp_path}/cut.jsonl{suffix}")
-    (tmp_path / f"plain.jsonl{suffix}").write_bytes(LINES)
-    with pytest.raises(InputError, match="its name states"):
-        read(f"jsonl:{tmp_path}/plain.jsonl{suffix}")
-    (tmp_path / "packed.jsonl").write_bytes(packed)
-    with pytest.raises(InputError, match="its content is"):
-        read(f"jsonl:{tmp_path}/packed.jsonl")
+    for name, content in ((f"plain.jsonl{suffix}", LINES), ("packed.jsonl", packed)):
+        (tmp_path / name).write_bytes(content)
+        assert read(f"jsonl:{tmp_path}/{name}")[0] == TEXTS
 
 
 def test_jsonl_bad_lines_are_counted(tmp_path: Path) -> None:
@@ -200,9 +197,6 @@ def test_parquet_gives_its_text_column_and_says_which_row_or_column_is_bad(
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(InputError, match="not a whole Parquet file"):
         read(f"parquet:{path}")
-    path.rename(tmp_path / "a.parquet.gz")
-    with pytest.raises(InputError, match="compressed inside"):
-        read(f"parquet:{tmp_path}/a.parquet.gz")
 
 
 def test_stdlib_docs_are_the_documentation_of_python() -> None:

@@ -1,4 +1,4 @@
-"""The store on disk, the held-out set, and what `--inspect` shows."""
+"""The store on disk, and the held-out set."""
 
 from __future__ import annotations
 

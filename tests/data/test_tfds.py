@@ -15,7 +15,6 @@ from dwsweep import paths
 from dwsweep.data.prepare import find, prepare
 from dwsweep.data.records import Skipped
 from dwsweep.data.sources import open_source
-from dwsweep.data.tfds import feature_of
 from dwsweep.errors import InputError
 from dwsweep.spec import DataSpec
 
@@ -174,17 +173,6 @@ def test_what_is_missing_is_named(root: Path, tmp_path: Path, monkeypatch: pytes
     with pytest.raises(InputError, match="not a data set that TFDS can restore") as error:
         read(f"tfds:{tmp_path}")
     assert len(error.value.lines) == 1 and "\n" not in str(error.value)
-
-
-def test_feature_of_an_example() -> None:
-    title = b"\n\x0e\n\x05title\x12\x05\n\x03\n\x01a"
-    number = b"\n\n\n\x01n\x12\x05\x1a\x03\n\x01\x03"
-    text = b"\n\x12\n\x04text\x12\n\n\x08\n\x06h\xc3\xa9llo"
-    record = b"\n0" + title + number + text
-    assert list(feature_of(record, "text") or ()) == ["h\u00e9llo".encode()]
-    assert list(feature_of(record, "title") or ()) == [b"a"]
-    for empty in (feature_of(record, "n"), feature_of(record, "other"), feature_of(b"", "text")):
-        assert empty is not None and not list(empty)
 
 
 def test_a_record_that_is_no_example_is_skipped(root: Path, tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def movement(
         tokens = windows[:, :-1]
         both = jax.tree.map(lambda *leaves: jnp.stack(leaves), start, end)
         # a loop, whose body is compiled once
-        stream, logits = jax.lax.map(lambda one: (model.residual(one, tokens), model.logits(one, tokens)), both)
+        stream, logits = jax.lax.map(lambda one: (model.module(one)(tokens), model.logits(one, tokens)), both)
         moved = (stream[0], stream[1] - stream[0], logits[1] - logits[0])
         return tuple(jnp.sqrt(jnp.mean(jnp.square(x))) for x in moved)
 

@@ -130,14 +130,14 @@ def test_attention_first_is_all_attention_before_all_mlps(norm: str) -> None:
     params, tokens = params_and_tokens(model)
     single = build(replace(model.shape, depth=1, order="interleaved"), model.scales)
     params = jax.device_get(params)
-    x, apply = params["embedding"][tokens], jax.jit(single.residual)
+    x, apply = params["embedding"][tokens], jax.jit(lambda p, t: single.module(p)(t))
     for off in (("mlp", "down"), ("attention", "out")):
         for layer in range(2):
             own = jax.tree.map(lambda leaf, i=layer: leaf[i : i + 1].copy(), params["blocks"])
             own[off[0]][off[1]] = jax.tree.map(np.zeros_like, own[off[0]][off[1]])
             rows = np.arange(tokens.size).reshape(tokens.shape)
             x = apply({**params, "blocks": own, "embedding": x.reshape(tokens.size, -1)}, rows)
-    np.testing.assert_allclose(jax.jit(model.residual)(params, tokens), x, atol=1e-5)
+    np.testing.assert_allclose(jax.jit(lambda p, t: model.module(p)(t))(params, tokens), x, atol=1e-5)
 
 
 def test_bfloat16_products_leave_the_residual_stream_float32() -> None:
@@ -273,7 +273,7 @@ def test_it_is_of_the_heads_outputs_side_by_side(order: str) -> None:
     attention["out"]["kernel"] = np.eye(16, dtype=np.float32)[None]
     mlp["down"]["kernel"] = np.zeros_like(mlp["down"]["kernel"])
     tokens = np.random.default_rng(1).integers(0, 256, (3, 24)).astype(np.int32)
-    written = np.float64(jax.jit(model.residual)(params, tokens)) - params["embedding"][tokens]
+    written = np.float64(jax.jit(lambda p, t: model.module(p)(t))(params, tokens)) - params["embedding"][tokens]
     found = condition_number(np.asarray(jax.jit(model.heads)(params, tokens)))
     assert found.shape == (1, 3)
     np.testing.assert_allclose(found[0], np.linalg.cond(written), rtol=1e-3)

@@ -86,7 +86,7 @@ def test_a_written_spec_has_its_arms_in_full(tmp_path: Path) -> None:
         ([{"name": "a"}, {"name": "a", **GATED}], "grid.arms: a, a; every arm must have a name of its own"),
         ([{}, {"name": " a", **GATED}], "grid.arms[1].name: ' a'; must be a text of 1 to 80 characters"),
         ([{}, {"model": {"mlp": "gated"}, "model.mlp": "plain"}], "grid.arms[1].model.mlp: given twice"),
-        ([{}, {"grid.heads.count": 3}], "grid.arms[1].grid.width_multiple: 4; must be a multiple of 3"),
+        ([{}, {"grid.heads.count": 3}], "grid.arms[1].grid.width_multiple: 4; grid.heads {count: 3}: "),
         ([STANDARD, {**STANDARD, "name": "x", "model.base_width": 8}], "grid.arms[1]: x trains the same runs as"),
     ],
 )  # fmt: skip

@@ -28,39 +28,11 @@ def ids(facts: DataFacts | None = DATA, **sections: dict) -> list[str]:
 @pytest.mark.parametrize(
     "change",
     [
-        {"train": {"batch_size": 16}},
-        {"train": {"steps": 101}},
-        {"train": {"seq_len": 64}},
-        {"train": {"betas": [0.9, 0.99]}},
-        {"train": {"epsilon": 1e-9}},
-        {"train": {"weight_decay": 0.0}},
-        {"train": {"grad_clip": None}},
-        {"train": {"schedule": "constant"}},
-        {"train": {"warmup_steps": 3}},
-        {"train": {"precision": "bfloat16"}},
-        {"train": {"eval_tokens": 5000}},
-        {"model": {"parametrization": "standard"}},
-        {"model": {"base_width": 32}},
-        {"model": {"base_depth": 4}},
-        {"model": {"activation": "relu"}},
-        {"model": {"norm_type": "rmsnorm"}},
-        {"model": {"qk_norm": True}},
-        {"model": {"attention": "linear"}},
-        {"model": {"logit_softcap": 15.0}},
-        {"model": {"z_loss": 1e-4}},
-        {"model": {"embedding_rank": 16}},
-        {"model": {"order": "attention_first"}},
-        {"model": {"mlp_multiple": 24}},
-        {"model": {"preset": "llama"}},
-        {"model": {"positions": "rotary"}},
-        {"model": {"norm": "post"}},
-        {"model": {"tied_embeddings": True}},
-        {"model": {"biases": False}},
-        {"data": {"vocab_size": 512}},
-        {"grid": {"heads": {"count": 4}}},
-        {"grid": {"heads": {"count": 2, "size": 32}}},
-        {"grid": {"learning_rates": [2e-3]}},
-        {"grid": {"seeds": [7, 8]}},
+        *({"train": keys} for keys in ({"batch_size": 16}, {"steps": 101}, {"seq_len": 64}, {"eval_tokens": 5000})),
+        *({"model": keys} for keys in ({"base_width": 32}, {"base_depth": 4}, {"preset": "llama"}, {"qk_norm": True})),
+        *({"model": keys} for keys in ({"attention": "linear"}, {"mlp_multiple": 24}, {"mlp_ratio": 3.0})),
+        *({"grid": {"heads": heads}} for heads in ({"count": 4}, {"count": 2, "size": 32})),
+        *({"grid": {"learning_rates": [2e-3]}}, {"grid": {"seeds": [7, 8]}}, {"data": {"vocab_size": 512}}),
     ],
     ids=json.dumps,
 )
@@ -266,32 +238,21 @@ def test_explicit_widths() -> None:
 @pytest.mark.parametrize(
     ("sections", "wanted"),
     [
-        ({"grid": {"heads": {"count": 3}}}, ["grid.width_multiple: 4; must be a multiple of 3: grid.heads.count 3"]),
-        (
-            {"grid": {"heads": {"size": 64}}},
-            ["grid.width_multiple: 4; must be a multiple of 64: grid.heads.size 64"],
-        ),
         (
             {"grid": {"heads": {"size": 64}, "width_multiple": 64}, "model": {"kv_heads": 2}},
-            ["grid.width_multiple: 64; must be a multiple of 128: grid.heads.size 64 times model.kv_heads 2"],
-        ),
-        ({"model": {"kv_heads": 3}}, ["model.kv_heads: 3; must divide grid.heads.count 2"]),
-        (
-            {"grid": {"width_multiple": 2}, "model": {"positions": "rotary"}},
             [
-                "grid.width_multiple: 2; must be a multiple of 4: grid.heads.count 2 times 2 (rotary positions need an "
-                "even head size)"
+                "grid.width_multiple: 64; grid.heads {size: 64}: model.kv_heads 2 must divide the heads, 1 at width 64",
             ],
         ),
         (
-            {"grid": {"heads": {"count": 2, "size": 15}}, "model": {"positions": "rotary"}},
-            ["grid.heads.size: 15; rotary positions need an even head size"],
+            {"grid": {"width_multiple": 2}, "model": {"positions": "rotary"}},
+            ["grid.width_multiple: 2; grid.heads {count: 2}: rotary positions need an even head size, not 1"],
         ),
         (
             {"grid": {"depths": [], "budgets": None, "widths": {2: [63, 64], 4: [33]}}},
             [
-                "grid.widths.2: 63; must be a multiple of 2: grid.heads.count 2",
-                "grid.widths.4: 33; must be a multiple of 2: grid.heads.count 2",
+                "grid.widths.2: 63; grid.heads {count: 2}: the width must be a multiple of the 2 heads",
+                "grid.widths.4: 33; grid.heads {count: 2}: the width must be a multiple of the 2 heads",
             ],
         ),
         (
@@ -301,7 +262,7 @@ def test_explicit_widths() -> None:
                 "train": {"schedule": "wsd", "token_branches": [1e9]},
             },
             [
-                "grid.width_multiple: 4; must be a multiple of 3: grid.heads.count 3",
+                "grid.width_multiple: 4; grid.heads {count: 3}: the width must be a multiple of the 3 heads",
                 "execution.microbatch: 3; must divide train.batch_size 8",
                 "train.token_branches[0]: 1e+09; must be at most the tokens of the shortest run, 102,400",
             ],

@@ -63,9 +63,9 @@ def test_matched_width_serves_every_block() -> None:
 @pytest.mark.parametrize(
     ("changes", "wanted"),
     [
-        ({"head_rule": HeadRule(count=3)}, "does not divide width"),
-        ({"head_rule": HeadRule(size=48)}, "does not divide width"),
-        ({"head_rule": HeadRule(count=4), "kv_heads": 3}, "kv_heads 3"),
+        ({"head_rule": HeadRule(count=3)}, "must be a multiple of the"),
+        ({"head_rule": HeadRule(size=48)}, "must be a multiple of the"),
+        ({"head_rule": HeadRule(count=4), "kv_heads": 3}, "kv_heads 3 must divide"),
         ({"head_rule": HeadRule(count=64), "positions": "rotary"}, "even head size"),
     ],
 )
@@ -154,7 +154,9 @@ def test_rules_that_are_wrong_are_named(heads: Any, line: str) -> None:
 def test_a_rule_that_a_width_does_not_suit_is_named() -> None:
     with pytest.raises(InputError) as error:
         build(with_heads({"count": 2}, {"count": 3}))
-    assert str(error.value) == "grid.width_multiple: 4; must be a multiple of 3: grid.heads[1].count 3"
+    assert str(error.value) == (
+        "grid.width_multiple: 4; grid.heads[1] {count: 3}: the width must be a multiple of the 3 heads"
+    )
 
 
 def test_two_rules_that_give_one_shape_are_refused() -> None:

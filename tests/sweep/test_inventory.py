@@ -309,7 +309,7 @@ def test_a_sweep_with_every_record_damaged_ends_with_the_same_results(
     assert files(directory, "config.json.damaged") and "damaged" not in text_of(directory)
     assert work_in(run(made.plan, directory)[1]) == (0, 0, 4)
     store = SweepStore(directory)  # the stopped pack has resumed from its checkpoint
-    assert {store.pack_state(name).resumed_step for name in store.pack_ids()} == (
+    assert {store.pack_state(name).started[-1].step for name in store.pack_ids()} == (
         {0} if begun == "finished" else {0, STOPPED_AT}
     )
 

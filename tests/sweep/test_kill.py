@@ -80,18 +80,16 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
     assert_complete(make_plan(**SMALL), directory)
 
 
-@pytest.mark.parametrize("stopped", [False, True])
-def test_an_orphaned_worker_reaches_its_checkpoint_and_leaves(tmp_path: Path, stopped: bool) -> None:
-    """Also one that was stopped (SIGSTOP): the kernel wakes it when its parent dies."""
+def test_an_orphaned_worker_reaches_its_checkpoint_and_leaves(tmp_path: Path) -> None:
+    """Although it was stopped (SIGSTOP): the kernel wakes it when its parent dies."""
     order(tmp_path, step_seconds=0.3)
     changes = {"execution": {"checkpoint_steps": 1000}}
     process = start(tmp_path / "sweep", changes)
     store = SweepStore(tmp_path / "sweep")
     pack_id = wait_for(lambda: next((p for p in store.pack_ids() if store.progress(p).step > 1), None))
     worker = workers_of(process.pid)[0]
-    if stopped:
-        os.kill(worker, signal.SIGSTOP)
-        wait_for(lambda: state_of(worker) == "T")
+    os.kill(worker, signal.SIGSTOP)
+    wait_for(lambda: state_of(worker) == "T")
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     wait_for(lambda: state_of(worker) in ("", "Z"))
@@ -164,20 +162,16 @@ def test_an_idle_worker_leaves_when_its_parent_is_gone(tmp_path: Path, last: str
     assert worker.returncode == 0 and json.loads(worker.stdout) == {"type": "Released", "status": 3}
 
 
-@pytest.mark.parametrize("how", ["Ctrl-C", "kill"])
-def test_a_sweep_that_compiles_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    """Its compiler never ends. Nothing is lost: no step was taken. The worker of a killed parent ends too."""
+def test_a_worker_that_compiles_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its compiler never ends, and its parent is killed. Nothing is lost: no step was taken."""
     order(tmp_path, compiles_until=str(tmp_path / "never"))
     process = start(tmp_path / "sweep")
     store = SweepStore(tmp_path / "sweep")
     wait_for(lambda: any(store.pack_state(name).compiling for name in store.pack_ids()))
     (worker,) = workers_of(process.pid)
-    process.send_signal(signal.SIGINT if how == "Ctrl-C" else signal.SIGKILL)
-    text, _ = process.communicate(timeout=60)
+    process.kill()
+    process.communicate(timeout=60)
     wait_for(lambda: state_of(worker) in ("", "Z"))
-    if how == "Ctrl-C":
-        assert process.returncode == 3 and "SIGINT" in text, text
-        assert {store.state(name).state for name in store.run_ids()} == {"pending", "interrupted"}
     order(tmp_path)
     train_here(monkeypatch)
     assert run(make_plan(), tmp_path / "sweep")[0] == 0

@@ -18,14 +18,14 @@ from sweep_tools import make_plan, wait_for
 
 from dwsweep.errors import InputError
 from dwsweep.records.pack import PackProgress
-from dwsweep.sweep import ray_executor
+from dwsweep.sweep import ray_worker
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Ended, Event, Job
-from dwsweep.sweep.ray_executor import RayExecutor
+from dwsweep.sweep.ray_worker import RayExecutor
 
 
 def test_a_task_asks_for_one_nodes_share() -> None:
-    from dwsweep.sweep.ray_executor import needs
+    from dwsweep.sweep.ray_worker import needs
 
     hosts = [{"CPU": 64.0, "GPU": 8.0}, {"CPU": 32.0, "GPU": 4.0}, {"CPU": 96.0}]
     assert needs(hosts, 1) == {"GPU": 4.0}
@@ -94,7 +94,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRay]:
     monkeypatch.setitem(sys.modules, "ray", fake)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     for name in ("POLL_SECONDS", "LOOK_SECONDS", "LOST_SECONDS"):
-        monkeypatch.setattr(ray_executor, name, 0.05)
+        monkeypatch.setattr(ray_worker, name, 0.05)
     yield fake
     fake.head.close()
 
@@ -159,6 +159,7 @@ def test_what_a_task_asks_for_does_not_follow_from_the_nodes_that_are_left(ray: 
     assert {options["num_gpus"] for options, _ in ray.asked} == {0.5}
     # two processes share a GPU: neither takes most of its memory
     assert {arguments[1]["XLA_PYTHON_CLIENT_MEM_FRACTION"] for _, arguments in ray.asked} == {"0.450"}
+    executor.kill()
     executor.close()
 
 
@@ -226,5 +227,8 @@ def test_a_task_that_waits_for_a_node_is_cancelled_and_one_at_work_is_told_to_st
     (folder / "progress.json").write_text('{"updated": 5.0, "step": 0}')
     executor.stop("stopped by SIGINT")
     assert posts.next() == (waiting.pack_id, Ended("interrupted", "stopped"))
-    assert (folder / "stop").read_text() == "stopped by SIGINT" and 0 not in ray.ends
+    assert wait_for(lambda: (folder / "stop").exists() and 0 not in ray.ends)
+    assert (folder / "stop").read_text() == "stopped by SIGINT"
+    executor.kill()
+    assert posts.ended().kind == "interrupted"
     executor.close()

@@ -13,7 +13,7 @@ from sweep_tools import make_plan
 
 from dwsweep.errors import InputError
 from dwsweep.records.pack import PackState
-from dwsweep.sweep import local_executor, policy
+from dwsweep.sweep import local_worker, policy
 from dwsweep.sweep.events import Ended
 from dwsweep.sweep.policy import decide, halved, split
 
@@ -177,8 +177,8 @@ def test_devices_are_shared(
     workers: int,
     expected: list[dict[str, Any]],
 ) -> None:
-    monkeypatch.setattr(local_executor, "cores", lambda: [0, 1, 2, 3])
-    shares = local_executor.shares(workers, environment, fake_devices(tmp_path, *names))
+    monkeypatch.setattr(local_worker, "cores", lambda: [0, 1, 2, 3])
+    shares = local_worker.shares(workers, environment, fake_devices(tmp_path, *names))
     assert [share.environment for share in shares] == expected
     cores = [share.cores for share in shares if share.cores]
     assert len({len(part) for part in cores}) <= 1
@@ -189,12 +189,12 @@ def test_devices_are_shared(
 @pytest.mark.parametrize("cores", [1, 2, 3, 4, 7])
 def test_how_many_packs_are_left_does_not_show_in_the_devices(monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
     """Devices, threads and the number of cores decide the last bits; the shard decides only which cores they are."""
-    monkeypatch.setattr(local_executor, "cores", lambda: list(range(10, 10 + cores)))
+    monkeypatch.setattr(local_worker, "cores", lambda: list(range(10, 10 + cores)))
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    everyone = local_executor.local_workers(2, 9)
+    everyone = local_worker.local_workers(2, 9)
     assert len(everyone) == min(2, cores)  # never two on one core
     for first in range(3):
-        (alone,) = local_executor.local_workers(2, 1, first)
+        (alone,) = local_worker.local_workers(2, 1, first)
         assert (alone.environment, alone.cores) in [(worker.environment, worker.cores) for worker in everyone]
         assert alone.cores == everyone[first % len(everyone)].cores
         for worker in everyone:
@@ -205,4 +205,4 @@ def test_how_many_packs_are_left_does_not_show_in_the_devices(monkeypatch: pytes
 @pytest.mark.parametrize("wrong", ["0", "-1", "abc", "2.5", "²"])
 def test_a_number_of_cpu_devices_that_is_none_is_refused(wrong: str) -> None:
     with pytest.raises(InputError, match=f"JAX_NUM_CPU_DEVICES: '{wrong}'; allowed: a number of devices from 1 on"):
-        local_executor.each_core_a_device(2, {CORES: wrong})
+        local_worker.each_core_a_device(2, {CORES: wrong})

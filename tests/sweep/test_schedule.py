@@ -86,7 +86,7 @@ def test_a_pack_with_a_checkpoint_is_finished_before_its_runs_move_to_another(tm
     assert old.packs[0].pack_id != plan.packs[0].pack_id
     assert run(plan, tmp_path / "sweep")[0] == 0
     store = SweepStore(tmp_path / "sweep")
-    assert store.pack_state(old.packs[0].pack_id).resumed_step == 17
+    assert store.pack_state(old.packs[0].pack_id).started[-1].step == 17
     packs_of = {r.seed: store.state(r.run_id).pack_id for r in plan.runs}
     assert packs_of == {0: old.packs[0].pack_id, 1: old.packs[0].pack_id, 2: plan.packs[0].pack_id}
     assert_complete(plan, tmp_path / "sweep")
@@ -113,7 +113,7 @@ def test_a_split_pack_stays_split_over_an_interruption(tmp_path: Path) -> None:
     order(tmp_path)
     status, text = run(plan, tmp_path / "sweep")
     assert status == 0 and "2 runs in 2 packs" in text
-    assert store.pack_state(f"{parent}-a").resumed_step == 12
+    assert store.pack_state(f"{parent}-a").started[-1].step == 12
     assert store.pack_state(parent).attempts == 4  # not tried again as a whole
     assert_complete(plan, tmp_path / "sweep")
 

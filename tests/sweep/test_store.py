@@ -18,14 +18,14 @@ from sweep_tools import assert_complete, make_plan, order, run
 
 from dwsweep import jsonl, paths
 from dwsweep.plan import Pack
-from dwsweep.records import record
+from dwsweep.records import record, sweep
 from dwsweep.records.columns import RESULTS
 from dwsweep.records.pack import PackProgress, StartFacts
 from dwsweep.records.run import RunResult, RunState
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Event
 from dwsweep.sweep.recorder import RunRecorder
-from dwsweep.sweep.results_table import rebuild_results
+from dwsweep.sweep.results_table import rebuild_results, results_text
 
 pytestmark = pytest.mark.usefixtures("standin_here")
 
@@ -150,6 +150,14 @@ def test_results_are_rebuilt_from_the_directories_alone(tmp_path: Path) -> None:
     )
 
 
+def test_a_setting_becomes_a_column_by_its_name_alone(store: SweepStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "RESULTS", (*RESULTS, "warmup_steps", "activation", "mlp_hidden"))
+    found = list(csv.DictReader(results_text(store).splitlines()))
+    assert {(row["warmup_steps"], row["activation"]) for row in found} == {("2", "gelu")}
+    assert [row["mlp_hidden"] for row in found] == [str(4 * int(row["width"])) for row in found]
+    assert {(row["tokens"], row["loss"], row["flops"]) for row in found} == {(str(30 * 2048), "", "")}
+
+
 def test_finished_leaves_out_what_is_to_be_tried_again(store: SweepStore) -> None:
     names = store.run_ids()
     for name, state in zip(names, ("done", "diverged", "failed", "oom", "interrupted", "running"), strict=False):
@@ -184,23 +192,9 @@ def test_a_pack_whose_parent_was_killed_at_its_very_end_is_done(tmp_path: Path, 
     assert store.pack_state(pack_id).state == "done" and not (store.pack_directory(pack_id) / "checkpoints").exists()
 
 
-def test_a_finished_pack_keeps_no_checkpoints(tmp_path: Path) -> None:
-    """Nor does one whose replicas others took over; a failed one keeps them, to be resumed."""
-    order(tmp_path, {"L1-d48-h2": {"most_replicas": 1}, "L2-d64-h2": {"raise_at": 17}})
-    plan = make_plan(execution={"checkpoint_steps": 5, "max_retries": 0})
-    assert run(plan, tmp_path / "sweep")[0] == 1
-    store = SweepStore(tmp_path / "sweep")
-    kept = {name for name in store.pack_ids() if store.newest_checkpoint(name)}
-    assert {store.pack_state(name).state for name in store.pack_ids()} == {"done", "rebuilt", "failed"}
-    assert kept == {name for name in store.pack_ids() if store.pack_state(name).state == "failed"}
-    order(tmp_path)
-    assert run(plan, tmp_path / "sweep", retry={"failed"})[0] == 0
-    assert not [name for name in store.pack_ids() if store.newest_checkpoint(name)]
-    assert_complete(plan, tmp_path / "sweep")
-
-
-def test_a_finished_pack_keeps_its_files_and_a_failed_one_its_progress(tmp_path: Path) -> None:
-    """A kill between the last result and the end of the pack may leave the progress; the next call removes it."""
+def test_a_finished_pack_keeps_its_record_and_a_failed_one_what_it_resumes_from(tmp_path: Path) -> None:
+    """Also one whose replicas others took over. A kill between the last result and the end of the pack may leave the
+    progress; the next call removes it."""
     order(tmp_path, {"L1-d48-h2": {"most_replicas": 1}, "L2-d64-h2": {"raise_at": 17}})
     plan = make_plan(execution={"checkpoint_steps": 5, "max_retries": 0})
     assert run(plan, tmp_path / "sweep")[0] == 1
@@ -209,11 +203,10 @@ def test_a_finished_pack_keeps_its_files_and_a_failed_one_its_progress(tmp_path:
     assert {*states.values()} == {"done", "rebuilt", "failed"}
 
     def files() -> dict[str, set[str]]:
-        names = {name: paths.names_in(store.pack_directory(name)) for name in store.pack_ids()}
-        return {name: set(found) - {"checkpoints"} for name, found in names.items()}
+        return {name: {*paths.names_in(store.pack_directory(name))} for name in store.pack_ids()}
 
-    kept = {"pack.json", "state.json"}  # its log is made by a worker process
-    expected = {name: kept | {"progress.json"} if state == "failed" else kept for name, state in states.items()}
+    kept, more = {"pack.json", "state.json"}, {"progress.json", "checkpoints"}  # its log is made by a worker process
+    expected = {name: kept | more if state == "failed" else kept for name, state in states.items()}
     assert files() == expected
     for name in states:
         store.write_progress(name, PackProgress(step=30, steps=30))
@@ -221,6 +214,10 @@ def test_a_finished_pack_keeps_its_files_and_a_failed_one_its_progress(tmp_path:
     store.write(first, replace(store.pack_state(first), state="running"))
     assert run(plan, tmp_path / "sweep")[0] == 1
     assert files() == expected and store.pack_state(first).state == "done"
+    order(tmp_path)
+    assert run(plan, tmp_path / "sweep", retry={"failed"})[0] == 0
+    assert {*map(frozenset, files().values())} == {frozenset(kept)}
+    assert_complete(plan, tmp_path / "sweep")
 
 
 def test_branches_of_one_trunk_are_runs_of_their_own(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,6 @@ from spec_tools import spec_of
 
 from dwsweep import terminal
 from dwsweep.plan import DataFacts, Pack, Plan, build
-from dwsweep.records.pack import StartFacts
 from dwsweep.report.progress import ProgressView
 from dwsweep.sweep import runner, worker
 from dwsweep.sweep.directory import SweepStore
@@ -131,20 +129,12 @@ class WorkerHere:
         self.asked, self.stop_after = 0, stop_after
 
     def train(self, job: Any, on_event: Callable[[Event], None]) -> Ended:
-        starts = [0]
-
-        def emit(event: Event) -> None:
-            if isinstance(event, StartFacts):
-                starts.append(event.step)
-            on_event(event)
-
         import pytest
 
-        channel: Any = SimpleNamespace(emit=emit, group=None, stop_cause="stopped", should_stop=self.should_stop)
+        channel: Any = SimpleNamespace(emit=on_event, group=None, stop_cause="stopped", should_stop=self.should_stop)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(worker, "train", train_with_standin)
-            ended = worker.attempt(job, channel)
-        return replace(ended, resumed_step=starts[-1])
+            return worker.attempt(job, channel)
 
     def should_stop(self) -> bool:
         self.asked += 1

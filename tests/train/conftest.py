@@ -17,6 +17,8 @@ from dwsweep.train.choices import pack_seeds
 from dwsweep.train.program import Blueprint
 
 PROGRAMS: dict[str, Any] = {}
+CALLED_WITH = {"schedule", "cooldown_fraction", "steps", "tokens", "token_branches", "conditioning"}
+"""Keys of ``train`` that reach a program as its arguments, or not at all."""
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +38,7 @@ def programs_again(monkeypatch: pytest.MonkeyPatch) -> None:
             pack, store = blueprint.pack, blueprint.store
             # seeds and rates are what a program is called with
             replicas = [pack_seeds(pack).index(replica.seed) for replica in pack.replicas]
-            of_pack = (pack.shape, pack.model, pack.train, replicas, blueprint.choices)
+            of_pack = (pack.shape, pack.model, pack.train.model_dump(exclude=CALLED_WITH), replicas, blueprint.choices)
             key = repr((name, arguments, of_pack, store.dtype, store.n_train_tokens))
             if key not in PROGRAMS:
                 PROGRAMS[key] = compiled(blueprint, *arguments)

@@ -42,18 +42,18 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.usefixtures("programs_again")
 def test_killed_in_a_bucket(store: Store, tmp_path: Path, objects: Path) -> None:
-    pack = make_pack(store, make_spec(execution={"checkpoint_steps": 2}))
+    pack = make_pack(store, make_spec(execution={"checkpoint_steps": 3}))
     whole, parts, last = Kept(), KilledAt(11), Kept()
     train_pack(pack, store, tmp_path / "whole", whole, dispatch_steps=2)
     with pytest.raises(Killed):
         train_pack(pack, store, DIRECTORY, parts, dispatch_steps=1)
-    assert numbers(objects) == [4, 5]  # as many as are to be kept; the others are gone
+    assert numbers(objects) == [2, 3]  # as many as are to be kept; the other one is gone
     assert not [p for p in objects.iterdir() if "checkpoints%2F1%2F" in p.name]
     # as by a kill inside a save: what is not committed does not count
-    (committed,) = [p for p in objects.iterdir() if p.name.endswith("checkpoints%2F5%2Fcommit_success.txt")]
+    (committed,) = [p for p in objects.iterdir() if p.name.endswith("checkpoints%2F3%2Fcommit_success.txt")]
     committed.unlink()
     assert len(train_pack(pack, store, DIRECTORY, last, dispatch_steps=2).finished) == 2
-    assert last.resumes == [8] and not last.notes
+    assert last.resumes == [6] and not last.notes
     last.rows = {name: {**parts.rows[name], **rows} for name, rows in last.rows.items()}
     same_bits(whole, last)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from checkout import environment
 
-from dwsweep.sweep.local_executor import CPU_DEVICES
+from dwsweep.sweep.local_worker import CPU_DEVICES
 
 LAYER = 12 * 64**2 * 4  # bytes of a replica's layer, float32
 Exchanges = dict[str, list[int]]

@@ -62,7 +62,7 @@ def first_step(depth: int, dtype: str, wrong: bool, preset: str) -> tuple[np.nda
 
         @jax.jit
         def measure(params: Any) -> Any:
-            return model.residual(params, windows[:, :-1]), *jax.value_and_grad(model.mean_loss)(params, windows)
+            return model.module(params)(windows[:, :-1]), *jax.value_and_grad(model.mean_loss)(params, windows)
 
         stream, loss, gradient = measure(initial(depth, preset))
     return np.asarray(stream), float(loss), np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(gradient)])
@@ -97,7 +97,9 @@ def test_a_deep_net_loses_nothing_that_a_rounded_stream_would(preset: str) -> No
 def test_the_residual_stream_of_a_bfloat16_net_is_carried_in_float32() -> None:
     model = model_of(4, "bfloat16", "gpt2")
     params, tokens = jax.eval_shape(model.init, jax.random.key(0)), np.zeros((2, SEQ_LEN), np.int32)
-    (scan,) = (e for e in jax.make_jaxpr(model.residual)(params, tokens).eqns if e.primitive.name == "scan")
+    (scan,) = (
+        e for e in jax.make_jaxpr(lambda p, t: model.module(p)(t))(params, tokens).eqns if e.primitive.name == "scan"
+    )
     carried = scan.outvars[: scan.params["num_carry"]]
     assert [v.aval.dtype.name for v in carried if v.aval.shape == (2, SEQ_LEN, WIDTH)] == ["float32"]
 

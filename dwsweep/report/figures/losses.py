@@ -37,14 +37,12 @@ MOST_DEPTHS = 16  # most line styles of a figure: more cannot be told apart
 
 @dataclass(frozen=True)
 class Panel:
-    """Losses against depth at one size. curve: depths, losses and the ends of their band; reason: why the
-    panel is empty."""
+    """Losses against depth at one size. curve: depths, losses and the ends of their band."""
 
     title: str
     curve: tuple[Floats, Floats, Floats, Floats] | None
     points: Sequence[tuple[int, Interval]]
     best_depth: Interval
-    reason: str = ""
 
 
 def against_depth(fit: FitResult) -> Figure:
@@ -118,9 +116,6 @@ def _at_size(fit: FitResult, size: FixedSize, surface: LossSurface | None) -> Pa
 def _draw(axes: Axes, panel: Panel, looks: dict[int, Look]) -> None:
     """Draw the curve with its band, the loss of each depth, and the interval of the best depth at the foot."""
     axes.set_title(panel.title)
-    if panel.curve is None and not panel.points:
-        style.says(axes, panel.reason, 3)
-        return
     values = [end for _, bar in panel.points for end in (bar.low, bar.value, bar.high) if end is not None]
     if panel.curve is not None:
         depth, mean, low, high = panel.curve

@@ -35,11 +35,6 @@ class Drawing:
     has_content: Callable[[FitResult], bool] = lambda _: True
 
 
-# files of figures that left: a folder of an earlier version may hold them
-LEFT = (
-    *("adjusted", "budget_trends", "comparison", "differences", "equal_budgets", "equal_what", "forms"),
-    *("guideline", "loss_vs_size", "others", "tokens"),
-)
 # ordered as on the page
 DRAWINGS = (
     Drawing(
@@ -99,8 +94,8 @@ def figures(fit: Fit) -> dict[str, Callable[[], Figure]]:
 def clear(out_dir: Path) -> None:
     """Remove the figures of an earlier fit."""
     out = paths.as_path(out_dir)
-    for name in (*LEFT, *(drawing.name for drawing in DRAWINGS)):
-        for path in style.files(out, name):
+    for drawing in DRAWINGS:
+        for path in style.files(out, drawing.name):
             path.unlink(missing_ok=True)
 
 
@@ -109,22 +104,9 @@ def draw(fit: Fit, out_dir: Path) -> list[Path]:
 
     Returns the paths, PNG then SVG of each figure in the order above. The same fit gives the same bytes with the same
     Matplotlib.
-
-    Raises:
-        OSError: the disk is full or the folder cannot be written; names the figures that are missing.
     """
     out = paths.as_path(out_dir)
     paths.make_directory(out)
     clear(out)
-    written: list[Path] = []
-    left = figures(fit)
     with style.styled():
-        while left:
-            name, figure = next(iter(left.items()))
-            try:
-                written += style.save(figure(), out, name)
-            except OSError as error:
-                missing = f"{error.strerror or error}; the tables are there, these figures are not: {', '.join(left)}"
-                raise OSError(error.errno, missing, str(out)) from error
-            del left[name]
-    return written
+        return [path for name, figure in figures(fit).items() for path in style.save(figure(), out, name)]

@@ -154,7 +154,10 @@ def svg(draw: Callable[[], Figure]) -> bytes:
 def empty(text: str) -> Figure:
     """Figure with a sentence on why it is empty."""
     made = figure(WIDTH, 1.3)
-    says(made.subplots(), text)
+    axes = made.subplots()
+    axes.set_axis_off()
+    said = axes.text(0.5, 0.5, lines(text), transform=axes.transAxes, ha="center", va="center", color=FAINT)
+    said.set_in_layout(False)
     return settle(made)
 
 
@@ -327,10 +330,3 @@ def settle(made: Figure) -> Figure:
         engine.execute(made)
     made.set_layout_engine(None)
     return made
-
-
-def says(axes: Axes, text: str, parts: int = 1) -> None:
-    """Write into an empty panel, one of ``parts`` side by side, why it is empty."""
-    axes.set_axis_off()
-    said = axes.text(0.5, 0.5, lines(text, parts), transform=axes.transAxes, ha="center", va="center", color=FAINT)
-    said.set_in_layout(False)  # a long sentence would take the other panels' room

@@ -1,5 +1,4 @@
-"""Local executor: worker processes of this host, started on demand, kept while healthy, else replaced; and the
-interface of executors.
+"""Worker processes of this host, started on demand, kept while healthy, else replaced.
 
 How a host's devices are shared among worker processes, found without JAX: from device files and the environment.
 """
@@ -8,20 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import re
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError
+from dwsweep.records.footing import cores
 from dwsweep.records.pack import PackProgress, StartFacts
 from dwsweep.records.run import DONE, INTERRUPTED
 from dwsweep.sweep import policy
@@ -36,7 +34,6 @@ from dwsweep.sweep.events import (
     Job,
     Join,
     Joined,
-    Post,
     Release,
     Released,
     Stop,
@@ -108,8 +105,6 @@ class WorkerProcess:
                 return replace(heard, kind=event.kind, cause=event.cause, log_tail=tail)
             if isinstance(event, PackProgress | StartFacts):
                 heard = replace(heard, step=event.step)
-            if isinstance(event, StartFacts):
-                heard = replace(heard, resumed_step=event.step)
             if isinstance(event, Compiling | StartFacts):
                 heard = replace(heard, microbatch=event.microbatch)
             on_event(event)
@@ -170,9 +165,9 @@ class WorkerProcess:
             process.kill()
 
     def close(self) -> None:
-        """Let an idle worker leave."""
+        """Let an idle worker leave; one of a slice is released by its maker."""
         process = self._process
-        if process is None:
+        if process is None or self.slice_store is not None:
             return
         with contextlib.suppress(OSError, ValueError):
             if process.stdin:
@@ -236,78 +231,8 @@ def _append(final_log: Any, log: Path) -> None:
         final_log.write_text(earlier + log.read_text("utf-8", errors="replace"), "utf-8")
 
 
-class Executor(Protocol):
-    """Executor: posts the events of each job; the last one is ``Ended``."""
-
-    @property
-    def slots(self) -> int:
-        """Number of jobs that run at the same time."""
-
-    def start(self, job: Job) -> None:
-        """Begin an attempt; returns at once."""
-
-    def stop(self, cause: str) -> None:
-        """Ask all running attempts for a checkpoint and an end."""
-
-    def kill(self, pack_id: str | None = None) -> None:
-        """End the attempt at a pack, or all of them, now."""
-
-    def close(self) -> None:
-        """Release everything; no attempt is running any more."""
-
-
-class LocalExecutor:
-    """Executor with worker processes on this host, each served by a thread.
-
-    ``keep`` leaves them running when the executor closes: their maker releases them.
-    """
-
-    def __init__(self, workers: Sequence[WorkerProcess], post: Post, keep: bool = False) -> None:
-        self.slots = len(workers)
-        self._post = post
-        self._keep = keep
-        self._jobs: queue.Queue[Job | None] = queue.Queue()
-        self._workers = list(workers)
-        self._serving: dict[WorkerProcess, str | None] = dict.fromkeys(self._workers)  # the pack of each
-        self._threads = [threading.Thread(target=self._serve, args=(w,), daemon=True) for w in self._workers]
-        for thread in self._threads:
-            thread.start()
-
-    def start(self, job: Job) -> None:
-        self._jobs.put(job)
-
-    def stop(self, cause: str) -> None:
-        for worker in self._workers:
-            worker.stop(cause)
-
-    def kill(self, pack_id: str | None = None) -> None:
-        for worker, serves in list(self._serving.items()):
-            if pack_id in (None, serves):
-                worker.kill()
-
-    def close(self) -> None:
-        for _ in self._threads:
-            self._jobs.put(None)
-        for thread in self._threads:
-            thread.join()
-
-    def _serve(self, worker: WorkerProcess) -> None:
-        while (job := self._jobs.get()) is not None:
-            pack_id = job.pack_id
-            self._serving[worker] = pack_id
-            try:
-                ended = worker.train(job, partial(self._post, pack_id))
-            except Exception as error:  # a fault in this thread must not leave the sweep waiting for ever
-                worker.kill()
-                ended = Ended(*policy.of_exception(error))
-            self._serving[worker] = None
-            self._post(pack_id, ended)
-        if not self._keep:
-            worker.close()
-
-
 def local_workers(workers: int, packs: int, first: int = 0) -> list[WorkerProcess]:
-    """Executor on this host for a number of packs: each process has one share of ``workers`` of its devices.
+    """Workers of this host for a number of packs: each process has one share of ``workers`` of its devices.
 
     ``first`` is the part to begin with: shards on one host that have a pack each take different parts.
     """
@@ -345,11 +270,6 @@ def tpus(environment: Mapping[str, str], devices: Path = Path("/dev")) -> list[s
         return visible.split(",")
     chips = len(list(devices.glob("accel[0-9]*"))) or len(list(devices.glob("vfio/[0-9]*")))
     return [str(k) for k in range(chips)]
-
-
-def cores() -> list[int]:
-    """The CPU cores that this process may use."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
 
 def each_core_a_device(count: int, environment: Mapping[str, str] | None = None) -> dict[str, str]:
