@@ -344,7 +344,7 @@ def test_a_filled_sweep_takes_other_keys() -> None:
         ("train.flops=1e18", "--set: 'train.flops=1e18'; gives every size one cost"),
         ("train.precision=float32", "train.precision: float32; allowed: bfloat16"),
         ("data.sorce=x", "data.sorce: unknown key; did you mean `source`"),
-        ("model.kv_heads=3", "model.kv_heads: 3; must divide grid.heads.count 2"),
+        ("model.kv_heads=3", "model.kv_heads 3 must divide the heads, 2"),
     ],
 )
 def test_what_a_filled_sweep_does_not_take_is_one_clear_line(override, message) -> None:
