@@ -16,7 +16,7 @@ from dwsweep.fit.guideline import map_law
 from dwsweep.fit.laws import Law
 from dwsweep.fit.model import TURN
 from dwsweep.records import fit as fit_record
-from dwsweep.records.fit import FitResult, Surface
+from dwsweep.records.fit import Surface
 from dwsweep.shapes import STANDARD
 from dwsweep.text import BITS_PER_TOKEN, NATS, SHORT
 
@@ -123,31 +123,26 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
     fitted = map_law(found.surface) if found and found.curves.axis == "n_params" else None
     if fitted is not None and found and found.surface:
         law, gain = fitted, _gain(found.surface, fitted)
-    basis = [f"law: {law.name}"]
+    power_law = f"{gain.at_six:.2g}·(L/6)^{-gain.power:.2g}"
     # a law and gains of the fit are in its unit; assumed gains are in nats, and so must be the noise beside them
     unit = found.unit if fitted is not None and found else NATS
-    nats = SHORT[unit]
-    scale = 1.0 if found is None or found.unit == unit else math.log(2.0) if found.unit == BITS_PER_TOKEN else None
-    if fitted is not None:
-        basis.append(f"gain of a layer: {_power_law(gain, nats)}, as fitted")
-    else:
-        basis.append(f"gain of a layer: ASSUMED, {_power_law(gain, nats)}, from public data at depths 4 to 24")
-    measured = _measured_noise(found) if scale is not None else None
+    nats, scale = SHORT[unit], None
+    if found is not None:
+        scale = 1.0 if found.unit == unit else math.log(2.0) if found.unit == BITS_PER_TOKEN else None
+    measured = found.noise if found is not None and scale is not None else None
+    basis = [f"law: {law.name}", f"gain of a layer: {power_law} {nats} per unit of ln N, as fitted"]
+    if fitted is None:
+        basis[1] = f"gain of a layer: ASSUMED, {power_law} nats per unit of ln N, from public data at depths 4 to 24"
+    sigma, how = NOISE, "ASSUMED; give --noise, or --fit with runs of several seeds"
     if noise is not None:
-        sigma = noise
-        basis.append(f"noise: {sigma:g} {nats} per run, as given")
-    elif measured is not None and scale is not None:
-        sigma = scale * measured
-        basis.append(f"noise: {sigma:.2g} {nats} per run, measured in the fit")
-    else:
-        sigma = NOISE
-        basis.append(f"noise: {sigma:g} {nats} per run, ASSUMED; give --noise, or --fit with runs of several seeds")
-    if found is not None and found.noise.shape_sd is not None and scale is not None:
-        shape_sd = scale * found.noise.shape_sd
-        basis.append(f"noise of a shape, which seeds do not average out: {shape_sd:.2g} {nats}, measured in the fit")
-    else:
-        shape_sd = SHAPE_RATIO * sigma
-        basis.append(f"noise of a shape, which seeds do not average out: {shape_sd:.2g} {nats}, ASSUMED")
+        sigma, how = noise, "as given"
+    elif measured is not None and measured.sigma and scale is not None:
+        sigma, how = scale * measured.sigma, "measured in the fit"
+    basis.append(f"noise: {sigma:{'g' if noise is not None else '.2g'}} {nats} per run, {how}")
+    shape_sd, how = SHAPE_RATIO * sigma, "ASSUMED"
+    if measured is not None and measured.shape_sd is not None and scale is not None:
+        shape_sd, how = scale * measured.shape_sd, "measured in the fit"
+    basis.append(f"noise of a shape, which seeds do not average out: {shape_sd:.2g} {nats}, {how}")
     cells = found.cells if found else []
     done = {(cell.depth, int(cell.width)): cell.n for cell in cells if cell.n and not cell.excluded}
     return Prior(law, sigma, SEED_RATIO * sigma, shape_sd, tuple(basis), gain), done
@@ -181,12 +176,3 @@ def _gain(record: Surface, law: Law) -> Gain:
             )
     known = [math.log(ratio) for ratio in ratios if ratio > 0.0]
     return replace(gain, at_six=gain.at_six * math.exp(float(np.mean(known)))) if known else gain
-
-
-def _power_law(gain: Gain, unit: str) -> str:
-    return f"{gain.at_six:.2g}·(L/6)^{-gain.power:.2g} {unit} per unit of ln N"
-
-
-def _measured_noise(fit: FitResult | None) -> float | None:
-    """Noise of one run in the fit, nats."""
-    return fit.noise.sigma or None if fit else None

@@ -88,14 +88,6 @@ class Estimates:
     def __bool__(self) -> bool:
         return len(self) > 0
 
-    def among(self, kept: np.ndarray) -> Estimates:
-        """Estimates at the indices ``kept``."""
-        n, tokens, value = (
-            tuple(np.array(column)[kept].tolist()) for column in (self.n_params, self.tokens_per_param, self.value)
-        )
-        covariance = np.array(self.covariance)[np.ix_(kept, kept)]
-        return Estimates(n, tokens, value, tuple(map(tuple, covariance.tolist())))
-
 
 class Drawn:
     """A record of (D,) arrays, one number per draw."""
@@ -236,11 +228,11 @@ def _products(cells, source: Estimates, regressors: np.ndarray):  # type: ignore
 
 
 def quantiles(draws: np.ndarray, shares: Sequence[float]) -> np.ndarray:
-    """(S, …) quantiles of draws (D, …), linear between neighbours: as `np.quantile`, which takes longer to import."""
-    ordered = np.sort(draws, axis=0)
+    """(S,) quantiles of draws (D,), linear between neighbours: as `np.quantile`, which takes longer to import."""
+    ordered = np.sort(draws)
     places = np.array(shares) * (len(ordered) - 1)
     left = np.minimum(places.astype(int), len(ordered) - 2)
-    share = (places - left).reshape(-1, *[1] * (ordered.ndim - 1))
+    share = places - left
     return ordered[left] * (1.0 - share) + ordered[left + 1] * share
 
 

@@ -81,8 +81,10 @@ def answered(question: Question, source: Source | None = None) -> Answer:
     budgets = tuple(budget(value, source, options, training) for value in params)
     if question.by_source:
         budgets = tuple(replace(row, by_source=sources_at(row.optimum.n_params, question.tokens)) for row in budgets)
-    judged = [(depth, width, own.for_nets(source.nets)) for depth, width, own in question.judged]
-    verdicts = tuple(verdict(depth, width, source, own) for depth, width, own in judged)
+    verdicts = tuple(
+        replace(verdict(depth, width, source, replace(question.options, **block).for_nets(source.nets)), block=block)
+        for depth, width, block in question.judged
+    )
     targets = () if budgets or verdicts else published_law.targets()
     return Answer(
         sources=(SourceNote(source.name, source.notes),),
@@ -149,11 +151,12 @@ def exported(found: Answer, options: Options, project: str) -> str:
     Raises:
         InputError: no shape is recommended or judged, or several are, or the project has no such block.
     """
-    chosen = [(row.depth, row.width) for b in found.budgets if (row := b.recommended)]
-    chosen += [(row.depth, row.width) for row in found.verdicts]
-    chosen = list(dict.fromkeys(chosen))
+    recommended = (one for row in found.budgets if (one := row.recommended))
+    every: list[tuple[int, int, dict[str, Any]]] = [(one.depth, one.width, {}) for one in recommended]
+    every += [(row.depth, row.width, dict(row.block)) for row in found.verdicts]
+    chosen = [one for k, one in enumerate(every) if one not in every[:k]]
     if len(chosen) > 1:
-        shapes = ", ".join(f"{depth} × {width}" for depth, width in chosen)
+        shapes = ", ".join(f"{depth} × {width}" for depth, width, _ in chosen)
         raise InputError(
             f"{named('project')}: prints one configuration, and {shapes} are recommended or judged "
             "here; allowed: one size, by one source"
@@ -168,8 +171,9 @@ def exported(found: Answer, options: Options, project: str) -> str:
             f"{named('project')}: the shapes here have the blocks of your fit's nets, "
             f"{nets.own_block:.3g}·d² weights in a layer; allowed with {named('mlp_ratio')} and its neighbours"
         )
-    options = replace(options, vocab_size=nets.vocabulary, context=nets.context)
-    return export.text(_own_shape(*chosen[0], options), project)
+    ((depth, width, block),) = chosen
+    options = replace(options, **{"vocab_size": nets.vocabulary, "context": nets.context} | block)
+    return export.text(_own_shape(depth, width, options), project)
 
 
 def best_depth(
@@ -321,7 +325,7 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
         raise InputError(f"{named('shapes')}: {depth}x{width}; {why}")
     n_params = float(own.n_params)
     found = best_depth(f"{depth}x{width}", n_params, (depth, width), source, options)
-    if found.refused or found.depth is None:
+    if found.depth is None:
         return ShapeAnswer(optimum=found, depth=depth, width=width, verdict="refused", costs={}, best={})
     asked = Budget(float(counted(own, options)), n_params, source, options)
     candidates = asked.candidates(own)

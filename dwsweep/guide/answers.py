@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from dwsweep.interval import IntervalOf
 from dwsweep.records.record import to_dict
@@ -245,8 +246,8 @@ class ShapeAnswer:
     """Answer for a shape, the verdict ``too deep``, ``too shallow``, ``balanced``, ``undecided`` or ``refused``; its
     cost under each constraint, and the shape that it is measured against there.
 
-    optimum: best depth at the shape's own size. unit: of the losses. total: equal size is an equal count of all
-    parameters.
+    optimum: best depth at the shape's own size. block: options of the block that its configuration states. unit: of the
+    losses. total: equal size is an equal count of all parameters.
     """
 
     optimum: BestDepth
@@ -256,6 +257,7 @@ class ShapeAnswer:
     depth_ratio: float | None = None
     costs: Mapping[str, Cost | None]
     best: Mapping[str, Candidate | None]
+    block: Mapping[str, Any] = field(default_factory=dict)
     loss_tag: str | None = None
     unit: str = NATS
     total: bool = False

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -58,15 +58,13 @@ class Question:
         return None if self.flops is None and self.hours is None else Training(self.flops, self.hours)
 
     @cached_property
-    def judged(self) -> list[tuple[int, int, Options]]:
-        """(depth, width, options) of the shapes to be judged, in the block of their configuration where one is
-        given."""
-        found = []
-        for text in self.shapes:
-            depth, width, block = read_shape(text)
-            own = {name: value for name, value in block.items() if name not in self.options.given}
-            found.append((depth, width, replace(self.options, **own)))
-        return found
+    def judged(self) -> list[tuple[int, int, dict[str, Any]]]:
+        """(depth, width, block) of the shapes to be judged; block: options by a configuration, else not given."""
+        given = self.options.given
+        return [
+            (depth, width, {name: value for name, value in block.items() if name not in given})
+            for depth, width, block in map(read_shape, self.shapes)
+        ]
 
     @property
     def tokens(self) -> Tokens:

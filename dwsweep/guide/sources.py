@@ -1,13 +1,6 @@
 """Sources of a guideline: each makes draws of the best depth and of the price of a wrong one at any size.
 
-Public evidence prices L layers, for each draw of a recipe like the public ones (evidence/random_effects.py), at
-κ·(ln L − ln L*)² of ln N, with κ of its own on either side of L*. With a user's losses the draws are of their joint
-posterior (own.py); from OWN_REACH times the own sizes on public evidence answers alone. The published law states errors
-of its two constants only: its draws are of these, of recipes that shift it in N and of an assumed price, and its
-interval covers all forms that fit its points as well.
-
-Shapes were compared up to 1.5 billion parameters. Up to ten times that an answer is a projection; beyond, it is a range
-without a best depth; beyond 1T it is refused.
+README.md tells what public evidence, own losses and the published law answer at which sizes.
 
 One rule gives the trust, from the regret of the depth to build and from the distance to the nearest compared sizes,
 public or own:

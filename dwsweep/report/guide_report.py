@@ -92,7 +92,7 @@ def _estimate(found: Interval, decimals: int | None = None) -> str:
     return found.format(lambda value: f"{round(value, digits):,.{max(digits, 0) if value < 99.95 else 0}f}", MISSING)
 
 
-WASTED = "Percent of compute wasted at equal size, FLOPs, training time, decode latency"
+WASTED = f"Percent of compute wasted at equal {', '.join(at.removeprefix('equal ') for at, _ in PRICES.values())}"
 
 
 def _table(columns: Sequence[Column], title: str = "") -> Table:

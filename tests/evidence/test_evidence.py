@@ -13,7 +13,7 @@ import yaml
 from dwsweep import published_law
 from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.evidence import Estimates, levels, populations, read, read_populations, recipe
-from dwsweep.evidence.random_effects import BENDS, CENTRE, SLOPES, curve, depth_population
+from dwsweep.evidence.random_effects import BENDS, CENTRE, SLOPES, PricePopulation, curve, depth_population
 from dwsweep.evidence.summary import HERE, POPULATIONS, summarised
 from dwsweep.evidence.words import words
 from dwsweep.fit import laws
@@ -31,8 +31,7 @@ def left_out() -> list[check.Foretold]:
 
 
 def test_each_source_is_foretold_by_the_others(left_out: list[check.Foretold]) -> None:
-    assert len(left_out) == 39
-    assert sum(row.covered for row in left_out) >= 37
+    assert len(left_out) >= 39 and sum(row.covered for row in left_out) >= 0.94 * len(left_out)
     assert np.mean([row.ln_density for row in left_out]) >= -0.70
 
 
@@ -112,7 +111,10 @@ def test_rows_are_the_sources_own_words() -> None:
         assert said.depth == pytest.approx(laws.published().depth(n)[0])
     for n, depth in ((5e7, 13.8), (3e8, 21.5), (1.5e9, 32.0)):
         assert words(SOURCES["completep"], everyone, n, 20.0).depth == pytest.approx(depth)
+        assert words(SOURCES["completep"], everyone, n, 90.0).depth == pytest.approx(depth), "published optima stay"
     assert words(SOURCES["built"], everyone, 6.8e10, 20.0).depth == pytest.approx(80.0)
+    few, many = (words(SOURCES["mlfoundations"], everyone, 7e7, ratio).depth for ratio in (20.0, 200.0))
+    assert many / few == pytest.approx(10**0.05), "losses of a table move with the tokens"
     far = words(SOURCES["completep"], everyone, 7e10, 20.0)
     assert far.whose == "all, its offset" and far.outside == pytest.approx(7e10 / 1.5e9)
     assert words(SOURCES["completep"], everyone, 3e9, 20.0).whose == "extrapolated"
@@ -144,20 +146,11 @@ def test_at_equal_flops_the_interval_holds_a_study_that_is_no_source(shallow, de
     assert low < 0.0 and high > 0.009 - 1e-3
 
 
-def test_best_depth_rises_with_size_and_every_answer_risks_something() -> None:
-    from dwsweep.guide import answer
-
-    rows = answer(np.geomspace(1e5, 1e12, 12).tolist()).budgets
-    depths = [row.optimum.depth for row in rows]
-    assert depths == sorted(depths)
-    for row in rows:
-        assert row.recommended is not None and row.recommended.size is not None and row.risk is not None
-        assert 0 < row.risk.expected.nats < row.risk.worst.nats
-
-
 def test_a_price_in_size_lies_where_four_sources_have_it() -> None:
     """0.08 to 0.32 between 3e7 and 1.5e9, without a common trend."""
     everyone = read_populations()
+    rising = PricePopulation(np.array([-2.0]), np.array([0.03]), np.array([0.1]))
+    assert rising.mean(2.0, 5.0).item() == pytest.approx(-1.94)
     for side in ("shallow", "deep"):
         found = [
             float(np.exp(np.median(recipe(getattr(everyone, side)).at(math.log(n) - CENTRE)))) for n in (3e7, 1.5e9)
@@ -193,7 +186,9 @@ def test_the_narrow_shapes_of_completep_price_the_deep_side() -> None:
 def test_the_summary_of_a_table_is_what_fit_says_of_it_now() -> None:
     stored, made = SOURCES["mlfoundations"], summarised(HERE / "sources" / "mlfoundations.yaml")
     assert made.depth.n_params == stored.depth.n_params
+    assert made.depth.tokens_per_param == pytest.approx(stored.depth.tokens_per_param)
     assert np.array(made.depth.value) == pytest.approx(np.array(stored.depth.value), abs=0.02)
+    assert np.diag(made.depth.covariance) == pytest.approx(np.diag(stored.depth.covariance), rel=0.3)
     assert np.array(made.deep.value) == pytest.approx(np.array(stored.deep.value), abs=0.1)
 
 

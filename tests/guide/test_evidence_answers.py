@@ -208,15 +208,6 @@ def test_depths_are_called_cheap_only_where_their_own_row_is() -> None:
                 assert c.size.less_compute <= 100 * LITTLE + 1e-9, (n, c.label)
 
 
-def test_a_shape_is_priced_for_its_distance_from_the_budget_on_either_side() -> None:
-    for row in answer([6.2e7, 2.62e9], options=Options(at="size")).budgets:
-        assert {c.mismatch > 0.005 for c in row.candidates} == {True, False}
-        for c in row.candidates:
-            assert c.missing_nats > 0 or abs(c.mismatch) < 1e-9
-        best, chosen = row.optimum.depth, row.recommended
-        assert chosen and 0.8 < chosen.depth / best < 1.25, "the widths do not decide how deep"
-
-
 def test_a_usual_count_of_all_parameters_is_asked_back() -> None:
     said = text(answer([1.5e8]))
     assert says(said, "guide: a usual count asked back")

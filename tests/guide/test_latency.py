@@ -43,6 +43,7 @@ def test_a_shape_costs_the_time_that_was_measured(tmp_path: Path) -> None:
     [
         (rows()[:3], "latency: .* 3 shapes with a time; at least 4 are needed"),
         ([{"depth": L, "width": 64 * L, "ms": 1.0 * L} for L in (4, 4, 4, 4, 4)], "1 shape with a time"),
+        ([{**row, "decode_ms": 0.0} for row in rows()], "0 shapes with a time"),
         (
             [{"depth": L, "width": 512, "loss": 3.0} for L in (4, 8, 12, 16)],
             "must have one column of seconds per token",

@@ -132,24 +132,6 @@ def test_flops_and_hours_pay_for_parameters_and_tokens() -> None:
     assert says(said(eight)[0], "guide: budget of device time")
 
 
-@pytest.mark.parametrize(
-    ("asked", "line"),
-    [
-        ({"flops": 1e21, "hours": 3.0}, "one of them"),
-        ({"flops": -1.0}, "must be above 0"),
-        ({"flops": 1e3}, "pays for no net"),
-        ({"hours": math.inf}, "must be above 0"),
-        ({"flops": 1e21, "options": Options(total=True)}, "allowed with params"),
-        ({"params": [1e9], "law": "kaplan"}, "allowed: levine2020"),
-        ({"shapes": ["32x2816"], "by_source": True}, "^sources: lists answers at a size; allowed with one of params"),
-        ({"params": [1e9], "options": Options(tokens=6e10, tokens_per_param=100.0)}, "^tokens, tokens_per_param: both"),
-    ],
-)
-def test_budgets_that_are_none_are_one_line(asked: dict, line: str) -> None:
-    with pytest.raises(InputError, match=line):
-        answer(**asked)
-
-
 def test_devices_are_counted() -> None:
     assert (Options(device="H100:8").devices, Options(device="h100").devices) == (8, 1)
     for device in ("H100:0", "H100:x", "Z80:4"):

@@ -86,12 +86,20 @@ def leave_one_out(sources: Sequence[Evidence]) -> list[Foretold]:
 def leave_largest_out(sources: Sequence[Evidence], below: float) -> list[Foretold]:
     """Predictions of every answer above a size by all answers up to it, the same source included."""
     parts = {s.name: [k for k, n in enumerate(s.depth.n_params) if n <= below] for s in sources}
-    kept = {s.name: s.depth.among(np.array(parts[s.name], dtype=int)) for s in sources if parts[s.name]}
+    kept = {s.name: among(s.depth, parts[s.name]) for s in sources if parts[s.name]}
     everyone, found = depth_population(kept.values()), []
     for source in sources:
         larger = [k for k in range(len(source.depth)) if k not in parts[source.name]]
         found += foretold(everyone, source, larger, kept.get(source.name))
     return found
+
+
+def among(found: Estimates, kept: Sequence[int]) -> Estimates:
+    """Estimates at the indices ``kept``."""
+    n, tokens, value = (
+        tuple(column[k] for k in kept) for column in (found.n_params, found.tokens_per_param, found.value)
+    )
+    return Estimates(n, tokens, value, tuple(tuple(found.covariance[k][j] for j in kept) for k in kept))
 
 
 def simulated(sources: Sequence[Evidence], bend: float, collections: int = COLLECTIONS) -> dict[float, float]:
