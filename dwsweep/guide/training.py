@@ -87,7 +87,7 @@ class Training:
         if own and (best := own.at(flops)):
             count = best[1] if self.flops is not None else shape.n_params / n / self.share(shape, 1.0, options)
             # the FLOPs of a token are the fit's: a net may take as many as the best one takes here
-            counted = Training(training_flops_per_token(shape) * shape.n_params / n * count, None)
+            counted = Training(training_flops_per_token(shape) * n / shape.n_params * count, None)
             training = counted if self.flops is not None else self
             return Afforded(n, count, f"{count / n:.2g} for each parameter; {own.said(flops, best[0])}", training)
         if options.tokens is not None:
