@@ -75,7 +75,7 @@ def test_a_seed_that_is_worse_the_deeper_the_net_is_named_and_widens_the_errors(
     assert not any(line.startswith("seeds: losses of seed ") for line in fitted(SmoothTruth()).warnings)
     for n in scenario.at:
         found = LossSurface(result.surface).at(n)
-        assert (found.low or 0.0) <= scenario.best_depth(n) <= (found.high or math.inf)
+        assert (found.low or 0.0) <= scenario.truth.best_depth(n) <= (found.high or math.inf)
 
 
 def bowls(first: float, last: float):
