@@ -15,6 +15,7 @@ import csv
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -97,8 +98,11 @@ class Sweep:
         assert self.process is not None
         text, _ = self.process.communicate(timeout=PATIENCE)
         status = self.process.returncode
-        # 2: a file could not be written and the line says which
-        assert status in (0, 3, -signal.SIGKILL, -signal.SIGTERM) or "Input/output error" in text, (status, text)
+        # 2: a file could not be written and the line says which, or a worker stands still and the line says how to end it
+        stuck = re.search("`(fuser -k [^`]+)`", text)
+        assert status in (0, 3, -signal.SIGKILL, -signal.SIGTERM) or "Input/output error" in text or stuck, text
+        if stuck:
+            subprocess.run(stuck[1].split(), check=True, capture_output=True)
         self.statuses[status] += 1
         self.process = None
         return status
