@@ -98,7 +98,7 @@ class Sweep:
         assert self.process is not None
         text, _ = self.process.communicate(timeout=PATIENCE)
         status = self.process.returncode
-        # 2: a file could not be written and the line says which, or a worker stands still and the line says how to end it
+        # 2: a file could not be written, or a worker stands still, and the line says which and how to end it
         stuck = re.search("`(fuser -k [^`]+)`", text)
         assert status in (0, 3, -signal.SIGKILL, -signal.SIGTERM) or "Input/output error" in text or stuck, text
         if stuck:
