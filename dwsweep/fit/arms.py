@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from pathlib import PurePath
 from typing import Any
@@ -48,7 +48,7 @@ from dwsweep.fit.lengths import at_equal_length, largest, token_groups, train_se
 from dwsweep.fit.model import FORMS, PRIORS, SAME_BUDGET, Cells, arm_column, declared
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.one_thread import one_thread
-from dwsweep.fit.one_unit import IN_NATS, in_one_unit
+from dwsweep.fit.one_unit import IN_NATS, in_one_unit, with_mean_of
 from dwsweep.fit.pairing import TOLERANCE, USUAL, Pairing, pair_arms, same_documents
 from dwsweep.fit.posterior import weigh, with_odd_depths
 from dwsweep.fit.token_group import TokenGroup, joint_model
@@ -74,6 +74,7 @@ MOST_ARMS = 12  # limit, since one posterior holds them: its cost grows with the
 SIZES = 9  # number of sizes at which best depths are compared
 POINTS, CROSSING_POINTS = 81, 31  # points of a loss difference over the sizes of a depth; points of a crossing
 DATA = ("data_hash", "dataset", "data", "corpus", "tokenizer", "vocab_size")  # columns of the text and its tokens
+NO_BITS = "the vocabularies differ, and not every run has its bits per byte"
 NOTHING = 1e-9  # share of the largest variance below which a direction of shared errors is rounding
 UNEQUAL_TOKENS = math.log(1.25)  # difference in ln tokens above which two arms had unequal data
 SAME_BYTES = 0.01  # relative difference of held-out texts that count as one
@@ -87,12 +88,13 @@ def compare_arms(
     The comparison of an arm without a usable loss, such as one whose runs all diverged, only says so.
     """
     others, chosen = list(others), chosen_options(**options)
-    tables = in_one_unit(tables_of(table, others, chosen))
+    tables = tables_of(table, others, chosen)
     if len(tables) < 2:
         raise InputError(
             f"{argument('others', '--compare')}: {tables[0].source} has one arm; allowed: a second table, or a sweep "
             "with grid.arms"
         )
+    tables, why_not = _like_first(tables)
     with one_thread():
         first, *fitted = _read([at_equal_length(data, chosen) for data in tables], labels(tables), chosen)
         if isinstance(first, NoCurve):
@@ -100,7 +102,7 @@ def compare_arms(
                 f"{argument('table', 'TABLE')}: {first.label}, the base of the comparison, has no run with a "
                 f"usable loss: {first.why}; allowed: another table or arm first, or a {argument('where')} without it"
             )
-        together = Together.of(first, [one for one in fitted if isinstance(one, Arm)], chosen)
+        together = Together.of(first, [one for one in fitted if isinstance(one, Arm)], chosen, why_not)
         own_arm = () if others else (of_arm(tables[0].rows),)
         asked = replace(chosen, where=(*chosen.where, *own_arm))
         result = fit_read(tables[0], asked, params, beside, together.model)
@@ -110,6 +112,21 @@ def compare_arms(
             column = "" if others else chosen.arm
             comparisons = [_unadjusted(one, names, column) for one in comparisons]
         return replace(result, comparisons=comparisons)
+
+
+def _like_first(tables: Sequence[Table]) -> tuple[list[Table], dict[str, str]]:
+    """The tables with losses in the unit of the first; arm → reason why its losses cannot be: it has their mean then,
+    and places compare, such as best depths."""
+    base, *others = tables
+    found, why_not = [base], {}
+    for data, label in zip(others, labels(tables)[1:], strict=True):
+        try:
+            found.append(in_one_unit([base, data], of_first=True)[1])
+        except InputError:
+            units = f"the losses of one are in {base.unit}, of the other in {data.unit}"
+            why_not[label] = f"not comparable, {NO_BITS if data.unit == base.unit else units}"
+            found.append(with_mean_of(base, data))
+    return found, why_not
 
 
 def _unadjusted(found: Comparison, names: str, column: str | None) -> Comparison:
@@ -250,12 +267,19 @@ class Change(Interval):
     correlation: float | None = None
 
 
-def unequal_data(base: Arm, other: Arm) -> tuple[str, ...]:
-    """Sentence on two arms whose text, tokenizer or count of tokens differ, so that recipes cannot be compared; losses
-    in bits per byte compare between tokenizers."""
+def bits_of(arm: Arm) -> float | None:
+    """Bits per byte of a loss of one as another arm is compared with the base; None if its own unit is the base's."""
+    known = [bits / run.loss for run in arm.runs if IN_NATS in run.row and (bits := run.row.get("bits_per_byte"))]
+    return float(np.median(known)) if known else None
+
+
+def unequal_data(base: Arm, other: Arm, unit: str) -> tuple[str, ...]:
+    """Sentence on two arms whose text, tokenizer or count of tokens differ, so that recipes cannot be compared.
+
+    unit: of the losses that are compared; in bits per byte they compare between tokenizers."""
     found = []
     for name in DATA:
-        if base.unit in OF_TEXT and name in ("data_hash", "tokenizer", "vocab_size"):
+        if unit in OF_TEXT and name in ("data_hash", "tokenizer", "vocab_size"):
             continue
         values = [{str(v) for run in arm.runs if (v := run.row.get(name)) is not None} for arm in (base, other)]
         if all(values) and not values[0] & values[1]:
@@ -356,15 +380,18 @@ def _row(
 @dataclass(frozen=True)
 class Together:
     """One posterior of all arms, the base first. surfaces: the losses of each arm by the posterior. pairings: of the
-    other arms with the base."""
+    other arms with the base. why_not: arm → reason why its losses cannot be compared."""
 
     arms: Sequence[Arm]
     surfaces: Sequence[LossSurface]
     pairings: Mapping[str, Pairing]
     options: FitOptions
+    why_not: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, base: Arm, others: Sequence[Arm], options: FitOptions) -> Together:
+    def of(
+        cls, base: Arm, others: Sequence[Arm], options: FitOptions, why_not: Mapping[str, str] | None = None
+    ) -> Together:
         arms = [base, *others]
         pairings = {one.label: pair_arms(base, one) for one in arms[1:]}
         cells, curves = pooled(arms, list(pairings.values())), [one.curves for one in arms]
@@ -382,7 +409,7 @@ class Together:
             low, high = ends_of(own)
             there = replace(record, spans=own, low=low, high=high, optima=())
             surfaces.append(LossSurface(there, setting={one.label: 1.0}))
-        return cls(arms, surfaces, pairings, options)
+        return cls(arms, surfaces, pairings, options, why_not or {})
 
     def model(self, curves: Curves, options: FitOptions) -> LossSurface | None:
         """The model of all depths of a fit: the posterior of all arms, if ``curves`` are those of the base."""
@@ -406,10 +433,12 @@ class Together:
         places = [self.surfaces[0], self.surfaces[self._place(other)]]
         transitions = list(self._transitions(other.label, places))
         depths = list(self._best_depths(other.label, places))
-        known = base.curves.noise.known and other.curves.noise.known
-        why_not = "" if known else "the noise is not known, so no difference is claimed"
-        rows, leads = self._losses(other.label, places) if known else ([], [])
-        unequal = unequal_data(base, other)
+        why_not = self.why_not.get(other.label, "")
+        unit = base.unit if why_not or bits_of(other) is None else BITS
+        if not why_not and not (base.curves.noise.known and other.curves.noise.known):
+            why_not = "the noise is not known, so no difference is claimed"
+        rows, leads = ([], []) if why_not else self._losses(other.label, places)
+        unequal = unequal_data(base, other, unit)
         single = (
             "one seed: the error that it adds to all losses alike is assumed to be as large as the noise of one run"
         )
@@ -417,7 +446,7 @@ class Together:
         ended = [f"{arm.label}: {arm.diverged}; the comparison uses the other runs" for arm in torn]
         found = Comparison(
             **between,
-            unit=base.unit,
+            unit=unit,
             paired=not pairing.why_not,
             pairing=pairing.by if not pairing.why_not else f"unpaired: {pairing.why_not}",
             matched_shapes=len(pairing.cells),
@@ -425,7 +454,7 @@ class Together:
             rows=(*transitions, *depths, *rows),
             leads=tuple(leads),
             notes=(
-                *_in_bits(base, other),
+                *(_in_bits(base, other) if unit == BITS != base.unit else ()),
                 *([single] if pairing.single_seed and not why_not else []),
                 *(line for line in other.warnings if line not in base.warnings and not _is_said(line, other)),
             ),
@@ -496,7 +525,7 @@ class Together:
         """Differences of the losses at the smallest, middle and largest size of each depth of both arms, and the sizes
         at which one arm is ahead."""
         base, other = self.arms[0], next(one for one in self.arms if one.label == label)
-        confidence = self.options.confidence
+        confidence, printed = self.options.confidence, bits_of(other) or 1.0
         rows: list[ComparedRow] = []
         leads: list[Lead] = []
         for depth in sorted(set(base.curves.depths) & set(other.curves.depths)):
@@ -504,7 +533,8 @@ class Together:
             if x is None:
                 continue
             one, two = (
-                at_depths(surface.posterior, x, np.array([depth]), surface.setting)[:, :, 0] for surface in surfaces
+                printed * at_depths(surface.posterior, x, np.array([depth]), surface.setting)[:, :, 0]
+                for surface in surfaces
             )
             drawn, at = two - one, np.exp(x).tolist()
             g = drawn.mean(axis=0)
@@ -657,10 +687,8 @@ def span(row: ComparedRow) -> str:
 
 def _in_bits(*arms: Arm) -> list[str]:
     """Sentences on losses that are in bits per byte, as vocabularies differ, and on the bytes of text that the arms
-    read at equal counts of tokens; none elsewhere."""
-    per_bit = [[run.row[IN_NATS] / run.loss for run in arm.runs if IN_NATS in run.row] for arm in arms]
-    if not all(per_bit):
-        return []
+    read at equal counts of tokens."""
+    per_bit = [[run.row.get(IN_NATS, run.loss) / run.row["bits_per_byte"] for run in arm.runs] for arm in arms]
     per_token = [float(np.median(one)) / math.log(2.0) for one in per_bit]
     of_each = " and ".join(f"{size:.2f} ({arm.label})" for arm, size in zip(arms, per_token, strict=True))
     line = f"bytes per token are {of_each}: equal tokens are unequal text"

@@ -237,10 +237,7 @@ class _Question:
         row = self._of_nets(CODES[budget.unit], budget.value, budget.said, self._net_losses)[0]
         costs = self.costs() if np.isfinite(self.tokens).any() else ()
         cost = next((one for one in costs if one.unit == budget.unit), None)
-        if cost and row.n_params and row.depth:
-            per_token = float(cost.middle(np.log([row.n_params]), np.log([row.depth]))[0])
-            row = replace(row, tokens=budget.value / math.exp(per_token))
-        yield row
+        yield _with_tokens(row, cost, math.log(budget.value)) if cost else row
 
     def _of_nets(self, equal: str, spent: float, said: str, rows: np.ndarray) -> tuple[AnswerRow, Drawn]:
         """The line of the best net, and draws of ln of its depth and N, by losses ``rows`` (D, n) of the nets of
@@ -298,9 +295,8 @@ class _Question:
             rows = self._net_losses + self._moved(t, self._net_by_tokens)
             rows[:, ~self._between(np.median(t, axis=0))] = math.inf
             row, drawn = self._of_nets(CODES[cost.unit], math.exp(spent), said, rows)
-            if row.n_params and row.depth:
-                at = np.log([row.n_params]), np.log([row.depth])
-                row = replace(row, tokens=math.exp(spent - float(cost.middle(*at)[0])))
+            row = _with_tokens(row, cost, spent)
+            if row.tokens:
                 with np.errstate(invalid="ignore", divide="ignore"):  # of a draw that is only a bound
                     drawn["tokens"] = spent - cost.middle(drawn["n_params"], drawn["depth"])
             yield row, drawn
@@ -449,6 +445,14 @@ class _Question:
             **depth.columns("depth"),
             reason="" if depth.value is not None else "at an edge of the nets or tokens tried",
         )
+
+
+def _with_tokens(row: AnswerRow, cost: Cost, spent: float) -> AnswerRow:
+    """The line of a best net with the tokens that ln cost ``spent`` pays for, where it has a size and a depth."""
+    if not (row.n_params and row.depth):
+        return row
+    per_token = float(cost.middle(np.log([row.n_params]), np.log([row.depth]))[0])
+    return replace(row, tokens=math.exp(spent - per_token))
 
 
 def _at_size(unit: str) -> str:

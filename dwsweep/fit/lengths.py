@@ -330,16 +330,18 @@ def _with_blank(groups: dict[float, list[Row]], rows: Sequence[Row], name: str) 
     the run of nearest size and depth; of unknown tokens, runs that failed into the only budget that there is."""
     found = {value: list(members) for value, members in groups.items()}
     priced = [row for members in groups.values() for row in members if _value(row, "tokens")]
+    x, depth = np.log([n_params_of(row) for row in priced]), np.array([row["depth"] for row in priced])
+    budgets = np.log(list(groups))
     for row in rows:
         if _value(row, name) is not None:
             continue
         if _value(row, "tokens") and priced:
-            n, depth = n_params_of(row), row["depth"]
-            like = min(priced, key=lambda one: (abs(math.log(n_params_of(one) / n)), abs(one["depth"] - depth)))
-            spent = row["tokens"] * like[name] / like["tokens"] * n / n_params_of(like)
-            nearest, *_ = sorted(groups, key=lambda value: abs(math.log(value / spent)))
-            if abs(math.log(nearest / spent)) < math.log(APART[name]) / 2.0:
-                found[nearest].append(row)
+            n = n_params_of(row)
+            like = priced[int(np.lexsort((np.abs(depth - row["depth"]), np.abs(x - math.log(n))))[0])]
+            spent = math.log(row["tokens"] * like[name] / like["tokens"] * n / n_params_of(like))
+            away = np.abs(budgets - spent)
+            if away.min() < math.log(APART[name]) / 2.0:
+                found[list(groups)[int(away.argmin())]].append(row)
         elif len(groups) == 1 and not _finished(row):
             next(iter(found.values())).append(row)
     return found

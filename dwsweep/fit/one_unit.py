@@ -1,21 +1,24 @@
-"""Losses of several tables in one unit: in bits per byte of text where the tokens of their vocabularies differ."""
+"""Losses of several tables in one unit: in bits per byte of text where the tokens of their vocabularies differ, or in
+nats of the first table's tokens, in which the priors of a fit are."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean, median
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import Table
 from dwsweep.text import BITS, NATS, join
 
-IN_NATS = "_in_nats"  # key of a row: its loss in nats per token, where ``loss`` is in bits per byte
+IN_NATS = "_in_nats"  # key of a row: its loss as the table has it, where ``loss`` is in another unit
 
 
-def in_one_unit(tables: Sequence[Table]) -> list[Table]:
-    """The tables with losses in their common unit; losses of tokens of several vocabularies in bits per byte.
+def in_one_unit(tables: Sequence[Table], of_first: bool = False) -> list[Table]:
+    """The tables with losses in their common unit; losses of tokens of several vocabularies in bits per byte, or, if
+    ``of_first``, times the nats of a bit per byte in the first table.
 
     Raises:
         InputError: units differ, or vocabularies do and not every row has its bits per byte.
@@ -33,11 +36,24 @@ def in_one_unit(tables: Sequence[Table]) -> list[Table]:
             f"vocab_size: {sizes}; losses per token of different vocabularies cannot be compared, allowed: one of them "
             f"(choose with {argument('where')}), or bits_per_byte in every row"
         )
-    return [replace(data, rows=[_in_bits(row) for row in data.rows], unit=BITS) for data in tables]
+    first = [row["loss"] / row["bits_per_byte"] for row in tables[0].rows if _has_loss(row)] if of_first else []
+    factor, unit = (median(first), NATS) if first else (1.0, BITS)
+    return [replace(data, rows=[_by_bits(row, factor) for row in data.rows], unit=unit) for data in tables]
 
 
-def _in_bits(row: Row) -> Row:
-    loss = row.get("loss")
-    if loss is None or not math.isfinite(loss):
-        return row
-    return {**row, "loss": row["bits_per_byte"], IN_NATS: loss}
+def _has_loss(row: Row) -> bool:
+    return row.get("loss") is not None and math.isfinite(row["loss"])
+
+
+def _by_bits(row: Row, factor: float) -> Row:
+    return _times(row, factor * row["bits_per_byte"] / row["loss"]) if _has_loss(row) else row
+
+
+def with_mean_of(first: Table, other: Table) -> Table:
+    """``other`` with losses of the mean of the first: places compare, such as best depths, and losses do not."""
+    means = [fmean([row["loss"] for row in data.rows if _has_loss(row)] or [1.0]) for data in (first, other)]
+    return replace(other, rows=[_times(row, means[0] / means[1]) for row in other.rows], unit=first.unit)
+
+
+def _times(row: Row, factor: float) -> Row:
+    return {**row, "loss": factor * row["loss"], IN_NATS: row["loss"]} if _has_loss(row) else row

@@ -45,10 +45,7 @@ class Training:
 
     def spent(self, shape: Shape, options: Options) -> float:
         """FLOPs of the budget, spent on a shape."""
-        if self.flops is not None:
-            return self.flops
-        seconds = 3600.0 * (self.hours or 0.0) * options.devices
-        return seconds / training_seconds(shape, options) * training_flops_per_token(shape)
+        return training_flops_per_token(shape) / self.share(shape, 1.0, options)
 
     def affords(self, source: Source, options: Options) -> Afforded:
         """Parameters of the blocks and tokens that the budget pays for at the best depth.

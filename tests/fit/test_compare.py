@@ -247,7 +247,7 @@ def test_several_arms_each_against_the_first() -> None:
 def test_an_arm_in_another_unit_compares_as_it_does_in_its_own() -> None:
     """Twice the nats per token under another vocabulary, the same bits per byte: nothing but the unit is another.
 
-    Priors of scatter are in nats, to which half of a loss lies a little nearer."""
+    A fit has floors in nats, which twice the nats are a little further from."""
     base, other = tables(SMALL)
     plain = [
         [
@@ -264,7 +264,7 @@ def test_an_arm_in_another_unit_compares_as_it_does_in_its_own() -> None:
         factor = 0.5 if one.quantity == LOSS else 1.0
         for name in ("base", "other", "change", "change_low", "change_high"):
             wanted = getattr(one, name)
-            wanted = wanted if wanted is None else pytest.approx(factor * wanted, rel=0.03, abs=1e-6)
+            wanted = wanted if wanted is None else pytest.approx(factor * wanted, rel=0.01, abs=1e-6)
             assert getattr(same, name) == wanted, name
     assert in_bits.leads and in_bits.leads == in_nats.leads
     text = "\n".join(in_bits.notes)
@@ -284,8 +284,8 @@ def test_other_text_is_not_paired_and_other_vocabularies_compare_in_bits_per_byt
     assert row.base == pytest.approx(np.mean([r["loss"] for r in base[:3]]) / 2, rel=1e-3)
     assert row.change == pytest.approx(row.other - row.base)
     blank = [{**row, "bits_per_byte": None} for row in large]
-    with pytest.raises(InputError, match="losses per token of different vocabularies cannot be compared"):
-        compare_arms(small, [blank], draws=DRAWS)
+    (found,) = compare_arms(small, [blank], draws=DRAWS).comparisons
+    assert not found.of(LOSS) and "not comparable" in found.answer[-1]
 
 
 def test_an_arm_that_diverged_is_said_and_the_others_are_compared() -> None:

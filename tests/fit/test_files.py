@@ -326,7 +326,7 @@ def test_figures_and_tables_of_an_earlier_fit_are_gone_before_new_numbers_are_dr
     table.write_text("\n".join(",".join(map(str, row)) for row in [rows[0], *(row.values() for row in rows)]))
     out.mkdir()
     tables = {"along.csv", "comparison.csv", "equal_budgets.csv", "equal_what.csv"}
-    for name in ("along.png", "width_law.svg", "of_mine.png", *tables):
+    for name in ("differences.png", "guideline.svg", "of_mine.png", *tables):
         (out / name).write_text("earlier")
     monkeypatch.setattr(style, "save", Mock(side_effect=OSError("as if killed while drawing")))
     with pytest.raises(OSError, match="as if killed"):
