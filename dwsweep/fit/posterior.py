@@ -679,7 +679,8 @@ class Posterior:
         """``Model.held_out`` of the likeliest form at its mean hyperparameters."""
         k = int(np.argmax([len(one.scramble) for one in self.forms]))
         chosen = self.weighed.chosen[k]
-        return self.forms[k].model.held_out(np.average(chosen.z, axis=0, weights=chosen.count))
+        model = replace(self.forms[k].model, turned=False)
+        return model.held_out(np.average(chosen.z, axis=0, weights=chosen.count))
 
     @staticmethod
     def _with(draws: Draws, setting: Setting) -> tuple[np.ndarray, np.ndarray]:

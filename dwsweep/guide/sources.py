@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 FAR = 10.0  # factor outside the range beyond which a projection is far and public evidence names no best depth
 LARGEST = 1e12  # largest size of an answer by public evidence
 SIZES_KEPT, ENDS_KEPT = 128, 4  # sizes hold two budgets
+STEP = 0.05  # distance in ln N of sizes between which the cost of a depth is straight
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,9 +119,17 @@ class Source(ABC):
         """Test that the source gives no depth at a size, or less than one layer."""
         return self.refuses(n_params) or self.depth(n_params)[0] < 1.0
 
-    def penalty(self, depth: float, n_params: float) -> float | None:
-        """Nats of a depth at a size above the best depth; None if the source has no answer."""
-        return None if self.refuses(n_params) else self.loss(n_params).penalty(depth)
+    def penalties(self, depths: np.ndarray, n_params: np.ndarray) -> np.ndarray:
+        """(K,) nats of depths at sizes (K,) above the best depth there, straight in ln N between sizes ``STEP`` apart,
+        which the shapes of a budget share; NaN where the source has no answer."""
+        place, found = np.log(n_params) / STEP, np.zeros(len(depths))
+        for k in np.unique(np.concatenate([np.floor(place), np.floor(place) + 1.0])).tolist():
+            share = np.maximum(0.0, 1.0 - np.abs(place - k))
+            at = share > 0.0
+            if at.any():
+                found[at] += share[at] * self.loss(math.exp(STEP * k)).known(depths[at])
+        found[[self.refuses(n) for n in n_params.tolist()]] = np.nan
+        return found
 
     def cost(self, depth: float, n_params: float) -> Cost | None:
         """Cost of a depth at a size against the best depth; None if the source has no answer."""

@@ -150,7 +150,7 @@ def test_at_an_equal_count_of_all_parameters_the_larger_blocks_of_a_deeper_net_c
 
     def worth(shape: Candidate) -> float:
         loss = source.loss(float(shape.n_params))
-        return math.log(shape.n_params / shape.n_params_total) - loss.penalty(shape.depth) / loss.slope
+        return math.log(shape.n_params / shape.n_params_total) - loss.penalties(np.array([shape.depth]))[0] / loss.slope
 
     others = [shape for shape in row.candidates if shape.within_budget and is_near(shape)]
     assert worth(best) >= max(map(worth, others)) - 0.03  # the distance from the budget is charged too
