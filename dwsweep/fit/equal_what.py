@@ -383,8 +383,8 @@ class _Question:
     def _moved(self, t: np.ndarray, by_tokens: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
         """(D, n) change of the loss from the held tokens to e^t (D | 1, n), by the coefficients ``_by_tokens``."""
         straight, bent = by_tokens
-        value = self._standard(np.clip(t, self.low, self.high))
-        return straight * value + bent * value**2
+        value = np.asarray(self._standard(np.clip(t, self.low, self.high)), dtype=straight.dtype)
+        return (straight + bent * value) * value
 
     def _by_tokens(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(D, n) coefficients of the standardised ln tokens and of its square at x, y (n,)."""
@@ -417,13 +417,14 @@ class _Question:
 
     @cached_property
     def _net_losses(self) -> np.ndarray:
-        """(D, n) losses of the nets of ``grid``."""
-        return self.posterior.losses(*self.grid.flat)
+        """(D, n) losses of the nets of ``grid``, of which millionths of a nat are known."""
+        return self.posterior.losses(*self.grid.flat).astype(np.float32)
 
     @cached_property
     def _net_by_tokens(self) -> tuple[np.ndarray, np.ndarray]:
         """``_by_tokens`` of the same nets: kept for all budgets and costs, since they took most of a heap's fit."""
-        return self._by_tokens(*self.grid.flat)
+        straight, bent = self._by_tokens(*self.grid.flat)
+        return straight.astype(np.float32), bent.astype(np.float32)
 
     # Answers
 

@@ -103,7 +103,7 @@ NOTHING = -1e10  # log density if the model cannot be evaluated at η
 BINS = 0.05  # bin width in ln variance: cells of a bin share their variance
 OWN_WAVES, MOST_OWN = 4, 48  # waves in x that shapes of a depth share, and of all depths together
 FEW_FACTORS, MOST_FACTORS, HELD = 8, 40, 0.999  # number of directions that means share, or their share of the variance
-CHUNK = 4_000_000  # most numbers of law columns at once
+CHUNK = 400_000  # most numbers of law columns at once: what a processor keeps near
 FEW_ROWS, MOST_ROWS = 100, 0.5  # cells from which on they are turned, if fewer rows than this share hold them
 ROUNDING = 1e-9  # share of the largest singular value below which a direction is rounding
 

@@ -283,7 +283,8 @@ class ByEvidence(Source):
         return {form: replace(self, everyone=replace(self.everyone, depth=of)) for form, of in each.items()}
 
     def forms(self, n_params: float) -> dict[str, float]:
-        return {form: one.depth(n_params)[0] for form, one in self._by_form.items()}
+        drawn = {form: one._best_depths(n_params) for form, one in self._by_form.items()}
+        return {form: float(np.exp(quantiles(best, [0.5])[0])) for form, best in drawn.items()}
 
     def reach(self, n_params: float) -> str:
         if self.refuses(n_params):
@@ -297,7 +298,7 @@ class ByEvidence(Source):
 
     def _made(self, n_params: float) -> LossAt:
         own = self.own_at(n_params)
-        best, (shallow, deep) = np.maximum(self._drawn("depth", n_params), 0.0), self._prices(n_params)
+        best, (shallow, deep) = self._best_depths(n_params), self._prices(n_params)
         slope, tag = levels.slope(n_params), _by_slope(n_params)
         tag += f"; price of a depth (in size) from {len(self.sources)} public sources"
         window, by_losses = None, np.zeros(DRAWS, dtype=bool)
@@ -309,7 +310,6 @@ class ByEvidence(Source):
                 by_slope = f"{_by_slope(n_params)}, as steep as your own losses at their end"
             tag = f"{by_slope}; price of a depth (in size) from {len(self.sources)} public sources and your own losses"
             window, by_losses = self._window(own, n_params), places(DRAWS, BY_LOSSES) < own.share(n_params)
-            best = np.where(by_losses, np.maximum(window.best + window.moved, 0.0), best)
             part = own.price_share(n_params)
             shallow, deep = (
                 public ** (1.0 - part) * mine**part
@@ -325,6 +325,14 @@ class ByEvidence(Source):
 
         low, middle, high = np.exp(quantiles(best, [TAIL, 0.5, 1.0 - TAIL])).tolist()
         return LossAt((middle, low, high), best, priced, slope, tag)
+
+    def _best_depths(self, n_params: float) -> np.ndarray:
+        """Draws (D,) of ln of the best depth."""
+        best, own = self._drawn("depth", n_params), self.own_at(n_params)
+        if own is not None:
+            mine = self._own_depth(own, n_params, self.more_tokens(n_params))
+            best = np.where(places(DRAWS, BY_LOSSES) < own.share(n_params), mine, best)
+        return np.maximum(best, 0.0)
 
     def _drawn(self, name: str, n_params: float) -> np.ndarray:
         """Draws (D,) for one recipe: ln of the best ``depth``, or of the price on its ``shallow`` or ``deep`` side."""
@@ -353,7 +361,7 @@ class ByEvidence(Source):
     def _found_at_own(self, own: OwnLosses, near: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Best depths, prices over depth, and public prices on the shallow and on the deep side, all by draws of the
         joint posterior at an own size."""
-        drawn, rows = self.joined, own.prices(math.log(near), own.surface.grid)
+        drawn, rows = self.joined, own.surface.profile(math.log(near)) / own.slope(near)
         rows = np.where(own.depths.known[:, None], rows, np.nan)[drawn.which]
         shallow, deep = (side[drawn.prices] for side in self._prices(near))
         return self._own_depth(own, near, 0.0), rows, shallow, deep
