@@ -387,9 +387,10 @@ class _Question:
         return (straight + bent * value) * value
 
     def _by_tokens(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(D, n) coefficients of the standardised ln tokens and of its square at x, y (n,)."""
-        up, down = (self.posterior.of_columns(x, y, {self.runs.column: side}) for side in (1.0, -1.0))
-        return (up - down) / 2.0, (up + down) / 2.0
+        """Coefficients of the standardised ln tokens at x, y (n,), (D, n), and of its square, (D, 1), one for all."""
+        up = self.posterior.of_columns(x, y, {self.runs.column: 1.0})
+        bent = (up[:, :1] + self.posterior.of_columns(x[:1], y[:1], {self.runs.column: -1.0})) / 2.0
+        return up - bent, bent
 
     # Shapes
 
