@@ -307,7 +307,7 @@ class Cells:
         rows = span(np.hstack([*(at * one[:, None] for one in factors), self.known]), basis).T
         rows = np.vstack([rows, np.zeros(len(at))])
         multiplied = [rows @ (at * one[:, None]) for one in factors[: 1 + len(own)]]
-        return Compact(rows, ((rows @ shared) ** 2).sum(axis=1), *shapes, multiplied)
+        return Compact(rows, ((rows @ shared) ** 2).sum(axis=1), shapes[0], shapes[1], multiplied)
 
     def priors(self) -> dict[str, Prior]:
         """Priors of the hyperparameters of these cells."""
