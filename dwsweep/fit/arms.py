@@ -102,8 +102,8 @@ def compare_arms(
     tables, why_not = _like_first(tables)
     names = labels(tables)
     with one_thread():
-        together = _in_one(tables, names) if others else _of_one(tables, names)
-        asked = Request.of_heap(together, chosen, params, tuple(names))
+        every = _in_one(tables, names) if others else _of_one(tables, names)
+        asked = Request.of_heap(every, chosen, params, tuple(names))
         if heap := asked.heap:
             lacking = _lacking(tables, names, heap)
             tables = [replace(one, rows=heap.rows(name) or one.rows) for one, name in zip(tables, names, strict=True)]
