@@ -666,11 +666,11 @@ def test_a_name_that_differs_within_a_shape_is_still_asked_about() -> None:
         ),
         (
             {"at": {"batch_size": 64}},
-            "losses are not adjusted, for the table has 7 runs of the 9 needed, 1 depth of the 2 needed",
+            "for the table has 7 runs of the 9 needed, 1 depth of the 2 needed",
         ),
         (
             {"adjust": "batch_size"},
-            "losses are not adjusted, for the table has 7 runs of the 9 needed, 1 depth of the 2 needed",
+            "for the table has 7 runs of the 9 needed, 1 depth of the 2 needed",
         ),
     ],
 )
