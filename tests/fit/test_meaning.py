@@ -876,3 +876,36 @@ def test_no_sentence_depends_on_the_order_of_rows_and_columns() -> None:
         rows[k]["val_loss"] = lost
     turned = [dict(reversed(row.items())) for row in reversed(rows)]
     assert fitted(rows).summary() == fitted(turned).summary()
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"model_type": "llama"},
+        {"hidden_act": "silu"},
+        {"config/hidden_act": "silu"},
+        {"config.activation_function": "SwiGLU"},
+        {"model_type": "gemma2", "hidden_act": "gelu"},
+    ],
+)
+def test_a_gate_is_named_by_the_family_and_by_the_activation_wherever_a_tracker_keeps_it(named: Row) -> None:
+    """N lacked a third of the MLP, without a word."""
+    rows = [{"depth": d, "width": w, "d_ff": 3 * w, "loss": 3.0, **named} for d, w in nets()]
+    assert [row["n_params"] for row in read_table(rows).rows] == [13 * d * w * w for d, w in nets()]
+
+
+@pytest.mark.parametrize("named", [{"activation": "silu"}, {"model_type": "starcoder2"}, {"gated": False}])
+def test_an_activation_alone_and_a_family_without_a_gate_name_none(named: Row) -> None:
+    rows = [{"model_type": "llama", "depth": d, "width": w, "d_ff": 3 * w, "loss": 3.0, **named} for d, w in nets()]
+    if "activation" in named:
+        rows = [{name: value for name, value in row.items() if name != "model_type"} for row in rows]
+    assert [row["n_params"] for row in read_table(rows).rows] == [10 * d * w * w for d, w in nets()]
+
+
+def test_experts_that_every_token_passes_are_counted() -> None:
+    """A mixture of two kinds of experts had the N of those that are chosen."""
+    experts = {"n_routed_experts": 16, "num_experts_per_tok": 2, "n_shared_experts": 1}
+    rows = [{"depth": d, "width": w, **experts, "moe_intermediate_size": w, "loss": 3.0} for d, w in nets()]
+    table = read_table(rows)
+    assert [row["n_params"] for row in table.rows] == [(4 + 2 * 3) * d * w * w for d, w in nets()]
+    assert "n_shared_experts: every token passes them, beside those of its choice, and N counts both" in table.notes
