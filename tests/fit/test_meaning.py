@@ -231,6 +231,14 @@ def test_a_count_is_held_against_the_blocks(name: str, count: Any, said: str, we
     assert [n_params_of(row) for row in table.rows] == pytest.approx([weights * d * w * w for d, w in nets()])
 
 
+def test_a_total_in_millions_is_not_n() -> None:
+    """The best depth was answered at N = 9.8."""
+    rows = [{"depth": d, "width": w, "loss": 3.0, "params": 12e-6 * d * w * w} for d, w in nets()]
+    table = read_table(rows)
+    assert [row["n_params"] for row in table.rows] == [12 * d * w * w for d, w in nets()]
+    assert "params looks like millions; N is counted from the columns" in table.notes
+
+
 def test_a_gate_is_recognised_from_the_count() -> None:
     rows = [
         {
@@ -909,3 +917,24 @@ def test_experts_that_every_token_passes_are_counted() -> None:
     table = read_table(rows)
     assert [row["n_params"] for row in table.rows] == [(4 + 2 * 3) * d * w * w for d, w in nets()]
     assert "n_shared_experts: every token passes them, beside those of its choice, and N counts both" in table.notes
+
+
+def history(blank: Any) -> list[Row]:
+    """Rows of runs that are evaluated at every second step, and log a training loss at the others."""
+    return [
+        {**row, "_step": step, "run.id": f"r{k}", "val_loss": blank if step % 2 else row["val_loss"] + 0.1 * (4 - step)}
+        for k, row in enumerate(drawn())
+        for step in (1, 2, 3, 4, 5)
+    ]
+
+
+def test_nan_between_evaluations_is_a_blank_and_at_an_evaluation_a_divergence() -> None:
+    """A history as a tracker exports it was refused, and with one blank in place of a NaN its deepest nets were
+    left out as diverged."""
+    rows = history("NaN")
+    assert [cell.mean for cell in fitted(rows).cells] == [cell.mean for cell in fitted(history(None)).cells]
+    for row in rows:
+        if row["run.id"] == "r3" and row["_step"] == 4:
+            row["val_loss"] = "NaN"
+    out = {one.why: one.rows for one in fitted(rows).provenance.account.left_out}
+    assert out["have NaN for a loss"] == 1

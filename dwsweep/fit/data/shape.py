@@ -243,15 +243,21 @@ class _Counts:
     def nets(self) -> int:
         return len({*zip(self.depth.tolist(), self.width.tolist(), strict=True)})
 
+    @property
+    def unit(self) -> str:
+        """The unit of counts that are so far from the blocks of any net, and alike in all rows; else empty."""
+        (low, high, _), middle = self.times, float(np.median(self.count / self.plain))
+        if len(self.count) < 2 or high >= COUNT_FACTOR * low or 1.0 / COUNT_FACTOR < middle < COUNT_FACTOR:
+            return ""
+        return {-3: "thousands", -6: "millions", -9: "billions"}.get(round(math.log10(middle)), "another unit")
+
     def check_unit(self) -> None:
         """Refuse a count in thousands, millions or billions.
 
         Raises:
-            InputError: counts are so far from the blocks of any net, and alike in all rows.
+            InputError: the counts have a unit.
         """
-        (low, high, _), middle = self.times, float(np.median(self.count / self.plain))
-        if len(self.count) > 1 and high < COUNT_FACTOR * low and not 1.0 / COUNT_FACTOR < middle < COUNT_FACTOR:
-            unit = {-3: "thousands", -6: "millions", -9: "billions"}.get(round(math.log10(middle)), "another unit")
+        if unit := self.unit:
             raise InputError(
                 f"{self.column}: {self.count[0]:g} at {_size(self.rows[0])}, where the blocks hold "
                 f"{self.plain[0]:.4g}; it looks like {unit}, must be a plain count of non-embedding weights"
@@ -298,6 +304,8 @@ def _in_proportion(of: _Counts) -> Reading | None:
     """Every block holds the same multiple of the weights: the table knows its blocks better than the columns."""
     if of.column == "n_params":
         of.check_unit()
+    elif of.unit:
+        return Reading(f"{of.theirs} looks like {of.unit}; N is counted from the columns")
     middle = float(np.median(of.count / of.plain))
     if of.nets < 3 or not _holds(of.count / of.plain / middle - 1.0, AGREES):
         return None
