@@ -84,6 +84,14 @@ def test_bad_tables_are_one_clear_line(rows, message):
         read_table(rows)
 
 
+def test_a_column_that_is_another_quantity_is_not_offered_as_the_width():
+    """The line offered head_dim, with which every net has the width of a head."""
+    row = {"n_layers": 4, "d_ff": 1024, "n_heads": 4, "head_dim": 64, "val_loss": 3.0}
+    with pytest.raises(InputError, match="THEIRS being its name in the table") as caught:
+        read_table([row])
+    assert "'width': 'THEIRS'" in str(caught.value)
+
+
 def test_messages_name_the_argument_in_python_and_the_option_on_the_command_line():
     wrong = [
         (lambda: read_table(ROWS, where=["nothing"]), "where: ", "--where: "),

@@ -251,7 +251,9 @@ def _has_numbers(values: Sequence[Any]) -> bool:
 def _likely(ours: str, names: Sequence[str]) -> str:
     """Column of the table that may be ours, by words in its name; THEIRS where none does."""
     words = {**SHAPE_WORDS, "loss": ("loss", "nll", "ce")}.get(ours, ())
-    return next((name for word in words for name in names if word in plain(name).split("_")), "THEIRS")
+    others = {one for other, usual in ALIASES.items() if other != ours for one in (other, *usual)}
+    free = [name for name in names if plain(name) not in others]
+    return next((name for word in words for name in free if word in plain(name).split("_")), "THEIRS")
 
 
 # The user's names
