@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -619,6 +620,8 @@ def test_the_next_runs_have_sizes_at_even_steps_and_the_output_says_their_cost()
     *_, last = adjusted_report.next_runs_parts(found)
     assert f"{found.ln_depth_sd:.3f} now, {found.runs[-1].ln_depth_sd:.3f} after all" in str(last)
     assert says(str(last), "fit: cost of the next runs")
+    alone = replace(fitted(), adjusted=replace(fitted().adjusted, equal=()))  # of a heap without an effect of depth
+    assert next_runs(alone, 6e7, 5).tokens == pytest.approx(2e9)  # 20 for each parameter, beside "at tokens 2B"
     (net,) = next_runs(fitted(), 6e7, 1).runs
     assert net.n_params == pytest.approx(6e7, rel=0.05)
 
