@@ -239,6 +239,17 @@ def test_a_total_in_millions_is_not_n() -> None:
     assert "params looks like millions; N is counted from the columns" in table.notes
 
 
+def test_flops_and_tokens_in_another_unit_are_named() -> None:
+    """The answer began with "At 0.1 FLOPs", and guide asked for 1e17 had 20 tokens for each parameter."""
+    rows = [{"depth": d, "width": w, "loss": 3.0, "tokens": 2e9, "flops": 72.0 * d * w * w * 2e9} for d, w in nets()]
+    assert not [note for note in read_table(rows).notes if "TOKENS" in note]
+    with pytest.raises(InputError, match=r"flops: 0.06.* at 6×264, where 6·N·tokens are .* must be a plain count"):
+        read_table([{**row, "flops": row["flops"] / 1e18} for row in rows])
+    assert read_table([{**row, "flops": row["flops"] / 1e18} for row in rows], drop=["flops"]).rows
+    notes = read_table([{**row, "tokens": 2.0 + row["depth"] % 4, "flops": None} for row in rows]).notes
+    assert [note for note in notes if note.startswith("TOKENS ARE 2 TO 4, fewer than any training has")]
+
+
 def test_a_gate_is_recognised_from_the_count() -> None:
     rows = [
         {
