@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
