@@ -905,6 +905,8 @@ def test_no_sentence_depends_on_the_order_of_rows_and_columns() -> None:
         {"config/hidden_act": "silu"},
         {"config.activation_function": "SwiGLU"},
         {"model_type": "gemma2", "hidden_act": "gelu"},
+        {"use_swiglu": "True"},
+        {"config/glu": "geglu"},
     ],
 )
 def test_a_gate_is_named_by_the_family_and_by_the_activation_wherever_a_tracker_keeps_it(named: Row) -> None:

@@ -176,7 +176,7 @@ def _usual(
             has = [free[one] for one in HELD_OUT if one in free]
         elif ours in names:
             continue
-        if ours in OF_SHAPE or ours == "loss":
+        if (ours in OF_SHAPE and ours != "gated") or ours == "loss":  # a gate is a switch or a text
             has = [name for name in has if usable(name)]
         if has:
             taken[ours] = has[0]
