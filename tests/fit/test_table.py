@@ -75,6 +75,7 @@ def test_where_selects_and_names_what_is_wrong():
         ([{"depth": 6, "width": 64, "loss": "x"}], "loss: 'x' in row 1"),
         ([{**ROWS[0], "bits_per_byte": "x"}], "bits_per_byte: 'x' in row 1; must be a number"),
         ([{**ROWS[0], "bits_per_byte": -1.0}], "bits_per_byte: -1 in row 1; must not be"),
+        ([{**ROWS[0], "loss": -0.3}], "loss: -0.3 in row 1; must be a cross-entropy, not negative"),  # was a traceback
         ([1, 2], "list of dicts"),
         ({"depth": [1], "width": [1, 2]}, "different lengths"),
     ],

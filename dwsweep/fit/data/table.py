@@ -406,4 +406,6 @@ def _must(name: str, value: Any) -> str:
         return "be positive and finite"
     elif name == "loss" and math.isfinite(value) and abs(value) > LARGEST_LOSS:
         return f"be a cross-entropy, at most {LARGEST_LOSS:g} (inf marks a run that diverged)"
+    elif name == "loss" and -math.inf < value < 0:
+        return "be a cross-entropy, not negative; losses less a baseline need it added"
     return ""
