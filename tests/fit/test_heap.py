@@ -377,7 +377,7 @@ def test_what_cannot_be_told_from_depth_is_said_in_the_first_lines() -> None:
 
 @pytest.mark.parametrize("name", ["wall_seconds", "flops"])
 def test_a_consequence_of_the_shape_is_never_adjusted_for(name: str) -> None:
-    rows = [{**row, name: 10.0 * row["depth"] + k % 7} for k, row in enumerate(piled())]
+    rows = [{**row, name: 1e20 * (10.0 * row["depth"] + k % 7)} for k, row in enumerate(piled())]
     with pytest.raises(InputError, match=f"adjust: '{name}'; follows from the shape"):
         dwsweep.fit_table(rows, adjust=[name], draws=DRAWS)
 
