@@ -187,10 +187,10 @@ def crossings(x: np.ndarray, lead: np.ndarray) -> np.ndarray:
     return np.where((lead == 0.0).all(axis=1), np.nan, out)
 
 
-def law(posterior: Posterior, form: str) -> np.ndarray:
-    """(T, pairs) ln of the size at which neighbouring depths tie by one form alone, without departures, in its own
-    draws: ∫g·x_T / ∫g between the two. (0, pairs) for a form without draws."""
-    y, x0 = posterior.depths, posterior.frame.x0
+def law(posterior: Posterior, form: str, y: np.ndarray) -> np.ndarray:
+    """(T, pairs) ln of the size at which neighbours of the depths y = ln L tie by one form alone, without departures,
+    in its own draws: ∫g·x_T / ∫g between the two. (0, pairs) for a form without draws."""
+    x0 = posterior.frame.x0
     for draws in posterior.forms:
         if draws.model.form.name == form and draws.model.form.effect:
             columns = draws.model.law(draws.eta["p"], y).columns(np.full(len(y), x0))
@@ -201,7 +201,7 @@ def law(posterior: Posterior, form: str) -> np.ndarray:
 
 
 def transitions(posterior: Posterior, form: str) -> np.ndarray:
-    """(T, 2) x_T of the shallowest and of the deepest net by one form alone, in its own draws."""
+    """(T, 2) x_T of the shallowest and of the deepest net of the posterior by one form alone, in its own draws."""
     for draws in posterior.forms:
         if draws.model.form.name == form and draws.model.form.effect:
             low, high, c = draws.parts["law"][:, :3].T

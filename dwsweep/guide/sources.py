@@ -532,7 +532,8 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
         if fit.curves.axis != "n_params":
             why = f"this fit compares at equal {fit.curves.axis}, not at equal parameters: public evidence answers"
         return replace(public_source(tokens, notes), nets=fit.nets, instead=f"{path}: {why}")
-    own = OwnLosses(LossSurface(record), fit.nets.tokens if fit.nets else None, fit.unit == NATS)
+    at_one_budget = fit.adjusted is not None and len(fit.adjusted.at_budgets) == 1
+    own = OwnLosses(LossSurface(record), fit.nets.tokens if fit.nets else None, fit.unit == NATS, at_one_budget)
     one_sided = (
         "" if any(row.depth is not None for row in record.optima) else ", which bound the best depth on one side"
     )
