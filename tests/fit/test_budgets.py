@@ -286,11 +286,11 @@ def test_a_minimum_beyond_what_was_tried_is_not_reached():
 
 
 def test_too_few_shapes_for_a_best_depth_are_refused_along_the_budget():
-    rows = drawn(flops=(1e18, 4e18), depths=(8, 12))
+    rows = drawn(flops=(1e18, 4e18), depths=(8,))
     with pytest.raises(InputError, match=r"axis: flops; every shape of .* was trained to one of 2 values of it"):
         fitted(rows)
     result = fitted(rows, "n_params")
-    assert result.adjusted is None and len(result.transitions) > 0
+    assert result.adjusted is None and result.surface is None
     assert says(result.warnings[0], "fit: trained at equal flops") and "uses the runs at 4e18" in result.warnings[0]
     assert result.provenance.rows_used == len(rows) // 2
 
