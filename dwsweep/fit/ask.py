@@ -496,12 +496,14 @@ def surface_of(
     seed: int = 0,
     times: int = 1,
     own: int | None = None,
+    forms: Sequence[str] = (),
 ) -> Surface:
     """Posterior of ``cells`` for nets of ``depth`` and ``width`` (K,), with cached answers. times: draws over
-    ``DRAWS``, of as many nodes. own: number of cells of the first arm, whose answers they are; None: all."""
+    ``DRAWS``, of as many nodes. own: number of cells of the first arm, whose answers they are; None: all. forms: of the
+    effect of depth, by default all that the depths can tell apart."""
     spans = spans_of(depth[:own], cells.x[:own])
-    cells = with_odd_depths(cells, seed)
-    weighed = weigh(cells, seed, draws=times * DRAWS, per_node=times)
+    cells = cells if forms else with_odd_depths(cells, seed)
+    weighed = weigh(cells, seed, forms, draws=times * DRAWS, per_node=times)
     record = surface_record(cells, weighed, spans, confidence, seed)
     _READ.append((record, None, Posterior(cells, weighed, seed)))  # a file alone is restored
     return with_optima(replace(record, held_out=held_out(depth, width, read(record))))

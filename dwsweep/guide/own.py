@@ -58,7 +58,7 @@ class OwnBudgets:
         record = fit.adjusted
         if record is None:
             return None
-        rows = [row for row in (*record.equal, *record.at_budgets) if row.equal == FLOPS and row.depth and row.tokens]
+        rows = [row for row in (*record.equal, *record.at_budgets) if row.equal == FLOPS and row.tokens]
         known = {row.cost: row for row in rows if row.cost and row.n_params and row.n_params_interval.bounded}
         if not known:
             return None

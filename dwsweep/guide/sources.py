@@ -531,7 +531,8 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
         why = "this fit shows no best depth: public evidence answers"
         if fit.curves.axis != "n_params":
             why = f"this fit compares at equal {fit.curves.axis}, not at equal parameters: public evidence answers"
-        return replace(public_source(tokens, notes), nets=fit.nets, instead=f"{path}: {why}")
+        public = public_source(tokens, notes)
+        return replace(public, nets=fit.nets, budgets=OwnBudgets.of(fit), instead=f"{path}: {why}")
     at_one_budget = fit.adjusted is not None and len(fit.adjusted.at_budgets) == 1
     own = OwnLosses(LossSurface(record), fit.nets.tokens if fit.nets else None, fit.unit == NATS, at_one_budget)
     one_sided = (
