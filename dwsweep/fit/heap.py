@@ -21,7 +21,7 @@ import numpy as np
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit import ask, follows
 from dwsweep.fit.adjustment import adjustment_of, sentences
-from dwsweep.fit.cells import beyond_all, off_surface, too_many
+from dwsweep.fit.cells import all_count, beyond_all, off_surface, too_many
 from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import HEAD_SIZE, LEARNING_RATE, NUMBER, RATE, TEXT, TOKENS, Covariates
 from dwsweep.fit.data.recipes import one_recipe
@@ -285,7 +285,8 @@ def _fitted(
     arms: recipes that are compared, the base first. of_size: the depth follows from the size: budgets have a best size,
     and no effect of depth can be told."""
     rows, columns = list(found.rows), found.columns
-    stays = ~_off(means_of(rows, x, y, columns, options.noise, arms))
+    off, doubts = _off(means_of(rows, x, y, columns, options.noise, arms))
+    stays = ~off
     impossible = [row for row, stay in zip(rows, stays, strict=True) if not stay]
     rows, x, y = [row for row, stay in zip(rows, stays, strict=True) if stay], x[stays], y[stays]
     columns = tuple(one.at_rows(stays) for one in columns)
@@ -325,6 +326,7 @@ def _fitted(
         named=(),
         account=(*data.account, *account),
         notes=(*record.sentences, *data.notes),
+        doubts=(*data.doubts, *doubts),
     )
     return Heap(table, surface, record, budget is not None, means.paired, arms)
 
@@ -375,12 +377,17 @@ def _runs(
     )
 
 
-def _off(means: Means) -> np.ndarray:
-    """(n,) True for runs whose loss is impossible beside all others at their settings."""
+def _off(means: Means) -> tuple[np.ndarray, list[str]]:
+    """((n,) True for runs whose loss is impossible beside all others at their settings, a warning where they are too
+    many to be left out)."""
     terms = [term for member in means.members.T for term in (member, member * means.x, member * means.y)]
     for one in means.columns:
         w = (one.value - one.value.mean()) / float(one.value.std())
         terms += [w, *([w * w] if one.kind != TEXT else []), *([w * means.x, w * means.y] if one.kind == RATE else [])]
     others = np.stack(terms, axis=1) if terms else None
-    off = [k for k, _, _ in off_surface(means.x, means.y, means.mean, others)]
-    return np.isin(means.of, [] if too_many(len(off), len(means.x)) else off)
+    found = off_surface(means.x, means.y, means.mean, others)
+    if not too_many([float(means.mean[k]) - expected for k, expected, _ in found], len(means.x)):
+        return np.isin(means.of, [k for k, _, _ in found]), []
+    k, expected, _ = found[0]
+    such = f"{means.depth[k]}×{means.width[k]:g}: loss {means.mean[k]:.4g}, expected {expected:.4g}"
+    return np.zeros(len(means.of), dtype=bool), [all_count(len(found), len(means.x), f"all others ({such})")]

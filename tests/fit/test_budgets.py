@@ -357,3 +357,31 @@ def test_minima_are_covered(name, tmp_path_factory):
         assert score.coverage >= 0.94 - 3.0 * np.sqrt(0.94 * 0.06 / N) or not score.reached
         if score.bias is not None:
             assert abs(score.bias) <= 0.5 * score.width
+
+
+@pytest.mark.parametrize("apart", [1.0, 1.3])
+def test_budgets_of_nets_whose_depth_follows_the_size_have_a_best_size_each(apart):
+    """The commonest table at equal compute: one shape at each size, or one of two, alike at all budgets. Its best
+    sizes were never named, since no depth is the best one."""
+    rng, rows = np.random.default_rng(0), []
+    for flops in (1e17, 3e17, 1e18, 3e18):
+        for k, times in enumerate((0.2, 0.35, 0.6, 1.0, 1.6, 2.6, 4.2)):
+            size = 0.1 * math.sqrt(flops / 6.0) * times
+            depth = round(6.0 * (size / 1e7) ** 0.3 * apart ** (1 if k % 2 else -1))
+            width = 16 * round(math.sqrt(size / 12 / depth) / 16)
+            n = 12 * depth * width**2
+            tokens = flops / 6.0 / n
+            loss = 1.7 + 400 / n**0.34 + 410 / tokens**0.28 + rng.normal(0, 0.002)
+            rows.append({"depth": depth, "width": width, "flops": flops, "tokens": tokens, "loss": loss})
+    result = fitted(rows)
+    rows = result.adjusted.at_budgets
+    assert [row.cost for row in rows] == [1e17, 3e17, 1e18, 3e18] and not any(row.depth for row in rows)
+    for row in rows:
+        true = ((0.34 * 400) / (0.28 * 410) * (row.cost / 6.0) ** 0.28) ** (1.0 / 0.62)
+        assert row.n_params_low < true < row.n_params_high < 1.6 * row.n_params_low
+        assert row.tokens == pytest.approx(row.cost / 6.0 / row.n_params, rel=0.05)
+    power = next(row for row in result.adjusted.growth if row.column == "n_params")
+    assert power.estimate_low < 0.28 / 0.62 < power.estimate_high
+    assert answer(result)[0].startswith("At 1e17 FLOPs: N = ")
+    afforded = guide(flops=1e18, fit=result).afforded
+    assert f"your own runs put the best size at {format_count(rows[2].n_params_low)}" in afforded

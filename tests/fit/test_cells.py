@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from sentences import says
 
 from dwsweep import fit_table
 from dwsweep.errors import InputError
-from dwsweep.fit.cells import Shape, select_runs
+from dwsweep.fit.cells import Shape, off_surface, select_runs
 from dwsweep.fit.data.table import read_table
 
 WIDTHS = {6: (64, 96, 128, 160), 12: (48, 64, 96, 112)}
@@ -226,3 +227,15 @@ def test_tokens_that_deep_nets_of_equal_size_had_more_of_are_named_before_the_an
             line.startswith("TOKENS FOLLOW DEPTH (at equal size 12 layers have 23 % more than 6)") for line in notes
         )
         assert found == said, notes
+
+
+def test_losses_that_diverged_together_are_found_and_corners_of_steep_effects_are_none():
+    x, y = (one.ravel() for one in np.meshgrid(np.linspace(15, 20, 9), np.log([3, 4, 6, 9, 14, 22, 34, 48])))
+    away = y - 0.25 * (x - 17.0) - 2.3
+    rng = np.random.default_rng(0)
+    for effect in (0.06 * away**2, 0.1 * (np.cosh(away) - 1.0)):
+        loss = 2.0 + np.exp(-0.14 * (x - 17.0)) + effect + rng.normal(0.0, 0.003, len(x))
+        assert not off_surface(x, y, loss)
+        bad = rng.choice(len(x), 8, replace=False)
+        loss[bad] += np.repeat([0.5, 1.5, 4.0, 9.0], 2)
+        assert {k for k, _, _ in off_surface(x, y, loss)} == set(bad.tolist())

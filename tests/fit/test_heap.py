@@ -426,6 +426,20 @@ def test_an_unknown_text_is_asked_about_and_adjusted_for_where_that_is_said() ->
     assert [(one.name, one.held) for one in result.adjusted.columns] == [("mixer a", "mixer b")]
 
 
+# Runs that diverged
+
+
+def test_runs_of_a_heap_that_diverged_are_left_out_together() -> None:
+    """Six in a hundred losses hid each other, and "no effect of depth is shown" stood over all of them."""
+    rows, rng = piled(100, more=batches), np.random.default_rng(0)
+    for k, nats in zip(rng.choice(100, 6, replace=False), (0.3, 0.3, 0.8, 0.8, 3.0, 3.0), strict=True):
+        rows[k]["loss"] += nats
+    result = fit(rows)
+    (out,) = result.provenance.account.left_out
+    assert out.rows == 7 and "have an impossible loss" in out.why  # one of them is averaged with a run of its kind
+    holds(result)
+
+
 # Two depths
 
 
