@@ -23,7 +23,7 @@ from dwsweep.records.sweep import PLAN_COLUMNS, parse_plan_csv
 from dwsweep.report import plan_report
 from dwsweep.spec import load_spec
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.text import format_bytes, format_count, format_duration, format_hours, format_rate
+from dwsweep.text import format_bytes, format_clock, format_count, format_duration, format_hours, format_rate
 
 MISMATCHED = {
     "name": "t",
@@ -177,6 +177,8 @@ def test_the_command_answers_without_jax() -> None:
         (format_rate, 1.5e-4, "1.5e-4"),
         (format_rate, 1e-3, "1e-3"),
         (format_rate, 0.125, "0.125"),
+        *((format_clock, seconds, text) for seconds, text in ((0.04, "0.0 s"), (42.2, "42 s"), (187, "3:07"))),
+        *((format_clock, seconds, text) for seconds, text in ((18720, "5:12:00"), (183600, "2 d 03:00"))),
     ],
 )
 def test_units(function: Any, value: float, text: str) -> None:

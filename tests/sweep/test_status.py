@@ -34,7 +34,6 @@ from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.forecast import time_left
 from dwsweep.sweep.runner import run_sweep
 from dwsweep.sweep.snapshot import Measured, Snapshot, Stage, measured, snapshot
-from dwsweep.text import format_clock
 
 pytestmark = pytest.mark.usefixtures("standin")
 
@@ -236,14 +235,6 @@ def test_a_worker_that_compiles_is_seen_from_another_process(tmp_path: Path, mon
     run_sweep(plan, "/nowhere", tmp_path / "sweep", view=Watching(Console(file=io.StringIO())))
     assert len(seen) >= len(plan.packs)
     assert all(state.begun and state.compiling and state.compiling >= state.begun for state in seen)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.04, "0.0 s"), (9.9, "9.9 s"), (42.2, "42 s"), (187, "3:07"), (18720, "5:12:00"), (183600, "2 d 03:00")],
-)
-def test_durations_read_well(seconds: float, text: str) -> None:
-    assert format_clock(seconds) == text
 
 
 def event(step: int) -> PackProgress:
