@@ -27,7 +27,7 @@ from dwsweep.records.sweep import RUN, PlanRow
 from dwsweep.records.transitions import Transition
 from dwsweep.report import fit_report, guide_report, html_page, runs_table, shapes_to_build
 from dwsweep.report import page as sweep_page
-from dwsweep.report.document import Figure, Fold, Heading, Lines, Table, label, number
+from dwsweep.report.document import Fold, Table, number
 from dwsweep.report.figures import registry
 from dwsweep.report.markup import html_of
 from dwsweep.sweep.snapshot import RunView, Snapshot
@@ -119,13 +119,6 @@ def test_page_is_whole_and_loads_nothing(law: Path) -> None:
     assert "</script" not in script and "<!--" not in script
     anchors = {attributes["href"] for tag, attributes in page.tags if tag == "a"}
     assert anchors == {f"#{attributes['id']}" for tag, attributes in page.tags if tag == "section"}
-
-
-def test_a_page_is_open_at_its_answers_and_folded_elsewhere(law: Path) -> None:
-    page = (law / "report.html").read_text("utf-8")
-    folded = set(re.findall(r'<section id="([^"]+)"><details>', page))
-    assert set(re.findall(r'<section id="([^"]+)"><h2>', page)) == {"answer", "warnings", "shapes", "depths"}
-    assert {"transitions", "law", "figures", "training", "runs", "reading", "provenance"} == folded
 
 
 def test_page_escapes_what_it_is_given(law: Path) -> None:
@@ -301,7 +294,9 @@ def test_the_table_of_runs_names_every_state_and_keeps_every_digit_of_a_size() -
     assert {row[table.heads.index("N")] for row in table.rows} == {str(row["n_params"]) for row in rows}
 
 
-def test_the_fit_of_a_table_has_a_page_too(law: Path, tmp_path: Path) -> None:
+def test_the_fit_of_a_table_has_a_page_too(
+    law: Path, pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = tmp_path / "mine-fit"
     fit_record.write(fit_record.read(law), table)
     assert sweep_page.write(table) == table / "report.html"
@@ -312,11 +307,8 @@ def test_the_fit_of_a_table_has_a_page_too(law: Path, tmp_path: Path) -> None:
         sweep_page.write(tmp_path)
     with pytest.raises(InputError, match=r"--out: .*; is a folder; allowed: a file, such as .*report\.html"):
         sweep_page.write(table, tmp_path)
-
-
-@pytest.mark.usefixtures("without_answers")
-def test_the_fit_folder_of_a_sweep_is_that_sweep(pair: Path, tmp_path: Path) -> None:
-    directory = copy(pair, tmp_path / "sweep")
+    report_sweeps.without_answers(monkeypatch)
+    directory = copy(pair, tmp_path / "sweep")  # and the folder of a fit of a sweep is that sweep
     assert sweep_page.write(directory / "fit") == directory / "report.html"
 
 
@@ -364,14 +356,6 @@ def test_the_next_steps_are_commands_that_the_sweep_has(law: Path, pair: Path, t
     assert sweep_page.next_steps(None, every, directory) == [f"Fit the losses: `dwsweep fit '{directory}'`."]
     every[3]["status"] = every[4]["status"] = "interrupted"
     assert sweep_page.next_steps(fit, every, directory)[0].startswith("Finish 2 runs: `dwsweep run ")
-
-
-def test_words_to_type_are_set_in_their_own_type_wherever_they_stand() -> None:
-    table = Table("as `dwsweep guide <N>` says", [label("a")])
-    table.add("`x`")
-    made = html_of([Heading("`a`"), Lines(["b `c`"]), Fold("`d`", []), Figure(b"<svg></svg>", "e", "`f`"), table])
-    assert re.findall("<code>(.*?)</code>", made) == ["a", "c", "d", "f", "dwsweep guide &lt;N&gt;", "x"]
-    assert "`" not in made
 
 
 def test_of_many_runs_the_best_of_each_shape_is_drawn_and_of_many_shapes_evenly_spread_ones(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,6 @@ from pathlib import Path
 import pytest
 import sweep_bucket
 from checkout import TOOLS
-from hosts import HOST, own_host
 from sentences import says
 from sweep_tools import (
     assert_complete,
@@ -31,6 +31,12 @@ from dwsweep.sweep.directory import SweepStore
 
 pytestmark = pytest.mark.usefixtures("standin")
 
+HOST = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "--uts", "--net"]
+HOST += ["sh", "-c", 'hostname another-host && exec "$@"', "sh"]  # what looks like another host
+own_host = pytest.mark.skipif(
+    not shutil.which("unshare") or subprocess.run([*HOST, "true"], capture_output=True).returncode != 0,
+    reason="needs the right to make spaces of process numbers and names",
+)
 SLOW = 0.4  # seconds a step: a pack takes longer than a heartbeat, and a busy machine to start a process
 
 

@@ -97,20 +97,14 @@ def test_a_crash_is_retried_max_retries_times() -> None:
     assert walk(crash, [1, 2, 3, 4, 4, 4]) == ["pending"] * 5 + ["failed"]
 
 
-def test_a_full_disk_stops_the_sweep_and_costs_no_retry() -> None:
-    decision = decide(PACK, PackState(retries=1), Ended(policy.DISK_FULL, "full"), 2)
-    assert decision.stops_sweep and decision.run_state == "interrupted" and decision.state.retries == 1
-
-
-def test_an_interruption_and_an_end_cost_no_retry() -> None:
-    for kind, state in ((policy.INTERRUPTED, "interrupted"), (policy.DONE, "done")):
-        decision = decide(PACK, PackState(retries=1), Ended(kind), 0)
-        assert decision.state.state == state and not decision.queue and decision.state.retries == 1
-
-
-def test_the_microbatch_that_the_trainer_chose_is_what_is_halved() -> None:
-    decision = decide(PACK, PackState(), Ended(policy.OOM, "too big", microbatch=4), 2)
-    assert decision.state.microbatch == 2
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [(policy.DISK_FULL, "interrupted"), (policy.INTERRUPTED, "interrupted"), (policy.DONE, "done")],
+)
+def test_a_full_disk_an_interruption_and_an_end_cost_no_retry(kind: str, state: str) -> None:
+    decision = decide(PACK, PackState(retries=1), Ended(kind, "why"), 0)
+    assert decision.state.state == state and not decision.queue and decision.state.retries == 1
+    assert decision.stops_sweep == (kind == policy.DISK_FULL)
 
 
 def test_a_microbatch_that_the_devices_cannot_go_below_ends_the_halving() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from sentences import says
 from sweep_tools import (
+    WorkerHere,
     assert_complete,
     make_plan,
     order,
@@ -189,6 +190,24 @@ def test_a_resume_elsewhere_names_what_differs(tmp_path: Path, monkeypatch: pyte
         (9, 1),
         (11, 1),
     ]
+
+
+def test_a_fault_of_the_parent_ends_its_attempt_as_one_of_a_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_here(monkeypatch)
+    train, faults = WorkerHere.train, iter([MemoryError("of the parent")])
+
+    def fails_once(worker: WorkerHere, *given: object) -> object:
+        if fault := next(faults, None):
+            raise fault
+        return train(worker, *given)
+
+    monkeypatch.setattr(WorkerHere, "train", fails_once)
+    plan = make_plan(grid__depths=[2], grid__budgets=[1e5])
+    assert run(plan, tmp_path / "sweep")[0] == 0
+    assert SweepStore(tmp_path / "sweep").pack_state(plan.packs[0].pack_id).events[0].kind == "oom"
+    assert_complete(plan, tmp_path / "sweep")
 
 
 def test_a_smaller_microbatch_is_kept_for_the_next_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
