@@ -19,7 +19,7 @@ from dwsweep.cli.options import hours_value, layer_time_value
 from dwsweep.records import fit as fit_record
 
 COMMANDS = typer.main.get_command(app)
-DEPTHS = ("--depths", "2,4,6")  # of a design that fills a time: it need not search for them
+DEPTHS = ("--depths", "2,4")  # of a design that fills a time: it need not search for them
 
 
 def error_of(dwsweep: Command, *arguments: str | Path, cwd: Path | None = None) -> str:
@@ -162,20 +162,6 @@ UNTRAINED = [
 def test_the_examples_that_need_no_training_run(dwsweep: Command, place: Path, example: str) -> None:
     done = dwsweep(*shlex.split(example.replace("SPEC", "smoke"))[1:], cwd=place)
     assert done.returncode == 0, done.stderr
-
-
-def test_example_values_in_the_help_of_options_are_allowed(dwsweep: Command, place: Path) -> None:
-    tried = 0
-    for command, rest in (("guide", []), ("design", ["smoke"])):
-        for param in COMMANDS.commands[command].params:
-            value = re.search(r"such as ([0-9][0-9a-zA-Z.]*)", getattr(param, "help", None) or "")
-            if value is None or not param.opts[0].startswith("--") or (rest and param.opts[0] == "--hours"):
-                continue  # a design of hours is written above
-            needed = ["1B"] if param.opts[0] in ("--tokens", "--device", "--layer-time") else []
-            done = dwsweep(command, *rest, *needed, param.opts[0], value[1].rstrip("."), cwd=place)
-            assert done.returncode == 0, (command, param.opts[0], done.stderr)
-            tried += 1
-    assert tried >= 6
 
 
 def test_init_with_a_text_writes_a_spec_that_prepares(

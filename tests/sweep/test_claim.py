@@ -221,10 +221,10 @@ def test_of_many_at_once_one_gets_it(place: str) -> None:
     def last_word(process: Process) -> str:
         return next(line for line in iter(process.line, "") if not line.startswith("locks/"))
 
-    racers = [Process(place) for _ in range(5)]
-    with ThreadPoolExecutor(5) as pool:
+    racers = [Process(place) for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
         said = [*pool.map(last_word, racers)]
-    assert sorted(word.partition(":")[0] for word in said) == ["mine", *["refused"] * 4]
+    assert sorted(word.partition(":")[0] for word in said) == ["mine", *["refused"] * 2]
     for racer in racers:
         racer.kill()
 

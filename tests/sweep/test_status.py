@@ -102,24 +102,26 @@ def test_a_failure_in_hostile_words_steers_no_terminal(dwsweep: Command, tmp_pat
         assert "1 failed" in text and all(character.isprintable() or character == "\n" for character in text)
 
 
-def test_a_running_sweep_is_read_while_it_is_written(tmp_path: Path) -> None:
-    order(tmp_path, step_seconds=0.5)
+def test_a_running_sweep_is_read_while_it_is_written_and_followed_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status, "FOLLOW_SECONDS", 0.2)
+    order(tmp_path, step_seconds=0.1)
     process = start(tmp_path / "sweep")
     store = SweepStore(tmp_path / "sweep")
     wait_for(lambda: any(store.progress(name).step > 1 for name in store.pack_ids()))
-    seen = []
-    for _ in range(20):
-        now = snapshot(tmp_path / "sweep")
-        seen.append(now)
-        time.sleep(0.05)
+    order(tmp_path)  # the packs after it take no time
+    seen = [snapshot(tmp_path / "sweep") for _ in range(10)]
     text = text_of(tmp_path / "sweep")
-    process.terminate()
-    process.communicate(timeout=60)
-    assert [(now.is_live, now.count("running")) for now in seen] == [(True, 2)] * 20
+    assert [(now.is_live, now.count("running")) for now in seen] == [(True, 2)] * 10
     assert "running pack" in text and "stand-in" in text and "1,000" in text and "left" in text
     assert f"process {process.pid}" in text
     left = time_left(seen[-1])
     assert left is not None and left > 0
+    console = Console(file=io.StringIO(), width=100)
+    status.follow(tmp_path / "sweep", console)
+    assert process.wait(timeout=10) == 0
+    assert "8 runs · 8 done" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_runs_of_a_killed_parent_are_interrupted(tmp_path: Path) -> None:
@@ -141,18 +143,6 @@ def test_mfu_is_a_dash_where_the_peak_is_not_known(tmp_path: Path) -> None:
         with claim.hold(tmp_path / "sweep"):
             row = next(line for line in text_of(tmp_path / "sweep", 140).splitlines() if line.startswith(pack_id))
         assert row.split(device)[0].split()[-1].endswith(expected)
-
-
-def test_follow_ends_with_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status, "FOLLOW_SECONDS", 0.2)
-    order(tmp_path, step_seconds=0.01)
-    process = start(tmp_path / "sweep")
-    wait_for(lambda: (tmp_path / "sweep" / "plan.csv").exists() and claim.owners(tmp_path / "sweep"))
-    console = Console(file=io.StringIO(), width=100)
-    status.follow(tmp_path / "sweep", console)
-    assert process.wait(timeout=10) == 0
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "8 runs · 8 done" in shown
 
 
 def test_follow_says_how_far_and_how_long_between_packs_too(tmp_path: Path) -> None:
