@@ -100,7 +100,7 @@ test-chips: $(CHIPS)/installed
 $(HF)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(HF)
 	@echo "installing dwsweep, PyTorch, transformers and lm-evaluation-harness into $(HF) (some GB where PyTorch brings CUDA)"
-	$(HF)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[exports,test]'
+	$(HF)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[exports,hf,test]'
 	@touch $@
 
 test-hf: $(HF)/installed

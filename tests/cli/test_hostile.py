@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import pytest
 from checkout import SWEEPS
 from cli_tools import Command
 from report_sweeps import rows as simulated
+from report_sweeps import write_csv
 
 from dwsweep import fit_table, paths
 from dwsweep.errors import InputError
@@ -79,7 +79,7 @@ def test_no_output_of_a_fit_holds_a_control_character(
 ) -> None:
     """By the library and by the command: text, records, tables and every file, JSON read as its reader reads it."""
     rows = hostile_rows()
-    path = csv_of(rows, tmp_path / f"t{HOSTILE}.csv")
+    path = write_csv(rows, tmp_path / f"t{HOSTILE}.csv")
     done = dwsweep("fit", path, "--draws", "200")
     assert done.returncode == 0, done.stderr
     out = tmp_path / f"{path.stem}-fit"
@@ -98,14 +98,6 @@ def test_no_output_of_a_fit_holds_a_control_character(
     assert not [text[max(0, text.index(one) - 100) :][:200] for text in said for one in steering(text)]
 
 
-def csv_of(rows: list[dict[str, Any]], path: Path) -> Path:
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    return path
-
-
 def small_table() -> list[dict[str, Any]]:
     return simulated(depths=(6, 12), sizes=5, low=1e6, high=3e7, seeds=2)
 
@@ -116,7 +108,7 @@ def test_a_fit_does_not_write_into_the_runs_of_a_sweep(tmp_path: Path, dwsweep: 
     for name in ("runs", "packs", "locks"):
         (tmp_path / name).mkdir()
     (tmp_path / "plan.csv").write_text("")
-    csv_of(small_table(), tmp_path / "results.csv")
+    write_csv(small_table(), tmp_path / "results.csv")
     for out in (tmp_path / "runs", tmp_path / "runs" / "a" / "b", tmp_path / "packs", tmp_path / "locks"):
         done = dwsweep("fit", tmp_path, "--out", out)
         assert done.returncode == 2 and f"--out: {out}; the sweep keeps its " in done.stderr, done.stderr
@@ -127,7 +119,7 @@ def test_a_fit_does_not_write_into_the_runs_of_a_sweep(tmp_path: Path, dwsweep: 
 def test_a_disk_that_fills_while_figures_are_drawn_is_said(
     tmp_path: Path, dwsweep: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    csv_of(small_table(), tmp_path / "t.csv")
+    write_csv(small_table(), tmp_path / "t.csv")
     write, room = paths.write_atomic, [1]
 
     def full(path: Any, content: Any, **more: Any) -> None:

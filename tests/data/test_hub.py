@@ -53,8 +53,8 @@ def data_spec(source: str, tmp_path: Path, **settings: object) -> DataSpec:
     return DataSpec.model_validate(given | settings)
 
 
+@pytest.mark.hf
 def test_a_local_folder_gives_what_its_files_hold(folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("datasets", reason="needs the extra hf")
     data = data_spec(f"hf:{folder}/first@train", tmp_path)
     assert find(data) is None
     store = prepare(data, progress=False)
@@ -69,8 +69,10 @@ def test_a_local_folder_gives_what_its_files_hold(folder: Path, tmp_path: Path) 
     assert find(data) is None
 
 
+@pytest.mark.hf
 def test_configurations_and_what_save_to_disk_wrote(folder: Path, tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets", reason="needs the extra hf")
+    import datasets
+
     (folder / "second").rename(folder / "files")  # a configuration is no folder
     (folder / "README.md").write_text(CONFIGS.replace("second/", "files/"))
     assert prepare(data_spec(f"hf:{folder}/second", tmp_path), progress=False).manifest.n_documents == 80
@@ -80,8 +82,8 @@ def test_configurations_and_what_save_to_disk_wrote(folder: Path, tmp_path: Path
         prepare(data_spec(f"hf:{tmp_path}/saved@test", tmp_path), progress=False)
 
 
+@pytest.mark.hf
 def test_what_is_not_there_is_one_line_with_what_is(folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("datasets", reason="needs the extra hf")
     (tmp_path / "cut").mkdir()
     (tmp_path / "cut" / "train.parquet").write_bytes((folder / "second/train-00000-of-00001.parquet").read_bytes()[:99])
     for source, settings, wanted in (
@@ -102,8 +104,8 @@ def test_what_is_not_there_is_one_line_with_what_is(folder: Path, tmp_path: Path
     assert not list((tmp_path / "cache").glob("*.partial"))
 
 
+@pytest.mark.hf
 def test_rows_without_text_are_counted(tmp_path: Path) -> None:
-    pytest.importorskip("datasets", reason="needs the extra hf")
     rows = [{"text": None if i == 7 else text} for i, text in enumerate(TEXTS)]
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
@@ -150,9 +152,9 @@ def test_without_the_extra_one_line_names_it(folder: Path, tmp_path: Path, monke
         prepare(data_spec(f"hf:{folder}/nope", tmp_path), progress=False)
 
 
+@pytest.mark.hf
 def test_a_data_set_of_the_hub_is_read_at_one_commit_and_found_without_it(folder: Path, tmp_path: Path) -> None:
     """A server in place of the Hub, and the libraries themselves, which read its address when they are imported."""
-    pytest.importorskip("datasets", reason="needs the extra hf")
 
     def prepared(source: str, **environment: str) -> subprocess.CompletedProcess[str]:
         arguments = ["prepare", "smoke", "--set", f"data.source={source}", "--set", "data.vocab_size=256"]

@@ -45,10 +45,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder.mkdir(exist_ok=True)
         lines = [{"step": s, "loss": 2.0 + 5.0 * s**-0.4 + noise[k, i]} for i, s in enumerate(STEPS)]
         (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    with open(directory / "results.csv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [*rows[0], "loss_stderr"])
-        writer.writeheader()
-        writer.writerows({**row, "loss_stderr": "0.0031"} for row in rows)
+    report_sweeps.write_csv([{**row, "loss_stderr": "0.0031"} for row in rows], directory / "results.csv")
     return Path(sweep_page.write(directory))
 
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import sweep_bucket
-from checkout import TOOLS
 from sentences import says
 from sweep_tools import (
     assert_complete,
@@ -22,7 +19,6 @@ from sweep_tools import (
     run,
     start,
     wait_for,
-    with_standin,
     work_in,
     workers_of,
 )
@@ -38,19 +34,6 @@ own_host = pytest.mark.skipif(
     reason="needs the right to make spaces of process numbers and names",
 )
 SLOW = 0.4  # seconds a step: a pack takes longer than a heartbeat, and a busy machine to start a process
-
-
-def begin(place: str, *, apart: bool = False, takeover: bool = False, **more: str) -> subprocess.Popen[str]:
-    """A sweep in a process of its own; ``apart``: on what looks like another host."""
-    command = [sys.executable, str(TOOLS / "sweep_tools.py"), place, "{}", json.dumps({"takeover": takeover})]
-    return subprocess.Popen(
-        [*(HOST if apart else []), *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=with_standin(**more),
-        start_new_session=True,
-    )
 
 
 def has_begun(place: str) -> bool:
@@ -75,12 +58,12 @@ def test_two_shards_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["lock", pytest.param("lease", marks=pytest.mark.slow)], indirect=True)
 def test_a_takeover_from_another_host_brings_the_packs_to_a_checkpoint(place: str, tmp_path: Path) -> None:
     order(tmp_path, step_seconds=SLOW)
-    first = begin(place)
+    first = start(place)
     wait_for(lambda: has_begun(place))
-    refused = begin(place, apart=True)
+    refused = start(place, by=HOST)
     text, _ = refused.communicate(timeout=60)
     assert refused.returncode != 0 and says(text, "sweep: owned by another process"), text
-    second = begin(place, apart=True, takeover=True)
+    second = start(place, by=HOST, takeover=True)
     text, _ = first.communicate(timeout=60)
     assert first.returncode == 3 and says(text, "sweep: sweep taken over") and "host another-host" in text, text
     order(tmp_path)
@@ -98,12 +81,12 @@ def test_a_sweep_in_a_bucket_that_slept_through_its_lease_writes_nothing_more(
     shared = {"SWEEP_BUCKET": str(tmp_path / "bucket"), "SWEEP_STANDIN": str(tmp_path / "orders.json")}
     caches = [{"DWSWEEP_CACHE": str(tmp_path / f"cache{k}")} for k in range(2)]
     sweep_bucket.lead_to(tmp_path / "bucket", monkeypatch)
-    first = begin("gs://b/sweep", **shared, **caches[0])
+    first = start("gs://b/sweep", more={**shared, **caches[0]})
     wait_for(lambda: has_begun("gs://b/sweep"))
     asleep = [first.pid, *workers_of(first.pid)]
     for pid in asleep:
         os.kill(pid, signal.SIGSTOP)
-    second = begin("gs://b/sweep", apart=True, takeover=True, **shared, **caches[1])
+    second = start("gs://b/sweep", more={**shared, **caches[1]}, by=HOST, takeover=True)
     wait_for(lambda: list((tmp_path / "bucket").glob("*of-1.2.lock")))
     order(tmp_path)
     for pid in asleep:
