@@ -183,20 +183,6 @@ def test_page_warns_of_runs_without_a_result_and_of_a_fit_that_is_out_of_date(pa
     assert says(after, "report: stale not one that")
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        (b"\xff\xfe\x00", "not readable as csv: "),
-        (b"depth,width,loss\ntwo,8,3.0\n", "depth: 'two' in row 1; must be a number"),
-        (b"width,loss\n8,3.0\n", "column 'depth' is missing"),
-    ],
-)
-def test_results_that_are_no_table_are_refused_in_a_line(tmp_path: Path, text: bytes, why: str) -> None:
-    (tmp_path / "results.csv").write_bytes(text)
-    with pytest.raises(InputError, match=rf"^DIR: .*results\.csv.*{re.escape(why)}"):
-        sweep_page.write(tmp_path)
-
-
 @pytest.mark.parametrize("change", [("\n6,", "\n# a note,,,\n6,"), (",", ";"), ("3.2", "FAIL")])
 def test_a_page_reads_results_as_a_fit_does(tmp_path: Path, change: tuple[str, str]) -> None:
     """With a comment among the rows, semicolons between the fields, or a word in the place of a loss."""
@@ -229,29 +215,6 @@ def test_a_sweep_that_is_not_fitted_has_a_page_of_its_runs(pair: Path, tmp_path:
 def row(**facts: object) -> Transition:
     given = {"shallow": 6, "deep": 12, "estimator": "pchip", "confidence": 0.95, "reason": "", **facts}
     return Transition(**{**dict.fromkeys(Transition.keys()), **given})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("facts", "cells"),
-    [
-        (
-            row(status="crossed", n_params=5e6, n_params_low=4e6, width=264.0, width_low=236.0, width_high=300.0),
-            ["crossed", "5M", "> 4M", "264", "236 … 300"],
-        ),
-        (row(status="not_reached", n_params_low=2e7), ["not reached", "–", "> 20M", "–", ""]),
-        (
-            row(status="not_reached", n_params_low=2e7, tie_low=2e7, tie_high=1e8),
-            ["not reached, then a tie", "–", "> 20M", "–", ""],
-        ),
-        (row(status="already_crossed", n_params_high=1e6), ["already crossed", "–", "< 1M", "–", ""]),
-        (row(status="undecided", cause="no curve"), ["undecided: no curve", "–", "", "–", ""]),
-        (row(status="ambiguous"), ["ambiguous", "–", "", "–", ""]),
-    ],
-)
-def test_a_verdict_says_what_the_row_says(facts: Transition, cells: list[str], pair: Path) -> None:
-    fit = replace(fit_record.read(pair), transitions=[facts])
-    (table,) = {anchor: parts for anchor, _, parts in fit_report.sections(fit)}["transitions"]
-    assert isinstance(table, Table) and table.rows == [["6→12", *cells, "the pair alone"]]
 
 
 def test_a_pair_has_one_verdict_and_the_papers_estimates_only_where_they_are_asked_for(pair: Path) -> None:

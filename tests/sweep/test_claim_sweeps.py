@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
-import signal
 import subprocess
 from pathlib import Path
 
 import pytest
-import sweep_bucket
 from sentences import says
 from sweep_tools import (
     assert_complete,
@@ -20,7 +16,6 @@ from sweep_tools import (
     start,
     wait_for,
     work_in,
-    workers_of,
 )
 
 from dwsweep.sweep.directory import SweepStore
@@ -70,30 +65,3 @@ def test_a_takeover_from_another_host_brings_the_packs_to_a_checkpoint(place: st
     text, _ = second.communicate(timeout=120)
     assert second.returncode == 0 and says(text, "sweep: waits for the owner"), text
     assert_complete(make_plan(), place)
-
-
-@own_host
-@pytest.mark.slow
-def test_a_sweep_in_a_bucket_that_slept_through_its_lease_writes_nothing_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    order(tmp_path, step_seconds=SLOW)
-    shared = {"SWEEP_BUCKET": str(tmp_path / "bucket"), "SWEEP_STANDIN": str(tmp_path / "orders.json")}
-    caches = [{"DWSWEEP_CACHE": str(tmp_path / f"cache{k}")} for k in range(2)]
-    sweep_bucket.lead_to(tmp_path / "bucket", monkeypatch)
-    first = start("gs://b/sweep", more={**shared, **caches[0]})
-    wait_for(lambda: has_begun("gs://b/sweep"))
-    asleep = [first.pid, *workers_of(first.pid)]
-    for pid in asleep:
-        os.kill(pid, signal.SIGSTOP)
-    second = start("gs://b/sweep", more={**shared, **caches[1]}, by=HOST, takeover=True)
-    wait_for(lambda: list((tmp_path / "bucket").glob("*of-1.2.lock")))
-    order(tmp_path)
-    for pid in asleep:
-        with contextlib.suppress(ProcessLookupError):  # a parent that woke first has ended its worker
-            os.kill(pid, signal.SIGCONT)
-    text, _ = first.communicate(timeout=90)
-    assert first.returncode == 3, text
-    text, _ = second.communicate(timeout=120)
-    assert second.returncode == 0, text
-    assert_complete(make_plan(), "gs://b/sweep")

@@ -15,7 +15,7 @@ from dwsweep.errors import InputError
 from dwsweep.records.pack import PackState
 from dwsweep.sweep import local_worker, policy
 from dwsweep.sweep.events import Ended
-from dwsweep.sweep.policy import decide, halved, split
+from dwsweep.sweep.policy import decide, split
 
 PACK = make_plan(grid__seeds=5, train__batch_size=12).packs[0]
 
@@ -114,11 +114,6 @@ def test_a_microbatch_that_the_devices_cannot_go_below_ends_the_halving() -> Non
         state = decide(pack, PackState(), Ended(policy.OOM, "too big", microbatch=4), 2).state
         decision = decide(pack, state, Ended(policy.OOM, "too big", microbatch=4), 2)
         assert state.microbatch == 2 and decision.state.events[-1].action.startswith(action)
-
-
-def test_halves_divide_the_batch() -> None:
-    assert [halved(12, size) for size in (12, 6, 4, 3, 2, 1)] == [6, 3, 2, 1, 1, None]
-    assert halved(7, 7) == 1
 
 
 def test_a_split_leaves_out_finished_replicas() -> None:
