@@ -51,9 +51,8 @@ def adjustment_of(
     readings: list[AnswerRow] = []
     inseparable: list[str] = []
     for one in close:
-        keep = [k for k, name in enumerate(design.names) if not name.startswith(one.name)]
-        without = replace(cells, columns=tuple(design.columns[k] for k in keep))
-        other = ask.LossSurface(surface_of(without, means, options))
+        rest = (k for k in cells.columns if not k.name.startswith(one.name) and not k.name.endswith(f"× {one.name}"))
+        other = ask.LossSurface(surface_of(replace(cells, columns=tuple(rest)), means, options))
         readings += _readings(one, held, other)
         widths = [_width(of, n) for n in _thirds(held) for of in (held, other)]
         # nearly no variance of depth is left: the prior of the column's effect bounds the interval

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.errors import InputError, argument
+from dwsweep.errors import InputError, argument, either
 from dwsweep.fit.along_cells import (
     SEED,
     SIZES,
@@ -30,9 +30,9 @@ from dwsweep.fit.along_cells import (
     check_column,
     ranked,
 )
-from dwsweep.fit.analysis import fit_table, provenance
+from dwsweep.fit.analysis import fit_options, fit_table, provenance
 from dwsweep.fit.arm import Arm
-from dwsweep.fit.arms import chosen_options, labels, tables_of
+from dwsweep.fit.arms import labels, tables_of
 from dwsweep.fit.cells import number
 from dwsweep.fit.data.roles import RECIPE, TUNING
 from dwsweep.fit.data.table import Table, account
@@ -71,7 +71,13 @@ def fit_along(
 ) -> AlongFit:
     """Losses along ``column``: the record behind ``dwsweep.fit_table(table, along=column)``. options: as for
     ``fit_table``; params and beside have no effect here."""
-    chosen = chosen_options(**options)
+    chosen = fit_options(**options)
+    for name, columns in (("adjust", chosen.adjust), ("no_adjust", chosen.no_adjust), ("at", [*dict(chosen.at)])):
+        if columns:
+            raise InputError(
+                f"{either(argument(name))}: {columns[0]!r}; losses along a column are compared as they are, and "
+                f"adjusted for nothing; allowed: {argument('where')} that keeps one value of it"
+            )
     if chosen.axis != "n_params":
         raise InputError(f"{argument('axis')}: {chosen.axis!r}; along a column losses are compared at n_params")
     tables = tables_of(table, list(others), chosen)

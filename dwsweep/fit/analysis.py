@@ -109,10 +109,13 @@ def fit_read(
 ) -> FitResult:
     """``fit_table`` of a table that has been read. model: of all depths together."""
     with one_thread():
-        asked = replace(Request.of(data, chosen, params), model=model)
-        others = [_other(other, chosen) for other in beside]
-        adjusted = asked.heap.record if asked.heap else None
-        return replace(_found(asked), others=others, adjusted=adjusted)
+        return answered(replace(Request.of(data, chosen, params), model=model), beside)
+
+
+def answered(asked: Request, beside: Iterable[Any] = (), arms: Sequence[TokenGroup] = ()) -> FitResult:
+    """The answer to a request. arms: runs of other recipes in its heap."""
+    others = [_other(other, asked.options) for other in beside]
+    return replace(_found(asked, arms), others=others, adjusted=asked.heap.record if asked.heap else None)
 
 
 def fit_options(**given: Any) -> FitOptions:
@@ -184,26 +187,51 @@ class Request:
 
     @classmethod
     def of(cls, data: Table, options: FitOptions, params: Iterable[float] = ()) -> Request:
+        asked = cls.of_heap(data, options, params)
+        return asked if asked.heap else asked.of_grid()
+
+    @classmethod
+    def at_length(cls, data: Table, options: FitOptions, params: Iterable[float] = ()) -> Request:
+        """The request with one row per run, without a heap."""
+        if "tokens" not in options.adjust:
+            data = at_equal_length(data, options)
         as_they_are = options.at_tokens is options.tokens_per_param is None
-        if not as_they_are and (heap := over_tokens(data, options)):
-            check_answered(data, options, heap)
-            _check_scatter(options, heap)
-            return cls(heap.data, options, None, params, heap)
-        data = at_equal_length(data, options) if "tokens" not in options.adjust else data
-        trained = trained_budgets(data) if as_they_are else None
-        heap = heap_of(data, options, trained)
-        check_answered(data, options, heap)
+        return cls(data, options, trained_budgets(data) if as_they_are else None, params)
+
+    @classmethod
+    def of_heap(
+        cls, data: Table, options: FitOptions, params: Iterable[float] = (), arms: tuple[str, ...] = ()
+    ) -> Request:
+        """The request with the heap in the table, if there is one. arms: recipes that are compared, the base first."""
+        if heap := over_tokens(data, options, arms):
+            asked = cls(data, options, None, params)
+        else:
+            asked = cls.at_length(data, options, params)
+            heap = heap_of(asked.data, options, asked.trained, arms)
+        check_answered(asked.data, options, heap)
         _check_scatter(options, heap)
-        if heap:  # nets of all budgets are compared at equal N, and asked at each budget
-            return cls(heap.data, replace(options, axis=N_PARAMS) if trained else options, None, params, heap)
-        _check_curve(data, options, trained)
-        data = replace(data, notes=(*beside_a_grid(data, options, trained is not None), *data.notes))
-        return cls(data, options, trained, params)
+        if heap is None:
+            return asked
+        # nets of all budgets are compared at equal N, and asked at each budget
+        of = replace(options, axis=N_PARAMS) if asked.trained else options
+        return cls(heap.data, of, None, params, heap)
+
+    def of_grid(self) -> Request:
+        """The request of a table whose losses are adjusted for nothing.
+
+        Raises:
+            InputError: no curve runs over its axis.
+        """
+        _check_curve(self.data, self.options, self.trained)
+        said = beside_a_grid(self.data, self.options, self.trained is not None)
+        return replace(self, data=replace(self.data, notes=(*said, *self.data.notes)))
 
     def rows(self) -> dict[float | None, list[Row]]:
         """Rows that may be compared: rows of the main budget if all runs have a budget, else rows of each token
         count."""
-        return {None: self.trained.rows[self.trained.main]} if self.trained else token_groups(self.data.rows)
+        if self.trained:
+            return {None: self.trained.rows[self.trained.main]}
+        return token_groups(self.heap.rows() if self.heap else self.data.rows)
 
     def group(self, rows: list[Row]) -> TokenGroup:
         shorter = self.heap.shorter if self.heap else self.trained is not None
@@ -251,8 +279,9 @@ def _other(table: Any, options: FitOptions) -> OtherFit:
     )
 
 
-def _found(asked: Request) -> FitResult:
-    """Curves over the axis, pair by pair and all together: transitions, best depths, width law, guideline."""
+def _found(asked: Request, arms: Sequence[TokenGroup] = ()) -> FitResult:
+    """Curves over the axis, pair by pair and all together: transitions, best depths, width law, guideline. arms: runs
+    of other recipes, which are part of the account."""
     rows, axis, confidence = asked.rows(), asked.options.axis, asked.options.confidence
     main = largest(rows)
     group = replace(asked.group(rows[main]), tokens=main)
@@ -284,7 +313,7 @@ def _found(asked: Request) -> FitResult:
         ]
     if group.one_variable:
         asked = replace(asked, data=replace(asked.data, notes=(group.one_variable, *asked.data.notes)))
-    found = _result(asked, group, [group], report, warnings, curves, drawn)
+    found = _result(asked, group, [group, *arms], report, warnings, curves, drawn)
     return replace(found, foretold=foretold(drawn)) if drawn else found
 
 
@@ -320,7 +349,7 @@ def _result(
         curves=fit_curves(curves, report, drawn, axis, confidence),
         rates=main.rates(),
         left_out=[found.record() for part in parts for found in part.bad],
-        nets=_nets(runs, asked.heap),
+        nets=_nets(main.selection.runs, asked.heap),
         unit=asked.data.unit,
         provenance=replace(provenance(asked.data, asked.options, len(runs)), account=_account(asked, parts)),
     )
@@ -329,7 +358,7 @@ def _result(
 def _account(asked: Request, parts: Sequence[TokenGroup]) -> Account:
     """Account of the rows of the table: how many were used, and why others are out."""
     data, trained = asked.data, asked.trained
-    others = len(data.rows) - sum(part.n_rows for part in parts)
+    others = len(data.rows) - sum(len(part.rows) for part in parts)
     tokens = parts[0].tokens
     why = (
         f"have other counts of tokens than {format_count(tokens)}" if tokens else "have no such count",

@@ -124,9 +124,7 @@ def _compared(found: Comparison, equal: str) -> Iterator[AnswerRow]:
     for row in found.rows:
         at: dict[str, Any] = {"equal": equal, N_PARAMS: row.n_params}
         change = row.change_interval.columns("estimate")
-        said: dict[str, Any] = {
-            "reason": row.verdict + (f"; not adjusted for {row.unadjusted}" if row.unadjusted else "")
-        }
+        said: dict[str, Any] = {"reason": row.verdict}
         if row.quantity == COMPARED_DEPTH:
             yield AnswerRow(question=BEST_DEPTH, **at, arm=found.arm, **row.other_interval.columns("depth"))
             yield AnswerRow(question=RATIO, **at, arm=found.arm, column="best_depth", **change, **said)

@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.errors import InputError, argument, either
-from dwsweep.fit.analysis import fit_options, fit_read
+from dwsweep.errors import InputError, argument
+from dwsweep.fit.analysis import Request, answered, fit_options
 from dwsweep.fit.arm import Arm
 from dwsweep.fit.ask import (
     LossSurface,
@@ -42,10 +42,14 @@ from dwsweep.fit.ask import (
 )
 from dwsweep.fit.cells import Run, Selection, Shape
 from dwsweep.fit.curves import Curves, SimultaneousBand
-from dwsweep.fit.data.rows import Row, arms, check_one_arm, of_arm
+from dwsweep.fit.data.covariates import number_of
+from dwsweep.fit.data.roles import roles
+from dwsweep.fit.data.rows import ARM, Row, arms, check_one_arm, of_arm
 from dwsweep.fit.data.table import Table, read_asked, read_other
+from dwsweep.fit.heap import Heap
 from dwsweep.fit.lengths import at_equal_length, largest, token_groups, train_section
 from dwsweep.fit.model import FORMS, PRIORS, SAME_BUDGET, Cells, arm_column, declared
+from dwsweep.fit.model import of_arm as column_of
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.one_thread import one_thread
 from dwsweep.fit.one_unit import IN_NATS, in_one_unit, with_mean_of
@@ -67,7 +71,7 @@ from dwsweep.records.comparison import (
     Comparison,
     Lead,
 )
-from dwsweep.records.fit import DepthSpan, FitOptions, FitResult, LeftOutRows
+from dwsweep.records.fit import DepthSpan, FitOptions, FitResult, LeftOutRows, Surface
 from dwsweep.text import BITS, OF_TEXT, format_count, join
 
 MOST_ARMS = 12  # limit, since one posterior holds them: its cost grows with the cube of their number
@@ -78,6 +82,7 @@ NO_BITS = "the vocabularies differ, and not every run has its bits per byte"
 NOTHING = 1e-9  # share of the largest variance below which a direction of shared errors is rounding
 UNEQUAL_TOKENS = math.log(1.25)  # difference in ln tokens above which two arms had unequal data
 SAME_BYTES = 0.01  # relative difference of held-out texts that count as one
+OF_OTHERS = "are of other arms"
 
 
 def compare_arms(
@@ -87,7 +92,7 @@ def compare_arms(
 
     The comparison of an arm without a usable loss, such as one whose runs all diverged, only says so.
     """
-    others, chosen = list(others), chosen_options(**options)
+    others, chosen = list(others), fit_options(**options)
     tables = tables_of(table, others, chosen)
     if len(tables) < 2:
         raise InputError(
@@ -95,23 +100,71 @@ def compare_arms(
             "with grid.arms"
         )
     tables, why_not = _like_first(tables)
+    names = labels(tables)
     with one_thread():
-        first, *fitted = _read([at_equal_length(data, chosen) for data in tables], labels(tables), chosen)
+        asked = Request.of_heap(_in_one(tables, names), chosen, params, tuple(names))
+        if heap := asked.heap:
+            lacking = _lacking(tables, names, heap)
+            tables = [replace(one, rows=heap.rows(name) or one.rows) for one, name in zip(tables, names, strict=True)]
+        else:
+            lacking = {}
+            own_arm = () if others else (of_arm(tables[0].rows),)
+            tables = [at_equal_length(data, chosen) for data in tables]
+            of_base = replace(chosen, where=(*chosen.where, *own_arm))
+            asked = Request.at_length(tables[0], of_base, params).of_grid()
+        groups = _groups(tables, names, asked.options, heap)
+        first, *fitted = [_arm(*one) for one in zip(names, tables, groups, strict=True)]
         if isinstance(first, NoCurve):
             raise InputError(
                 f"{argument('table', 'TABLE')}: {first.label}, the base of the comparison, has no run with a "
                 f"usable loss: {first.why}; allowed: another table or arm first, or a {argument('where')} without it"
             )
-        together = Together.of(first, [one for one in fitted if isinstance(one, Arm)], chosen, why_not)
-        own_arm = () if others else (of_arm(tables[0].rows),)
-        asked = replace(chosen, where=(*chosen.where, *own_arm))
-        result = fit_read(tables[0], asked, params, beside, together.model)
-        comparisons = [together.compare(one) for one in fitted]
-        if result.adjusted:
-            names = join(dict.fromkeys(one.name for one in result.adjusted.columns))
-            column = "" if others else chosen.arm
-            comparisons = [_unadjusted(one, names, column) for one in comparisons]
-        return replace(result, comparisons=comparisons)
+        of_arms = [one for one in fitted if isinstance(one, Arm)]
+        together = Together.of(first, of_arms, asked.options, why_not, heap, lacking)
+        in_heap = [group for name, group in zip(names, groups, strict=True) if heap and name in heap.arms[1:]]
+        result = answered(replace(asked, model=together.model), beside, in_heap)
+        return replace(result, comparisons=[together.compare(one) for one in fitted])
+
+
+def _lacking(tables: Sequence[Table], names: Sequence[str], heap: Heap) -> dict[str, str]:
+    """Arm → settings of the heap that no run of the arm has."""
+    found = {}
+    for data, name in zip(tables, names, strict=True):
+        lacks = {
+            one.name
+            for one in heap.record.columns
+            if all(number_of(one.name, row, [one.column]) is None and row.get(one.column) is None for row in data.rows)
+        }
+        if lacks:
+            found[name] = join(sorted(lacks))
+    return found
+
+
+def _in_one(tables: Sequence[Table], names: Sequence[str]) -> Table:
+    """One table of all arms. Seeds of several tables are their own: runs of two studies share no batches."""
+    if len({data.source for data in tables}) == 1:
+        named = [{**row, ARM: name} for data, name in zip(tables, names, strict=True) for row in data.rows]
+        account = [line for line in tables[0].account if line.why != OF_OTHERS]
+        return replace(tables[0], rows=named, account=tuple(account))
+    columns = tuple(dict.fromkeys(name for data in tables for name in data.columns))
+    rows = [
+        {**row, ARM: name, "seed": None if row.get("seed") is None else f"{name} {row['seed']}"}
+        for data, name in zip(tables, names, strict=True)
+        for row in data.rows
+    ]
+    return replace(
+        tables[0],
+        rows=rows,
+        columns=columns,
+        directory=None,
+        n_read=sum(data.n_read for data in tables),
+        roles=roles(rows, columns),
+        theirs={their: our for data in reversed(tables) for their, our in data.theirs.items()},
+        named=tuple(dict.fromkeys(name for data in tables for name in data.named)),
+        account=tuple(line for data in tables for line in data.account),
+        notes=tuple(dict.fromkeys(line for data in tables for line in data.notes)),
+        doubts=tuple(dict.fromkeys(line for data in tables for line in data.doubts)),
+    )
 
 
 def _like_first(tables: Sequence[Table]) -> tuple[list[Table], dict[str, str]]:
@@ -127,35 +180,6 @@ def _like_first(tables: Sequence[Table]) -> tuple[list[Table], dict[str, str]]:
             why_not[label] = f"not comparable, {NO_BITS if data.unit == base.unit else units}"
             found.append(with_mean_of(base, data))
     return found, why_not
-
-
-def _unadjusted(found: Comparison, names: str, column: str | None) -> Comparison:
-    """The comparison of a heap whose fit adjusts for the settings ``names``: its first line and all of its rows have
-    them. The line names the option that answers for an arm of a ``column`` at held values."""
-    arm, rows = found.arm, tuple(replace(row, unadjusted=names) for row in found.rows)
-    said = f"NOT ADJUSTED: arms are compared as they are, and not at held values of {names}; "
-    said += either(argument("where")) + " keeps one value"
-    if column:
-        at = either(argument("at", f"--at {column}={arm}"))
-        said += f", and {at} in place of a comparison gives the best depths of {arm} at held values"
-    return replace(found, answer=(said, *found.answer), rows=rows)
-
-
-def chosen_options(**options: Any) -> FitOptions:
-    """Options of every arm, by the keywords of ``fit_table``.
-
-    Raises:
-        InputError: one asks to adjust for a setting, which a comparison does not do.
-    """
-    chosen = fit_options(**options)
-    asked = {"adjust": chosen.adjust, "no_adjust": chosen.no_adjust, "at": [name for name, _ in chosen.at]}
-    for name, columns in asked.items():
-        if columns:
-            raise InputError(
-                f"{either(argument(name))}: {columns[0]!r}; arms and losses along a column are compared as they are, "
-                f"and adjusted for nothing; allowed: {argument('where')} that keeps one value of it"
-            )
-    return chosen
 
 
 def tables_of(table: Any, others: Sequence[Any], options: FitOptions) -> list[Table]:
@@ -175,7 +199,7 @@ def tables_of(table: Any, others: Sequence[Any], options: FitOptions) -> list[Ta
 
 
 def _of_arm(data: Table, rows: list[Row]) -> Table:
-    left = LeftOutRows(rows=len(data.rows) - len(rows), why="are of other arms")
+    left = LeftOutRows(rows=len(data.rows) - len(rows), why=OF_OTHERS)
     return replace(data, rows=rows, account=(*data.account, *([left] if left.rows else [])))
 
 
@@ -189,37 +213,39 @@ class NoCurve:
     why: str
 
 
-def _read(tables: Sequence[Table], names: Sequence[str], options: FitOptions) -> list[Arm | NoCurve]:
-    """Runs of each arm, at the first arm's token count if possible."""
+def _groups(tables: Sequence[Table], names: Sequence[str], options: FitOptions, heap: Heap | None) -> list[TokenGroup]:
+    """Runs of each arm, at the first arm's token count if possible. heap: of all arms."""
     tokens: float | None = None
-    found: list[Arm | NoCurve] = []
-    for number, (data, name) in enumerate(zip(tables, names, strict=True)):
+    found: list[TokenGroup] = []
+    for data, name in zip(tables, names, strict=True):
         groups = token_groups(data.rows)
-        key = tokens if number and tokens in groups else largest(groups)
-        tokens = tokens if number else key
+        key = tokens if found and tokens in groups else largest(groups)
+        tokens = tokens if found else key
+        shorter = heap is not None and heap.shorter
         try:
-            group = TokenGroup.of(data, groups[key], options, pairs=False)
+            found.append(TokenGroup.of(data, groups[key], options, shorter, pairs=False, heap=heap))
         except InputError as error:  # names the arm that failed
             raise InputError(*(f"{name}: {line}" for line in error.templates)) from None
-        ended = _diverged(groups[key])
-        if group.curves is None:
-            found.append(NoCurve(name, data.source, data.sha256, ended or "; ".join(_reasons(group.selection))))
-            continue
-        found.append(
-            Arm(
-                label=name,
-                source=data.source,
-                sha256=data.sha256,
-                runs=group.selection.runs,
-                curves=group.curves,
-                held_out=group.held_out,
-                diverged=": ".join(filter(None, (ended, group.selection.diverged_rule))),
-                eval_tokens=_eval_tokens(data, group.selection.runs),
-                unit=data.unit,
-                warnings=tuple(group.warnings),
-            )
-        )
     return found
+
+
+def _arm(name: str, data: Table, group: TokenGroup) -> Arm | NoCurve:
+    """The arm of a group of runs."""
+    ended = _diverged(group.rows)
+    if group.curves is None:
+        return NoCurve(name, data.source, data.sha256, ended or "; ".join(_reasons(group.selection)))
+    return Arm(
+        label=name,
+        source=data.source,
+        sha256=data.sha256,
+        runs=group.selection.runs,
+        curves=group.curves,
+        held_out=group.held_out,
+        diverged=": ".join(filter(None, (ended, group.selection.diverged_rule))),
+        eval_tokens=_eval_tokens(data, group.selection.runs),
+        unit=data.unit,
+        warnings=tuple(group.warnings),
+    )
 
 
 def _diverged(rows: Sequence[Row]) -> str:
@@ -380,36 +406,37 @@ def _row(
 @dataclass(frozen=True)
 class Together:
     """One posterior of all arms, the base first. surfaces: the losses of each arm by the posterior. pairings: of the
-    other arms with the base. why_not: arm → reason why its losses cannot be compared."""
+    other arms with the base. why_not: arm → reason why its losses cannot be compared. heap: of all arms, which gives
+    the posterior at held values. lacking: arm → settings of the heap that no run of it has."""
 
     arms: Sequence[Arm]
     surfaces: Sequence[LossSurface]
     pairings: Mapping[str, Pairing]
     options: FitOptions
     why_not: Mapping[str, str] = field(default_factory=dict)
+    heap: Heap | None = None
+    lacking: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, base: Arm, others: Sequence[Arm], options: FitOptions, why_not: Mapping[str, str] | None = None
+        cls,
+        base: Arm,
+        others: Sequence[Arm],
+        options: FitOptions,
+        why_not: Mapping[str, str] | None = None,
+        heap: Heap | None = None,
+        lacking: Mapping[str, str] | None = None,
     ) -> Together:
         arms = [base, *others]
-        pairings = {one.label: pair_arms(base, one) for one in arms[1:]}
-        cells, curves = pooled(arms, list(pairings.values())), [one.curves for one in arms]
-        depth, width = (np.concatenate([vars(one)[name] for one in curves]) for name in ("depth", "width"))
-        edges = np.cumsum([0, *(len(one.x) for one in curves)])
-        spans = [spans_of(depth[a:b], cells.x[a:b]) for a, b in pairwise(edges)]
-        if enough(base.curves):
-            record = surface_of(cells, depth, width, options.confidence, options.seed, own=int(edges[1]))
-        else:
-            cells = with_odd_depths(cells, options.seed)
-            weighed = weigh(cells, options.seed, forms_of(cells))
-            record = surface_record(cells, weighed, spans[0], options.confidence, options.seed)
+        pairings = {one.label: pair_arms(base, one) for one in others}
+        record = heap.surface if heap else _surface(arms, list(pairings.values()), options)
         surfaces = [LossSurface(record)]
-        for one, own in zip(arms[1:], spans[1:], strict=True):
+        for one in others:
+            own = spans_of(one.curves.depth, one.curves.x)
             low, high = ends_of(own)
             there = replace(record, spans=own, low=low, high=high, optima=())
-            surfaces.append(LossSurface(there, setting={one.label: 1.0}))
-        return cls(arms, surfaces, pairings, options, why_not or {})
+            surfaces.append(LossSurface(there, setting={column_of(one.label): 1.0}))
+        return cls(arms, surfaces, pairings, options, why_not or {}, heap, lacking or {})
 
     def model(self, curves: Curves, options: FitOptions) -> LossSurface | None:
         """The model of all depths of a fit: the posterior of all arms, if ``curves`` are those of the base."""
@@ -435,26 +462,29 @@ class Together:
         depths = list(self._best_depths(other.label, places))
         why_not = self.why_not.get(other.label, "")
         unit = base.unit if why_not or bits_of(other) is None else BITS
-        if not why_not and not (base.curves.noise.known and other.curves.noise.known):
+        held = join(dict.fromkeys(one.held for one in self.heap.record.columns)) if self.heap else ""
+        if not (why_not or held or (base.curves.noise.known and other.curves.noise.known)):
             why_not = "the noise is not known, so no difference is claimed"
         rows, leads = ([], []) if why_not else self._losses(other.label, places)
         unequal = unequal_data(base, other, unit)
         single = (
             "one seed: the error that it adds to all losses alike is assumed to be as large as the noise of one run"
         )
+        lacks = [(arm.label, of) for arm in (base, other) if (of := self.lacking.get(arm.label))]
         torn = (arm for arm in (base, other) if arm.diverged)
         ended = [f"{arm.label}: {arm.diverged}; the comparison uses the other runs" for arm in torn]
         found = Comparison(
             **between,
             unit=unit,
             paired=not pairing.why_not,
-            pairing=pairing.by if not pairing.why_not else f"unpaired: {pairing.why_not}",
+            pairing=(f"both at {held}" if held else f"unpaired: {pairing.why_not}") if pairing.why_not else pairing.by,
             matched_shapes=len(pairing.cells),
             answer=(),
             rows=(*transitions, *depths, *rows),
             leads=tuple(leads),
             notes=(
                 *(_in_bits(base, other) if unit == BITS != base.unit else ()),
+                *(f"no run of {name} has {of}: its losses are not adjusted for it" for name, of in lacks),
                 *([single] if pairing.single_seed and not why_not else []),
                 *(line for line in other.warnings if line not in base.warnings and not _is_said(line, other)),
             ),
@@ -550,6 +580,17 @@ class Together:
                 change = Change(float(g[k]), float(low), float(high))
                 rows.append(_row(label, LOSS, both, change, confidence, depth=depth, n_params=at[k]))
         return rows, leads
+
+
+def _surface(arms: Sequence[Arm], pairings: Sequence[Pairing], options: FitOptions) -> Surface:
+    """The posterior of arms that are grids, the base first."""
+    cells, curves, base = pooled(arms, pairings), [one.curves for one in arms], arms[0].curves
+    depth, width = (np.concatenate([vars(one)[name] for one in curves]) for name in ("depth", "width"))
+    if enough(base):
+        return surface_of(cells, depth, width, options.confidence, options.seed, own=len(base.x))
+    cells = with_odd_depths(cells, options.seed)
+    weighed = weigh(cells, options.seed, forms_of(cells))
+    return surface_record(cells, weighed, spans_of(base.depth, base.x), options.confidence, options.seed)
 
 
 def pooled(arms: Sequence[Arm], pairings: Sequence[Pairing]) -> Cells:

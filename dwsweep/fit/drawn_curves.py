@@ -100,7 +100,8 @@ def _cut(surface: LossSurface, x: float) -> SurfaceCut | None:
     if optimum is None:
         return None
     y, drawn = surface.losses(x)
-    kept = np.flatnonzero((np.exp(y) >= optimum.depth_min - 1e-9) & (np.exp(y) <= optimum.depth_max + 1e-9))[::2]
+    kept = np.flatnonzero((np.exp(y) >= optimum.depth_min - 1e-9) & (np.exp(y) <= optimum.depth_max + 1e-9))
+    kept = np.union1d(kept[::2], kept[-1:])  # to the deepest net
     tail = (1.0 - surface.record.confidence) / 2.0
     low, high = np.quantile(drawn[:, kept], [tail, 1.0 - tail], axis=0)
     return SurfaceCut(

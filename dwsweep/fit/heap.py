@@ -1,8 +1,9 @@
-"""Heap of runs: best depths from a table whose runs differ in more than depth and size.
+"""Heap of runs: best depths from a table whose runs differ in more than depth and size, of one recipe or of several.
 
 Each row (or group of equal rows) is a mean loss of the posterior with a further column for each covariate
 (``data.covariates``): a value of zero is the held one, so that every answer of the surface holds there. A learning rate
-is a parabola, and each draw is evaluated at its lowest point.
+is a parabola, and each draw is evaluated at its lowest point. Recipes that are compared (arms.py) are members of a
+factor, with a level and departures of their own: answers of the heap are the base's.
 
 The loss that cells, pairs and figures show is the run's own less the mean effect of its covariates.
 """
@@ -22,16 +23,27 @@ from dwsweep.fit import ask, follows
 from dwsweep.fit.adjustment import adjustment_of, sentences
 from dwsweep.fit.cells import beyond_all, off_surface, too_many
 from dwsweep.fit.data import covariates as found_in
-from dwsweep.fit.data.covariates import HEAD_SIZE, LEARNING_RATE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates
+from dwsweep.fit.data.covariates import HEAD_SIZE, LEARNING_RATE, NUMBER, RATE, TEXT, TOKENS, Covariates
 from dwsweep.fit.data.recipes import one_recipe
 from dwsweep.fit.data.roles import is_date
-from dwsweep.fit.data.rows import ALIKE, Row, no_loss, positive, why_no_loss
+from dwsweep.fit.data.rows import ALIKE, ARM, Row, no_loss, positive, why_no_loss
 from dwsweep.fit.data.shape import BLOCK, n_params_of, places
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.equal_what import Budget, Runs, equal_what, spent_by_all
-from dwsweep.fit.heap_design import FEWEST_ROWS_EACH, Design, Means, Scale, cells_of, design_of, means_of, surface_of
+from dwsweep.fit.heap_design import (
+    FEWEST_ROWS_EACH,
+    Design,
+    Means,
+    Scale,
+    cells_of,
+    design_of,
+    means_of,
+    members_of,
+    surface_of,
+)
 from dwsweep.fit.lengths import FLOPS, TrainedBudgets, all_reach, token_groups
 from dwsweep.fit.model import Frame, distinct_sizes
+from dwsweep.fit.one_unit import IN_NATS
 from dwsweep.records.adjusted import Adjustment
 from dwsweep.records.fit import FitOptions, LeftOutRows, Surface
 from dwsweep.text import join
@@ -41,19 +53,28 @@ from dwsweep.text import join
 class Heap:
     """``data``: the table with each loss moved to the held values. surface: the posterior at these. record: the
     adjustment. shorter: all runs had one budget, so that larger nets were trained on less. paired: effects of seeds are
-    taken off."""
+    taken off. arms: recipes that are compared, the base first; none for one recipe."""
 
     data: Table
-    surface: Surface | None
+    surface: Surface
     record: Adjustment
     shorter: bool = False
     paired: bool = False
+    arms: tuple[str, ...] = ()
+
+    def rows(self, arm: str = "") -> list[Row]:
+        """Rows of one of the arms; of the base by default."""
+        arm = arm or next(iter(self.arms), "")
+        return [row for row in self.data.rows if row.get(ARM) == arm] if arm else self.data.rows
 
 
-def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = None) -> Heap | None:
+def heap_of(
+    data: Table, options: FitOptions, trained: TrainedBudgets | None = None, arms: tuple[str, ...] = ()
+) -> Heap | None:
     """Heap in a table; None if its runs differ only in depth, size, seed and columns of a grid.
 
     trained: budgets of compute that all runs were trained to: tokens then follow from the shape, and are no setting.
+    arms: recipes that are compared, the base first.
 
     Raises:
         InputError: an option names a column that is no setting, or a value that the table does not have.
@@ -85,18 +106,19 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
             return None
         if trained and len(of) < len(data.rows):
             out[f"were trained to other values of {trained.axis}"] = len(data.rows) - len(of)
-        found = _found(data, asked, rows, bool(spent))
+        found = _found(data, asked, rows, bool(spent), arms)
         if spent or not budget or (found and any(one.name == TOKENS for one in found.columns)):
             break
     if found is None:
         return None
     x, y = places(found.rows)
-    enough = len(x) >= ask.FEWEST_CELLS + FEWEST_ROWS_EACH * len(found.columns)
+    arms = tuple(arm for arm in arms if any(row.get(ARM) == arm for row in found.rows))
+    enough = len(x) >= ask.FEWEST_CELLS + FEWEST_ROWS_EACH * (len(found.columns) + 3 * len(arms[1:]))
     spread = distinct_sizes(x) >= ask.FEWEST_SIZES and len(np.unique(y)) >= ask.FEWEST_DEPTHS
     if not (enough and spread) or _one_variable(x, y):
         return None
     _refuse_unknown(data, found, asked.leave)
-    return _fitted(data, options, asked, found, x, y, out, spent, trained if several and not spent else None)
+    return _fitted(data, options, asked, found, x, y, out, spent, trained if several and not spent else None, arms)
 
 
 def _with_spent(data: Table, trained: TrainedBudgets) -> Table:
@@ -123,7 +145,9 @@ def _asked(data: Table, options: FitOptions) -> found_in.Request:
     return replace(asked, at={TOKENS: options.at_tokens, **asked.at}, adjust={**more, **asked.adjust})
 
 
-def _found(data: Table, asked: found_in.Request, rows: Sequence[Row], spent: bool) -> Covariates | None:
+def _found(
+    data: Table, asked: found_in.Request, rows: Sequence[Row], spent: bool, arms: tuple[str, ...] = ()
+) -> Covariates | None:
     """Differences between ``rows``; None if they differ in columns alone that a grid has: counts of tokens of one run,
     and learning rates that each shape swept. A heap pools no runs that differ in them.
 
@@ -132,18 +156,19 @@ def _found(data: Table, asked: found_in.Request, rows: Sequence[Row], spent: boo
     curved = len(token_groups(rows)) > 1 or any("curve_of_run" in row for row in rows)
     of_grid = {*([TOKENS] if curved else []), *([LEARNING_RATE] if found_in.swept_rates(rows) else [])}
     never = {*([TOKENS] if spent else []), *([found_in.OF_STEPS] if spent or curved else [])}
-    found = found_in.find(rows, *places(rows), asked, lambda name: name not in never, data.settings)
+    members = members_of(rows, arms)
+    found = found_in.find(rows, *places(rows), asked, lambda name: name not in never, data.settings, members)
     return found if spent or {one.name for one in found.columns} - (of_grid - set(asked.adjust)) else None
 
 
-def over_tokens(data: Table, options: FitOptions) -> Heap | None:
+def over_tokens(data: Table, options: FitOptions, arms: tuple[str, ...] = ()) -> Heap | None:
     """The heap at the tokens that ``options`` ask for, where runs of many lengths lie on one surface over ln tokens;
     None if not requested, if each run's own losses reach those tokens, or if they have one length."""
     if options.at_tokens is None or TOKENS in options.no_adjust or data.directory:
         return None
     if TOKENS not in options.adjust and all_reach(data.rows, options.at_tokens):
         return None
-    heap = heap_of(data, options)
+    heap = heap_of(data, options, None, arms)
     return heap if heap and any(one.column == TOKENS for one in heap.record.columns) else None
 
 
@@ -232,7 +257,7 @@ def _refuse_unknown(data: Table, found: Covariates, left: Collection[str]) -> No
     unknown = [name for name in unknown if not is_date({row.get(name) for row in found.rows} - {None})]
     if not unknown:
         return
-    cells = [((row["depth"], row["width"], row.get(BLOCK, "")), None) for row in found.rows]
+    cells = [((row["depth"], row["width"], row.get(BLOCK, "")), row.get(ARM)) for row in found.rows]
     plain = [{name: row.get(name) for name in unknown} for row in found.rows]
     one_recipe(plain, cells, len(plain), (), unknown)
 
@@ -247,28 +272,31 @@ def _fitted(
     out: Mapping[str, int],
     budget: Budget | None,
     trained: TrainedBudgets | None,
+    arms: tuple[str, ...],
 ) -> Heap:
-    """budget: of all runs, from which their tokens follow. trained: several budgets, at which the answer is asked."""
+    """budget: of all runs, from which their tokens follow. trained: several budgets, at which the answer is asked.
+    arms: recipes that are compared, the base first."""
     rows, columns = list(found.rows), found.columns
-    stays = ~_off(rows, x, y, columns, options.noise)
+    stays = ~_off(means_of(rows, x, y, columns, options.noise, arms))
     impossible = [row for row, stay in zip(rows, stays, strict=True) if not stay]
     rows, x, y = [row for row, stay in zip(rows, stays, strict=True) if stay], x[stays], y[stays]
     columns = tuple(one.at_rows(stays) for one in columns)
-    means = means_of(rows, x, y, columns, options.noise)
+    means = means_of(rows, x, y, columns, options.noise, arms)
     design = design_of(means, Frame.of(means.x, means.y))
-    cells = cells_of(means, design, options)
+    cells = cells_of(means, design, options, _levels(rows, arms, design.scatter))
     surface = surface_of(cells, means, options)
     posterior = ask.read(surface)
     record = adjustment_of(means, design, posterior, surface, found, options, cells)
-    runs = _runs(data, rows, x, y, means, design)
+    base = np.flatnonzero(means.arm[means.of] == 0)
+    runs = _runs(data, [rows[k] for k in base], x[base], y[base], means, design, means.of[base])
     record = replace(record, **equal_what(ask.LossSurface(surface), runs, options.seed, budget, trained))
     outside = [one for one in columns if one.kind == NUMBER and not one.low <= float(one.held) <= one.high]
     said = sentences(record, budget, outside, data.unit)
     left = {*asked.leave, *found.follow}
     taken = {one.column for one in columns} | {name for name in data.columns if found_in.word_of(name) in left}
     of_length = any(data.roles.get(name) == "length" for name in taken)
-    others = [one[means.of] for one in design.values]
-    said[1:1] = follows.sentences(rows, data.roles, others, taken, data.unit, not (budget or of_length))
+    others = [one[means.of][base] for one in design.values]
+    said[1:1] = follows.sentences(runs.rows, data.roles, others, taken, data.unit, not (budget or of_length))
     record = replace(record, sentences=tuple(said))
     shown = join((f"{row['depth']:g}×{row['width']:g}: {row['loss']:.4g}" for row in impossible), 3)
     account = [
@@ -282,20 +310,30 @@ def _fitted(
     gone |= {*data.settings, *found_in.TEXTS}
     gone |= {"heads", "head_size", "steps"} if any(one.name == HEAD_SIZE for one in columns) else {"steps"}
     gone -= {"d_ff", "mlp_ratio"}
-    adjusted = [
-        {**{name: value for name, value in row.items() if name not in gone}, "loss": float(row["loss"] - moved[k])}
-        for row, k in zip(rows, means.of, strict=True)
-    ]
-    adjusted = [{**row, "seed": None} for row in adjusted]
     table = replace(
         data,
-        rows=adjusted,
+        rows=[_moved(row, float(moved[k]), gone) for row, k in zip(rows, means.of, strict=True)],
         roles={},
         named=(),
         account=(*data.account, *account),
         notes=(*record.sentences, *data.notes),
     )
-    return Heap(table, surface, record, budget is not None, means.paired)
+    return Heap(table, surface, record, budget is not None, means.paired, arms)
+
+
+def _levels(rows: Sequence[Row], arms: Sequence[str], scatter: float) -> np.ndarray:
+    """(A,) sd of the error that the seeds of an arm and of the base add to all of their losses alike, nats: of as many
+    runs as they name seeds, each of which is as noisy as one run. Runs without a seed have one of their own."""
+    seeds = [{row.get("seed") for row in rows if row.get(ARM) == arm} for arm in arms]
+    inverse = [0.0 if None in of else 1.0 / len(of) for of in seeds]
+    return scatter * np.sqrt([inverse[0] + one for one in inverse[1:]])
+
+
+def _moved(row: Row, moved: float, gone: Collection[str]) -> Row:
+    """A row with the loss at the held values, without the columns that are adjusted for."""
+    loss = float(row["loss"] - moved)
+    scaled = {name: row[name] * loss / row["loss"] for name in ("bits_per_byte", IN_NATS) if row.get(name)}
+    return {name: value for name, value in row.items() if name not in gone} | scaled | {"loss": loss, "seed": None}
 
 
 def beside_a_grid(data: Table, options: FitOptions, at_budgets: bool) -> list[str]:
@@ -311,10 +349,12 @@ def beside_a_grid(data: Table, options: FitOptions, at_budgets: bool) -> list[st
     return follows.sentences(rows, data.roles, others, taken, data.unit, at_equal_size)
 
 
-def _runs(data: Table, rows: Sequence[Row], x: np.ndarray, y: np.ndarray, means: Means, design: Design) -> Runs:
-    """Runs in the form of ``equal_what``."""
+def _runs(
+    data: Table, rows: Sequence[Row], x: np.ndarray, y: np.ndarray, means: Means, design: Design, of: np.ndarray
+) -> Runs:
+    """Runs in the form of ``equal_what``. of: (n,) place of the mean of each."""
     kinds = list(enumerate(means.columns))
-    others = [design.values[k][means.of] for k, one in kinds if one.name != TOKENS and one.kind != RATE]
+    others = [design.values[k][of] for k, one in kinds if one.name != TOKENS and one.kind != RATE]
     k = next((k for k, one in kinds if one.name == TOKENS), None)
     return Runs(
         rows=rows,
@@ -327,12 +367,9 @@ def _runs(data: Table, rows: Sequence[Row], x: np.ndarray, y: np.ndarray, means:
     )
 
 
-def _off(
-    rows: Sequence[Row], x: np.ndarray, y: np.ndarray, columns: Sequence[Covariate], noise: float | None
-) -> np.ndarray:
+def _off(means: Means) -> np.ndarray:
     """(n,) True for runs whose loss is impossible beside all others at their settings."""
-    means = means_of(rows, x, y, columns, noise)
-    terms = []
+    terms = [term for member in means.members.T for term in (member, member * means.x, member * means.y)]
     for one in means.columns:
         w = (one.value - one.value.mean()) / float(one.value.std())
         terms += [w, *([w * w] if one.kind != TEXT else []), *([w * means.x, w * means.y] if one.kind == RATE else [])]

@@ -22,9 +22,9 @@ import numpy as np
 from dwsweep.fit import ask
 from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import D_FF, NUMBER, RATE, TEXT, TOKENS, Covariate
-from dwsweep.fit.data.rows import Row
+from dwsweep.fit.data.rows import ARM, Row
 from dwsweep.fit.data.shape import BLOCK
-from dwsweep.fit.model import UNREPLICATED, Cells, Column, Frame, Prior, covariate, factor, rate
+from dwsweep.fit.model import UNREPLICATED, Cells, Column, Frame, Prior, arm_column, covariate, factor, rate
 from dwsweep.fit.noise import cell_means
 from dwsweep.records.fit import FitOptions, Surface
 
@@ -49,7 +49,8 @@ INTERACT = Prior(math.log(0.08), 1.3, "ln of E", "as large as in public heaps, o
 class Means:
     """Rows that agree in depth, size and covariates, averaged. of: (n,) place of each row. x, y, mean, variance: (K,);
     df: of the replicates. depth, width: of the nets. columns: covariates (K,). run: (K,) label of the run. paired: the
-    effects of seeds, which link all means, are taken off."""
+    effects of seeds, which link all means, are taken off. arms: recipes that are compared, the base first; none for one
+    recipe. arm: (K,) place of each mean's arm among them, rising."""
 
     of: np.ndarray
     x: np.ndarray
@@ -62,13 +63,35 @@ class Means:
     columns: tuple[Covariate, ...]
     run: np.ndarray
     paired: bool
+    arms: tuple[str, ...]
+    arm: np.ndarray
+
+    @property
+    def members(self) -> np.ndarray:
+        """(K, A) 1 for the means of each arm besides the base."""
+        return (self.arm[:, None] == np.arange(1, len(self.arms))).astype(float)
 
 
-def means_of(rows: Sequence[Row], x: np.ndarray, y: np.ndarray, columns: Sequence[Covariate], noise: Any) -> Means:
+def members_of(rows: Sequence[Row], arms: Sequence[str]) -> np.ndarray:
+    """(n, A) 1 for the rows of each of the arms besides the base."""
+    return np.array([[float(row.get(ARM) == one) for one in arms[1:]] for row in rows]).reshape(
+        len(rows), max(len(arms) - 1, 0)
+    )
+
+
+def means_of(
+    rows: Sequence[Row],
+    x: np.ndarray,
+    y: np.ndarray,
+    columns: Sequence[Covariate],
+    noise: Any,
+    arms: tuple[str, ...] = (),
+) -> Means:
     """Means of equal rows. noise: declared sd of one run, nats; None: that of the replicates."""
+    arm = members_of(rows, arms) @ np.arange(1.0, max(len(arms), 1))
     blocks = {block: k for k, block in enumerate(sorted({str(row.get(BLOCK, "")) for row in rows}))}
     block = np.array([float(blocks[str(row.get(BLOCK, ""))]) for row in rows])
-    values = np.stack([x, y, block, *(one.value for one in columns)], axis=1).round(9)
+    values = np.stack([arm, x, y, block, *(one.value for one in columns)], axis=1).round(9)
     _, first, of, count = np.unique(values, axis=0, return_index=True, return_inverse=True, return_counts=True)
     of = of.ravel()
     loss = np.array([float(row["loss"]) for row in rows])
@@ -81,7 +104,7 @@ def means_of(rows: Sequence[Row], x: np.ndarray, y: np.ndarray, columns: Sequenc
         squares = float((found.residual**2).sum())
         variance, known = squares / df / count, df if squares > 0.0 else 0.0
     shape = np.array([one.column != "tokens" for one in columns], dtype=bool)
-    label = values[first][:, np.concatenate([[True, True, True], shape])]
+    label = values[first][:, np.concatenate([[True, True, True, True], shape])]
     _, run = np.unique(label, axis=0, return_inverse=True)
     return Means(
         of,
@@ -95,6 +118,8 @@ def means_of(rows: Sequence[Row], x: np.ndarray, y: np.ndarray, columns: Sequenc
         tuple(one.at_rows(first) for one in columns),
         run.ravel(),
         found.paired,
+        arms,
+        arm[first].astype(int),
     )
 
 
@@ -114,7 +139,9 @@ def scales(
         pick = np.sort(rng.choice(pick, MOST_FOR_SCALES, replace=False))
     x, y = means.x[pick], means.y[pick]
     u, v = frame.u(x), frame.v(y)
-    base = np.stack([np.ones_like(u), u, u * u, v, v * v, u * v], axis=1)
+    members = means.members[pick]
+    of_arms = [members, members * u[:, None], members * v[:, None]]
+    base = np.hstack([np.stack([np.ones_like(u), u, u * u, v, v * v, u * v], axis=1), *of_arms])
     Q = np.linalg.qr(base, mode="complete")[0][:, base.shape[1] :]
     z = Q.T @ means.mean[pick]
     away = ((x[:, None] - x) / LENGTH_X) ** 2 + ((y[:, None] - y) / LENGTH_Y) ** 2
@@ -237,7 +264,7 @@ def design_of(means: Means, frame: Frame) -> Design:
     values, of_values, best = [], [], None
     kinds = list(means.columns)
     for place, one in enumerate(kinds):
-        others = [two.value for k, two in enumerate(kinds) if k != place]
+        others = [*means.members.T, *(two.value for k, two in enumerate(kinds) if k != place)]
         curve = best_rates(means, place, others, frame) if one.kind == RATE else None
         if one.kind == RATE and curve is None:  # no best rate is visible: hold it like other settings
             kinds[place] = one = replace(one, kind=NUMBER)
@@ -272,6 +299,7 @@ def design_of(means: Means, frame: Frame) -> Design:
                 value = values[k] * values[of_tokens]
                 size = 1.5 * min(sizes[k], sizes[of_tokens])
                 columns.append(factor(f"{names[k]} × {TOKENS}", value, size, moves_depth=True))
+    columns += [arm_column(name, member) for name, member in zip(means.arms[1:], means.members.T, strict=True)]
     return Design(tuple(values), tuple(of_values), tuple(names), best, tuple(columns), shared, scatter)
 
 
@@ -288,12 +316,14 @@ def shared_effects(means: Means, values: Sequence[np.ndarray]) -> np.ndarray | N
 
 
 def surface_of(cells: Cells, means: Means, options: FitOptions) -> Surface:
-    """The posterior of a heap, with ``TIMES`` as many draws as a plain table has."""
-    return ask.surface_of(cells, means.depth, means.width, options.confidence, options.seed, times=TIMES)
+    """The posterior of a heap, with ``TIMES`` as many draws as a plain table has, and the answers of the base."""
+    own = int((means.arm == 0).sum())
+    return ask.surface_of(cells, means.depth, means.width, options.confidence, options.seed, TIMES, own)
 
 
-def cells_of(means: Means, design: Design, options: FitOptions) -> Cells:
-    """Cells of the posterior; the scatter of values of a text that scatter more is theirs."""
+def cells_of(means: Means, design: Design, options: FitOptions, levels: np.ndarray | float = 0.0) -> Cells:
+    """Cells of the posterior; the scatter of values of a text that scatter more is theirs. levels: (A,) sd of an error
+    that all losses of an arm share, nats."""
     # start of the search for the mode: heaps scatter by 0.001 to 0.1 nats
     scatter = Prior(math.log(max(design.scatter, LEAST_SCATTER)), UNREPLICATED.sd, "ln nats", "by a first estimate")
     cells = Cells(
@@ -301,7 +331,7 @@ def cells_of(means: Means, design: Design, options: FitOptions) -> Cells:
         means.y,
         means.mean,
         means.variance,
-        np.zeros((len(means.x), 0)),
+        means.members * levels,
         means.df,
         scatter,
         design.columns,
@@ -313,7 +343,7 @@ def cells_of(means: Means, design: Design, options: FitOptions) -> Cells:
 
 def noisier(means: Means, design: Design) -> np.ndarray:
     """(K,) extra variance of runs whose text value scatters more than others, by least-squares residuals."""
-    A = np.column_stack([found_in.quadratic(means.x, means.y), *design.values])
+    A = np.column_stack([found_in.quadratic(means.x, means.y), *design.values, means.members])
     texts = [k for k, one in enumerate(means.columns) if one.kind == TEXT]
     extra = np.zeros(len(A))
     if not texts or len(A) < 2 * A.shape[1]:

@@ -164,9 +164,14 @@ class Column:
         return self.columns(value, u, v) * (0.0 if self.shrunk else 1.0)
 
 
+def of_arm(name: str) -> str:
+    """Name of the column of an arm, which no other column has."""
+    return f"arm {name}"
+
+
 def arm_column(name: str, member: np.ndarray) -> Column:
     """Column of another recipe: a smooth level of its own, and depth effects shrunk towards the first recipe's."""
-    return Column(name, np.asarray(member, dtype=float), (2.0, 0.5, 0.1, 0.0, 0.0), True, True, own_level=True)
+    return Column(of_arm(name), np.asarray(member, dtype=float), (2.0, 0.5, 0.1, 0.0, 0.0), True, True, own_level=True)
 
 
 def budget_column(name: str, member: np.ndarray) -> Column:

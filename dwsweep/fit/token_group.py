@@ -38,7 +38,7 @@ class TokenGroup:
     surface: LossSurface | None = None  # the joint model of all depths
     bad: Sequence[BadRun] = ()
     held_out: Documents | None = None
-    n_rows: int = 0
+    rows: Sequence[Row] = ()
     tokens: float | None = None  # tokens of the runs, if the table holds several counts
     one_variable: str = ""  # reason for no statement about shape, if width follows from depth
 
@@ -55,7 +55,7 @@ class TokenGroup:
     ) -> TokenGroup:
         """``shorter``: True if larger nets are known to have trained on less. ``pairs``: True to compare pairs of
         depths, by the model of all depths where there is one: of ``heap``, or by ``fit`` (default: ``joint_model``)."""
-        fit, own = fit or joint_model, LossSurface(heap.surface) if heap and heap.surface else None
+        fit, own = fit or joint_model, LossSurface(heap.surface) if heap else None
         selection = select_runs(rows, options.axis, data.named, data.unit, data.settings)
         # losses of a heap have been held against its surface
         selection, bad = (selection, []) if own else without_bad_runs(selection)
@@ -63,7 +63,7 @@ class TokenGroup:
         warnings = [*data.doubts, *selection.warnings, *check_runs(runs, data, shorter)]
         if not runs:
             warnings = [*warnings, "no finished run with a usable loss: nothing to fit"]
-            return cls(selection, None, [], warnings, n_rows=len(rows))
+            return cls(selection, None, [], warnings, rows=rows)
         held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
         rng = np.random.default_rng(options.seed)
         declared = options.noise, options.shape_noise
@@ -91,7 +91,7 @@ class TokenGroup:
             surface,
             bad,
             held_out,
-            len(rows),
+            rows,
             one_variable=one_variable,
         )
 

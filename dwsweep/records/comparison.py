@@ -51,7 +51,6 @@ class ComparedRow(Record):
     # largest Monte-Carlo errors of ln of the numbers under either arm and their ends
     base_error: float = 0.0
     other_error: float = 0.0
-    unadjusted: str = ""  # settings that the fit adjusts for and the comparison does not
 
     @property
     def form(self) -> Form:

@@ -91,9 +91,7 @@ def comparison_parts(found: Comparison, letter: str, axis: str) -> list[Part]:
     paired = f"paired by {found.pairing}" if found.paired else found.pairing
     parts: list[Part] = [Lines([title], apart=True), Lines([*found.answer, paired], indent=2)]
     level = round(100 * found.rows[0].confidence) if found.rows else 95
-    # a fit of a heap has best depths of its own, at held values
-    plain = "not adjusted, " if any(row.unadjusted for row in found.rows) else ""
-    best, pairs = (f"{name}, {plain}{level} % intervals" for name in ("Best depth at each size", "Transitions"))
+    best, pairs = (f"{name}, {level} % intervals" for name in ("Best depth at each size", "Transitions"))
     parts.append(_ratios(found.of(BEST_DEPTH), letter, best, axis))
     parts.append(_ratios(found.of(TRANSITION), letter, pairs, "pair"))
     parts.append(_losses(found, letter))

@@ -17,7 +17,6 @@ from sentences import says, shows
 import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit.along import fit_along, fit_beside_along
-from dwsweep.fit.arms import compare_arms
 from dwsweep.records import fit as fit_record
 from dwsweep.records.along import NEITHER, OTHER, WORSE, Along
 from dwsweep.records.fit import AlongFit, FitResult
@@ -294,7 +293,7 @@ def test_noise_and_scatter_along_depth_are_those_of_a_plain_fit_of_the_table() -
             assert row.se is not None and row.se > 0.9 * (errors[row.n_params] or 0.0)
 
 
-def heap(arm: str = "", seed: int = 0) -> list[dict]:
+def heap(seed: int = 0) -> list[dict]:
     """Runs that differ in batch, context and warm-up, too."""
     rng, rows = np.random.default_rng(seed), []
     for depth in (4, 8, 16):
@@ -303,25 +302,16 @@ def heap(arm: str = "", seed: int = 0) -> list[dict]:
             more = {"batch_size": int(rng.choice([32, 64])), "seq_len": int(rng.choice([256, 512]))}
             loss = 3.0 * (n / 1e7) ** -0.1 + 0.05 * math.log(depth / 8) ** 2 + 0.02 * math.log(more["batch_size"] / 32)
             warm = {"warmup": int(rng.choice([100, 200]))}
-            rows.append({**row, **more, **warm, "loss": loss + rng.normal(0, 0.002), **({"arm": arm} if arm else {})})
+            rows.append({**row, **more, **warm, "loss": loss + rng.normal(0, 0.002)})
     return rows
 
 
-def test_a_heap_is_said_not_to_be_adjusted_along_a_column_nor_between_arms() -> None:
+def test_a_heap_is_said_not_to_be_adjusted_along_a_column() -> None:
     found = fit_along(heap(), "depth", draws=DRAWS).along
     assert found.answer[0].startswith("NOT ADJUSTED: ") and says(found.answer[0], "fit: not adjusted along depth")
-    compared = compare_arms([*heap("a"), *heap("b", 1)], draws=DRAWS)
-    assert compared.adjusted
-    first = compared.comparisons[0].answer[0]
-    assert first.startswith("NOT ADJUSTED: ") and says(first, "fit: arms compared as they are")
-    text = shown.summary(compared)
-    assert "Transitions, not adjusted, 95 % intervals" in text
-    assert {row.unadjusted for row in compared.comparisons[0].rows} == {"batch, warm-up, context"}
     for option in ({"adjust": ["batch_size"]}, {"at": {"batch_size": 32}}, {"no_adjust": ["batch_size"]}):
-        with pytest.raises(InputError, match=r"'batch_size'; arms and losses along a column are compared as they are"):
+        with pytest.raises(InputError, match=r"'batch_size'; losses along a column are compared as they are"):
             fit_along(heap(), "depth", draws=DRAWS, **option)
-        with pytest.raises(InputError, match=r"'batch_size'; arms and losses along a column are compared as they are"):
-            compare_arms(heap("a"), heap("b", 1), draws=DRAWS, **option)
 
 
 def test_losses_along_depth_beside_an_adjusted_fit_are_said_to_be_as_they_are() -> None:

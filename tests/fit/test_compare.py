@@ -184,6 +184,81 @@ def test_changes_between_arms_are_covered(name: str, studies: int) -> None:
     assert changed <= 0.12 if name == "same" else changed >= 0.9
 
 
+# Recipes in a heap
+
+
+def heap_of_arms(seed: int = 0, runs: int = 45) -> list[dict]:
+    """Two recipes whose best depths part by 1.5; the batch, which costs 0.05 nats per unit of its logarithm, follows
+    depth in the second alone. Wings of the loss are kinked, as no form of the fit has them."""
+    rng, rows = np.random.default_rng(seed), []
+    for arm, factor in (("plain", 1.0), ("gated", 1.5)):
+        for _ in range(runs):
+            depth = int(rng.choice([3, 4, 6, 8, 12, 16, 24, 32]))
+            width = 16 * max(2, round(math.sqrt(4e6 * 50 ** rng.random() / 12 / depth) / 16))
+            n = 12 * depth * width**2
+            chances = [0.25] * 4 if arm == "plain" else [0.0, 0.2, 0.3, 0.5] if depth > 8 else [0.5, 0.3, 0.2, 0.0]
+            batch = int(rng.choice([32, 64, 128, 256], p=chances))
+            loss = 1.8 + 1.9 * (n / 3e7) ** -0.14 + wing(n, depth, factor) - 0.03 * (arm == "gated")
+            loss += 0.05 * math.log(batch / 64) + rng.normal(0.0, 0.004)
+            rows.append({"arm": arm, "depth": depth, "width": width, "batch_size": batch, "loss": loss})
+    return rows
+
+
+def wing(n: float, depth: float, factor: float) -> float:
+    return 0.05 * (math.sqrt(1.0 + 4.0 * math.log(depth / (10.0 * factor * (n / 3e7) ** 0.25)) ** 2) - 1.0)
+
+
+def test_arms_of_a_heap_are_compared_at_held_values() -> None:
+    rows = heap_of_arms()
+    result = compare_arms(rows, draws=DRAWS)
+    (found,) = result.comparisons
+    assert found.pairing.startswith("both at batch ") and result.provenance.rows_used == len(rows)
+    ratios = [row for row in found.of(BEST_DEPTH) if row.change_interval.bounded]
+    assert len(ratios) >= 5 and all(row.change_low <= 1.5 <= row.change_high for row in ratios)
+    truths = [wing(row.n_params, row.depth, 1.5) - wing(row.n_params, row.depth, 1.0) - 0.03 for row in found.of(LOSS)]
+    held = [row.change_low <= truth <= row.change_high for row, truth in zip(found.of(LOSS), truths, strict=True)]
+    assert np.mean(held) >= 0.8
+    as_they_are = compare_arms(rows, draws=DRAWS, drop=["batch_size"]).comparisons[0].of(BEST_DEPTH)
+    assert any(row.change_high and row.change_high < 1.5 for row in as_they_are), "the batch makes deep nets look bad"
+
+
+def test_a_comparison_of_a_heap_and_its_fit_have_one_answer_for_the_base() -> None:
+    rows = heap_of_arms(1)
+    apart = [[row for row in rows if row["arm"] == arm] for arm in ("plain", "gated")]
+    results = [compare_arms(rows, draws=DRAWS), compare_arms(apart[0], [apart[1]], draws=DRAWS)]
+    for result in results:
+        surface = LossSurface(result.surface)
+        for row in result.comparisons[0].of(BEST_DEPTH):
+            at = surface.optimum(math.log(row.n_params))
+            assert (row.base, row.base_low, row.base_high) == pytest.approx((at.depth, at.depth_low, at.depth_high))
+    one, other = (result.comparisons[0].rows for result in results)
+    assert [row.change for row in one] == [row.change for row in other]
+    alone = dwsweep.fit_table(apart[0], draws=DRAWS)
+    for row, own in zip(results[0].surface.optima, alone.surface.optima, strict=True):
+        if row.depth and own.depth_interval.bounded:  # the second recipe's runs narrow the base's answer
+            assert own.depth_low <= row.depth <= own.depth_high
+
+
+def test_a_comparison_of_a_heap_holds_the_value_that_is_asked_for() -> None:
+    """The loss at another batch moves by as much in both arms, and no difference does."""
+    rows = heap_of_arms(2)
+    found = [compare_arms(rows, draws=DRAWS, at={"batch_size": batch}) for batch in (32, 256)]
+    assert [one.comparisons[0].pairing for one in found] == ["both at batch 32", "both at batch 256"]
+    low, high = (one.comparisons[0].of(LOSS) for one in found)
+    moved = [b.base - a.base for a, b in zip(low, high, strict=True)]
+    assert np.mean(moved) == pytest.approx(0.05 * math.log(8.0), abs=0.02)
+    assert np.mean([b.change - a.change for a, b in zip(low, high, strict=True)]) == pytest.approx(0.0, abs=1e-3)
+    with pytest.raises(InputError, match=r"zeta"):
+        compare_arms(rows, draws=DRAWS, adjust=["zeta"])
+
+
+def test_an_arm_without_a_setting_of_the_heap_is_compared_as_it_is_which_is_said() -> None:
+    rows = [{**row, "batch_size": None} if row["arm"] == "gated" else row for row in heap_of_arms(3)]
+    result = compare_arms(rows, draws=DRAWS)
+    assert {one.name for one in result.adjusted.columns} == {"batch"}
+    assert "no run of gated has batch: its losses are not adjusted for it" in result.comparisons[0].notes
+
+
 # Through the front door
 
 

@@ -17,7 +17,6 @@ import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit import heap as heap_module
 from dwsweep.fit.analysis import fit_options
-from dwsweep.fit.arms import compare_arms
 from dwsweep.fit.ask import LossSurface, best_depth_interval
 from dwsweep.fit.data import covariates, steps
 from dwsweep.fit.data.covariates import _held as held_value
@@ -423,16 +422,6 @@ def test_an_unknown_text_is_asked_about_and_adjusted_for_where_that_is_said() ->
     result = fit(rows, adjust=["mixer"], at={"mixer": "b"})
     assert result.adjusted and result.provenance.rows_used == 80
     assert [(one.name, one.held) for one in result.adjusted.columns] == [("mixer a", "mixer b")]
-
-
-def test_a_comparison_of_arms_names_the_option_that_adjusts_an_arm() -> None:
-    def arms(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
-        name, batch = str(rng.choice(["a", "b"])), int(rng.choice([64, 128, 256]))
-        return {"mixer": name, "batch_size": batch}, 0.03 * math.log(batch / 128) - 0.03 * (name == "b")
-
-    rows = list({(row["depth"], row["width"]): row for row in piled(60, more=arms)}.values())
-    (comparison,) = compare_arms(rows, arm="mixer", draws=DRAWS).comparisons
-    assert f"--at mixer={comparison.arm} (in Python at)" in comparison.answer[0]
 
 
 # Tokens

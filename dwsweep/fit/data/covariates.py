@@ -240,7 +240,8 @@ def swept_rates(rows: Sequence[Row]) -> bool:
 @dataclass
 class _Search:
     """State of ``find``. keep: (K,) rows that can be tied together. usual: whether a covariate enters unasked.
-    unknown: columns neither requested nor known. out: (reason, option) → how many cannot."""
+    unknown: columns neither requested nor known. out: (reason, option) → how many cannot. arm: (K,) recipe of each row,
+    where several are compared."""
 
     rows: Sequence[Row]
     x: np.ndarray
@@ -248,9 +249,14 @@ class _Search:
     asked: Request
     usual: Callable[[str], bool]
     keep: np.ndarray
+    arm: np.ndarray
     unknown: frozenset[str] = frozenset()
     out: Counter[tuple[str, str]] = field(default_factory=Counter)
     follow: list[str] = field(default_factory=list)
+
+    def lacking(self, blank: np.ndarray) -> np.ndarray:
+        """(K,) True for rows of a recipe of which every run is ``blank`` (K,): it is compared as it is."""
+        return ~np.isin(self.arm, self.arm[~blank])
 
     def wanted(self, word: str) -> bool:
         return word not in self.asked.leave and (word in self.asked.adjust or self.usual(word))
@@ -259,20 +265,22 @@ class _Search:
         """Values of a text, without the held one; rows of a value that cannot be compared with the others are left
         out."""
         levels = np.array(["blank" if row.get(column) is None else str(row[column]) for row in self.rows], dtype=object)
-        if len(set(levels)) < 2:
+        has = ~self.lacking(np.array([row.get(column) is None for row in self.rows]))
+        if len(set(levels[has])) < 2:
             return []
-        for level, count in Counter(levels).items():
-            where = levels == level
+        for level, count in Counter(levels[has]).items():
+            where = has & (levels == level)
             shapes = {*zip(self.x[where].round(6), self.y[where].round(6), strict=True)}
-            own, rest = self.x[where], self.x[~where]
+            own, rest = self.x[where], self.x[has & ~where]
             apart = min(own.max(), rest.max()) <= max(own.min(), rest.min())
             if count < FEWEST_OF_LEVEL or len(shapes) < FEWEST_SHAPES or apart:
                 self.keep &= ~where
                 why = f"have {column} = {level}, too few or of other sizes to compare with the others"
                 self.out[why, f'--where "{column} == {level!r}" fits them alone'] += count
-        counts = Counter(levels[self.keep])
+        counts = Counter(levels[self.keep & has])
         if len(counts) < 2:
             return []
+        levels[~has] = None
         held = str(self.asked.at.get(word, counts.most_common(1)[0][0]))
         if held not in counts:
             raise InputError(f"{argument('at', '--at')}: {word}={held}; allowed: {join(sorted(counts))}")
@@ -288,17 +296,19 @@ class _Search:
         blank = np.array([value is None for value in values])
         if (~blank).sum() < COMMON * len(values) or len(set(values) - {None}) < 2:
             return None
-        if blank.any():
-            self.out[f"have no {word}", ""] += int((blank & self.keep).sum())
-            self.keep &= ~blank
+        lacking = self.lacking(blank)
+        if (blank & ~lacking).any():
+            self.out[f"have no {word}", ""] += int((blank & ~lacking & self.keep).sum())
+            self.keep &= ~blank | lacking
         number = np.array([math.nan if value is None else value for value in values])
-        inside = number[self.keep]
+        known = self.keep & ~blank
+        inside = number[known]
         if len(inside) < FEWEST_OF_LEVEL or inside.max() <= inside.min() * ALIKE:
             return None
         shift = float(inside[inside > 0].min()) / 2.0 if (inside <= 0).any() else 0.0
         ln = np.log(np.where(blank, float(np.median(inside)), number) + shift)
-        own = share_left(ln[self.keep], quadratic(self.x, self.y)[self.keep])
-        depths = self.y[self.keep].tolist()
+        own = share_left(ln[known], quadratic(self.x, self.y)[known])
+        depths = self.y[known].tolist()
         by_depth = len({*zip(depths, inside.tolist(), strict=True)}) == len({*depths})  # one variable
         if own < LEAST_OWN or (by_depth and word not in self.asked.adjust):
             counts = {row.get("heads") for row in self.rows}
@@ -308,6 +318,7 @@ class _Search:
         kind = RATE if word == LEARNING_RATE and word not in self.asked.at else NUMBER
         held, common = _held(word, inside, self.asked.at.get(word))
         ends = (float(inside.min()), float(inside.max()))
+        ln[lacking & blank] = math.log(held + shift)
         return Covariate(word, columns[0], kind, ln, held, *ends, own, shift=shift, common=common)
 
     def _by_shape(self, column: str) -> bool:
@@ -326,16 +337,20 @@ def find(
     asked: Request,
     usual: Callable[[str], bool] = lambda name: True,
     settings: Iterable[str] = (),
+    arms: np.ndarray | None = None,
 ) -> Covariates:
     """Covariates of ``rows`` at x = ln size and y = ln depth (K,). settings: columns that are settings by their values,
-    of which chosen numbers enter.
+    of which chosen numbers enter. arms: (K, A) members of recipes that are compared, of which a column is a part that
+    differs between them alone.
 
     Raises:
         InputError: a requested held value is not in the table.
     """
     unknown = chosen_numbers(rows, settings)
     known_not = frozenset(unknown) - set(asked.adjust.values())
-    search = _Search(rows, x, y, asked, usual, np.ones(len(rows), dtype=bool), known_not)
+    members = np.zeros((len(rows), 0)) if arms is None else arms
+    arm = members @ np.arange(1.0, members.shape[1] + 1.0)
+    search = _Search(rows, x, y, asked, usual, np.ones(len(rows), dtype=bool), arm, known_not)
     short = by_bare_name({name for row in rows for name, value in row.items() if value is not None})
     numbers = {
         name: [short[one] for one in columns if one in short] if name in OF_SHAPE else _apart(rows, columns, short)
@@ -362,7 +377,8 @@ def find(
         return Covariates([], ())
     kept = [one for one in (one.at_rows(keep) for one in found) if np.ptp(one.value) > 0.0]
     rest = [row for row, stays in zip(rows, keep, strict=True) if stays]
-    columns = _of_least_loss(_own(kept, x[keep], y[keep]), rest, x[keep], y[keep])
+    members = members[keep]
+    columns = _of_least_loss(_own(kept, x[keep], y[keep], members), rest, x[keep], y[keep], members)
     return Covariates(rest, tuple(columns), tuple(search.follow), dict(search.out))
 
 
@@ -402,7 +418,9 @@ def _held(word: str, values: np.ndarray, asked: Any) -> tuple[float, tuple[float
     return held, tuple(exact) if len(exact) > 1 else ()
 
 
-def _of_least_loss(columns: Sequence[Covariate], rows: Sequence[Row], x: np.ndarray, y: np.ndarray) -> list[Covariate]:
+def _of_least_loss(
+    columns: Sequence[Covariate], rows: Sequence[Row], x: np.ndarray, y: np.ndarray, arms: np.ndarray
+) -> list[Covariate]:
     """Columns, with parts of a shape (d_ff over d, head size) held at the value of least loss at equal size, depth
     and other columns, of those that are as common but for chance: a shape is compared at its best, as a learning rate
     is. The middle value stays held if its loss is not clearly higher, or if the column cannot be separated from
@@ -411,20 +429,20 @@ def _of_least_loss(columns: Sequence[Covariate], rows: Sequence[Row], x: np.ndar
     found = []
     for one in columns:
         usual = one.name not in OF_SHAPE or not one.common or abs(one.r) >= CONFOUNDED or None in loss
-        best = None if usual else _least_loss(one, columns, np.array(loss, dtype=float), x, y)
+        best = None if usual else _least_loss(one, columns, np.array(loss, dtype=float), x, y, arms)
         found.append(one if best is None else replace(one, held=best, best=True))
     return found
 
 
 def _least_loss(
-    one: Covariate, columns: Sequence[Covariate], loss: np.ndarray, x: np.ndarray, y: np.ndarray
+    one: Covariate, columns: Sequence[Covariate], loss: np.ndarray, x: np.ndarray, y: np.ndarray, arms: np.ndarray
 ) -> float | None:
     """The common value with the least loss, if it leads the held one clearly."""
     number = np.exp(one.value) - one.shift
     at = np.array([np.abs(number / value - 1.0) < COMMON_WITHIN for value in one.common], dtype=float).T
     kept = at.any(axis=1)
     places = [k for k, value in enumerate(one.common) if value != float(one.held)]
-    others = [two.value for two in columns if two.name != one.name]
+    others = [*arms.T, *(two.value for two in columns if two.name != one.name)]
     others += [two.value**2 for two in columns if two.name != one.name and two.kind != TEXT]
     A = np.hstack([np.stack([*quadratic(x, y).T, x**3 - (x**3).mean(), *others], axis=1), at[:, places]])[kept]
     free = int(kept.sum()) - np.linalg.matrix_rank(A)
@@ -438,13 +456,15 @@ def _least_loss(
     return one.common[places[best - first]] if beta[best] < -LEAST_T * error[best] else None
 
 
-def _own(columns: Sequence[Covariate], x: np.ndarray, y: np.ndarray) -> tuple[Covariate, ...]:
-    """Distinct columns, each with its correlation with ln L at equal size."""
+def _own(columns: Sequence[Covariate], x: np.ndarray, y: np.ndarray, arms: np.ndarray) -> tuple[Covariate, ...]:
+    """Distinct columns, each with its correlation with ln L at equal size. arms: (K, A) members of each."""
     kept: list[Covariate] = []
     size = quadratic(x, y)[:, [0, 1, 3]]
     b = left(y, size)
+    plane = np.column_stack([np.ones_like(x), x, y, arms])
     for one in columns:
-        bases = (np.stack([np.ones_like(x), x, y, two.value], 1) for two in kept if two.name != one.name)
+        bases = [np.column_stack([plane, two.value]) for two in kept if two.name != one.name]
+        bases += [plane] if arms.size else []
         if all(share_left(one.value, base) >= LEAST_OWN for base in bases):
             a = left(one.value, size)
             r = float(a @ b / math.sqrt(max(float(a @ a) * float(b @ b), 1e-300)))
