@@ -27,11 +27,9 @@ from dwsweep.data.prepare import prepare
 from dwsweep.errors import InputError
 from dwsweep.fit.data.table import read_table
 from dwsweep.plan import DataFacts, Plan, build
-from dwsweep.records import record as reader
 from dwsweep.records.documents import _sha256
 from dwsweep.records.metrics import Metrics, metrics_of, read_metrics
 from dwsweep.records.record import quoted_text, sealed, table_text, unquoted_text
-from dwsweep.records.run import RunResult
 from dwsweep.report import status_report
 from dwsweep.report.runs_table import rows_of
 from dwsweep.sweep import claim, inventory, runner
@@ -528,26 +526,6 @@ def test_a_table_is_read_while_it_is_written(finished: Path, monkeypatch: pytest
     derived.write_bytes(sealed(json.dumps({"files": {"results.csv": "0" * 64}}, indent=1) + "\n").encode())
     monkeypatch.setattr(time, "sleep", lambda seconds: waits.append(seconds) or derived.write_bytes(old))
     assert len(read_table(finished).rows) == 4 and len(waits) == 1
-
-
-def test_the_hash_of_a_record_is_its_last_key(tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
-    reader.write(path, RunResult(loss=2.5, steps=3))
-    assert list(json.loads(path.read_text()))[-1] == "content_sha256"
-    assert reader.read(path, RunResult) == RunResult(loss=2.5, steps=3)
-    path.write_text(json.dumps({"loss": 2.5, "steps": 3}))  # an earlier version
-    assert reader.read(path, RunResult) == RunResult(loss=2.5, steps=3)
-    reader.write(path, RunResult(loss=2.5, steps=3))
-    text = path.read_text()
-    for changed in (
-        text.replace("2.5", "2.6"),
-        text.replace("content_sha256", "content_sha257"),
-        text.replace('"steps": 3', '"steps":  3'),
-        text.rstrip("\n"),
-    ):
-        path.write_text(changed)
-        with pytest.raises(reader.Damaged, match="content_sha256"):
-            reader.read(path, RunResult)
 
 
 def test_a_formula_is_a_text_in_a_table() -> None:
