@@ -175,5 +175,7 @@ def test_init_with_a_text_writes_a_spec_that_prepares(
     done = dwsweep("init", "a.yaml", "--text", "mine/*.txt", cwd=tmp_path)
     assert done.returncode == 0 and "data.source text:mine/*.txt, data.vocab_size " in done.stdout
     assert dwsweep("prepare", "a.yaml", cwd=tmp_path).returncode == 0
-    assert error_of(dwsweep, "init", "b.yaml", "--text", "none/*.txt", cwd=tmp_path).startswith("data.source: text:")
+    for given in ("none/*.txt", "text:none/*.txt"):
+        line = error_of(dwsweep, "init", "b.yaml", "--text", given, cwd=tmp_path)
+        assert line.startswith("data.source: text:") and "text:text:" not in line
     assert not (tmp_path / "b.yaml").exists()

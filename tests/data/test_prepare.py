@@ -257,6 +257,7 @@ def test_a_few_bad_records_are_skipped_and_counted(tmp_path: Path, capsys: pytes
     assert "a.jsonl, byte" in store.manifest.first_skipped
     said = capsys.readouterr().err
     assert "500 documents" in said and says(said, "data: skipped documents")
+    assert "MB/s" not in said  # it was over before a rate could be told
 
 
 def test_documents_and_dropped_duplicates_are_counted_before_an_error_too(

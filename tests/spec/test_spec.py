@@ -69,6 +69,7 @@ WRONG: list[tuple[str | dict, str]] = [
     ({"grid": {"depths": [2], "budgets": [1e5], "heads": {}}}, "count"),
     ({"grid": {"depths": [2], "budgets": [float("nan")]}}, "finite"),
     ({"train": {}}, "none"),
+    ({"train": 5}, "train: 5; must be a mapping"),
     ({"train": {"steps": 5, "tokens": 1e6}}, "steps, tokens"),
     ({"train": {"steps": 5, "token_branches": [1e3]}}, "wsd"),
     ({"train": {"steps": 5, "betas": [0.9, 1.0]}}, "less than 1"),
