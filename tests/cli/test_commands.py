@@ -16,6 +16,8 @@ from cli_tools import DWSWEEP, Command, begun, in_a_process
 
 from dwsweep.cli import hints
 
+pytestmark = pytest.mark.usefixtures("short_guideline")
+
 
 def test_a_sweep_folder_stands_for_its_spec_and_is_its_own_directory(dwsweep: Command, tmp_path: Path) -> None:
     assert dwsweep("plan", SMOKE, "--out", tmp_path / "own").returncode == 0

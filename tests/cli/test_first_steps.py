@@ -18,6 +18,8 @@ from dwsweep.cli.app import app
 from dwsweep.cli.options import hours_value, layer_time_value
 from dwsweep.records import fit as fit_record
 
+pytestmark = pytest.mark.usefixtures("short_guideline")
+
 COMMANDS = typer.main.get_command(app)
 DEPTHS = ("--depths", "2,4")  # of a design that fills a time: it need not search for them
 

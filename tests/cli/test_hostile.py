@@ -18,6 +18,8 @@ from dwsweep import fit_table, paths
 from dwsweep.errors import InputError
 from dwsweep.fit.data.table import read_table
 
+pytestmark = pytest.mark.usefixtures("short_guideline")
+
 ONE = "depth,width,loss\n2,32,4.0\n"
 
 

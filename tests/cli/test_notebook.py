@@ -26,6 +26,8 @@ from dwsweep.report.document import MISSING, Table
 from dwsweep.results import AlongResult, Guidance, Shown, TableResult
 from tests.simulations.along import AlongStudy, draw_along
 
+pytestmark = pytest.mark.usefixtures("short_guideline")
+
 LAPTOP = str(ROOT / "sweeps" / "results" / "laptop")
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -22,6 +22,8 @@ from dwsweep.records.bench import BenchRow
 from dwsweep.report import plan_report
 from dwsweep.sweep import runner
 
+pytestmark = pytest.mark.usefixtures("short_guideline")
+
 SPEC = """
 name: small
 grid: {depths: [1, 2], budgets: [1.0e4, 3.0e4], heads: {count: 2}, seeds: 1}

@@ -155,6 +155,7 @@ def test_a_warning_of_one_arm_names_it() -> None:
     assert any(line.startswith("2 depths give 1 pair") for line in plan.warnings)
 
 
+@pytest.mark.usefixtures("short_guideline")
 def test_a_sweep_of_arms_is_trained_recorded_and_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """On the stand-in trainer. Without a word about arms a fit refuses to average them."""
     train_here(monkeypatch)

@@ -81,7 +81,7 @@ def test_arms_have_rows_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_failures_show_their_cause_and_the_end_of_the_log(tmp_path: Path) -> None:
     order(tmp_path, {"L2-d64-h2": {"raise_at": 3}})
-    run(make_plan(grid__depths=[2], execution={"max_retries": 0}), tmp_path / "sweep")
+    run(make_plan(grid__depths=[2], grid__budgets=[1e5], execution={"max_retries": 0}), tmp_path / "sweep")
     text = text_of(tmp_path / "sweep", 160)
     assert "2 failed" in text
     assert says(text, "sweep: causes of failures")
