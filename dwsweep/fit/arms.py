@@ -102,7 +102,8 @@ def compare_arms(
     tables, why_not = _like_first(tables)
     names = labels(tables)
     with one_thread():
-        asked = Request.of_heap(_in_one(tables, names), chosen, params, tuple(names))
+        every = _in_one(tables, names) if others else _of_one(tables, names)
+        asked = Request.of_heap(every, chosen, params, tuple(names))
         if heap := asked.heap:
             lacking = _lacking(tables, names, heap)
             tables = [replace(one, rows=heap.rows(name) or one.rows) for one, name in zip(tables, names, strict=True)]
@@ -140,12 +141,14 @@ def _lacking(tables: Sequence[Table], names: Sequence[str], heap: Heap) -> dict[
     return found
 
 
+def _of_one(arms: Sequence[Table], names: Sequence[str]) -> Table:
+    """The table of which ``arms`` are the arms."""
+    rows = [{**row, ARM: name} for data, name in zip(arms, names, strict=True) for row in data.rows]
+    return replace(arms[0], rows=rows, account=tuple(one for one in arms[0].account if one.why != OF_OTHERS))
+
+
 def _in_one(tables: Sequence[Table], names: Sequence[str]) -> Table:
-    """One table of all arms. Seeds of several tables are their own: runs of two studies share no batches."""
-    if len({data.source for data in tables}) == 1:
-        named = [{**row, ARM: name} for data, name in zip(tables, names, strict=True) for row in data.rows]
-        account = [line for line in tables[0].account if line.why != OF_OTHERS]
-        return replace(tables[0], rows=named, account=tuple(account))
+    """Several tables in one. Seeds are each table's own: runs of two studies share no batches."""
     columns = tuple(dict.fromkeys(name for data in tables for name in data.columns))
     rows = [
         {**row, ARM: name, "seed": None if row.get("seed") is None else f"{name} {row['seed']}"}
