@@ -161,7 +161,7 @@ COMMIT = "c0ffee" * 6 + "c0ff"
 
 @contextmanager
 def hub(name: str, folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """(address, paths that were asked for) of a stand-in of the Hub: as much as ``datasets`` needs to stream a folder."""
+    """(address, paths asked for) of a stand-in of the Hub: what ``datasets`` needs of it to stream a folder."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -28,11 +28,9 @@ from dwsweep.records import record
 from dwsweep.records.pack import PackState
 from dwsweep.records.run import DONE, RunResult, RunState
 from dwsweep.report import status_report as status
-from dwsweep.report.progress import ProgressView
 from dwsweep.sweep import claim
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.forecast import time_left
-from dwsweep.sweep.runner import run_sweep
 from dwsweep.sweep.snapshot import Measured, Snapshot, Stage, measured, snapshot
 
 pytestmark = pytest.mark.usefixtures("standin")
@@ -206,18 +204,3 @@ def test_time_left_follows_from_the_packs_that_are_done(tmp_path: Path) -> None:
     busy = next(iter(packs))
     assert time_left(replace(live, stages={busy: Stage("compiling", 3.0)})) == pytest.approx(left - 3.0)
     assert time_left(replace(live, measured={})) is None and time_left(replace(live, owners=())) is None
-
-
-def test_a_worker_that_compiles_is_seen_from_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train_here(monkeypatch)
-    store, plan = SweepStore(tmp_path / "sweep"), make_plan()
-    seen: list[PackState] = []
-
-    class Watching(ProgressView):
-        def compiling(self, pack_id: str) -> None:
-            seen.append(store.pack_state(pack_id))
-
-    order(tmp_path)
-    run_sweep(plan, "/nowhere", tmp_path / "sweep", view=Watching(Console(file=io.StringIO())))
-    assert len(seen) >= len(plan.packs)
-    assert all(state.begun and state.compiling and state.compiling >= state.begun for state in seen)
