@@ -32,7 +32,7 @@ from dwsweep.train.step import heldout_losses, make_evaluate
 again = pytest.mark.usefixtures("programs_again")
 
 
-WITH_BIASES: dict[str, Any] = {}  # which overflow in a loss; without them it is that of a uniform guess
+UNNORMED: dict[str, Any] = {**FEW, "norm_type": "none"}  # its loss overflows; behind norms it is a uniform guess's
 
 
 def make_spec(**sections: dict[str, Any]) -> Spec:
@@ -225,7 +225,7 @@ def test_streamed_batches_are_the_resident_ones(store: Store, tmp_path: Path, wh
 
 @again
 def test_a_diverged_replica_leaves_its_pack_undisturbed(store: Store, tmp_path: Path) -> None:
-    spec = make_spec(model=WITH_BIASES, train={"grad_clip": None, "warmup_steps": 0})
+    spec = make_spec(model=UNNORMED, train={"grad_clip": None, "warmup_steps": 0})
     good, bad = (0, 1e-2), (1, 1e30)
     kept, outcome = train(make_pack(store, spec, replicas=(good, bad)), store, tmp_path / "pack")
     assert outcome.finished == ("s0-lr0.01-12",) and outcome.diverged == ("s1-lr1e+30-12",)
@@ -241,7 +241,7 @@ def test_a_diverged_replica_leaves_its_pack_undisturbed(store: Store, tmp_path: 
 
 @again
 def test_a_pack_whose_replicas_all_diverged_ends(store: Store, tmp_path: Path) -> None:
-    spec = make_spec(model=WITH_BIASES, train={"grad_clip": None, "warmup_steps": 0})
+    spec = make_spec(model=UNNORMED, train={"grad_clip": None, "warmup_steps": 0})
     kept, outcome = train(make_pack(store, spec, replicas=((0, 1e30), (1, 1e30))), store, tmp_path, steps=2)
     assert not outcome.interrupted and outcome.diverged == ("s0-lr1e+30-12", "s1-lr1e+30-12")
     assert not kept.results and len(kept.dispatches) <= 3  # one is in the queue when the news comes
