@@ -51,6 +51,9 @@ def adjustment_of(
     readings: list[AnswerRow] = []
     inseparable: list[str] = []
     for one in close:
+        if not surface.has_three_depths:  # no best depth to read
+            inseparable += [one.name] if abs(one.r) >= ONE_VARIABLE else []
+            continue
         rest = (k for k in cells.columns if not k.name.startswith(one.name) and not k.name.endswith(f"× {one.name}"))
         other = ask.LossSurface(surface_of(replace(cells, columns=tuple(rest)), means, options))
         readings += _readings(one, held, other)
@@ -180,7 +183,7 @@ def _along_tokens(means: Means, design: Design, surface: ask.LossSurface) -> dic
     """Best depth at the middle size after a few counts of tokens that the runs have: for the held value of a text and
     for each other that has several counts, at the same counts where these overlap."""
     place = next((k for k, one in enumerate(means.columns) if one.name == TOKENS), None)
-    if place is None:
+    if place is None or not surface.has_best:
         return {}
     posterior, confidence = surface.posterior, surface.record.confidence
     value, one, x = design.values[place], means.columns[place], posterior.frame.x0
@@ -272,8 +275,10 @@ def sentences(
             f"{format_count(follows.n_params or 0.0)}; at {column_of.held}: {_depth(held_row)}"
         )
         if name in record.inseparable:
-            line += f": this table cannot separate depth from {name} (r = {column_of.r:.2f})".replace("-0", "−0")
+            line += f": {_inseparable(column_of)}"
         said.append(line)
+    unread = {one.name: one for one in record.columns if one.name in record.inseparable and not record.readings}
+    said += [f"T{_inseparable(one)[1:]}" for one in unread.values()]
     said += _tokens_said(record)
     if line := _equal_sentence(record):
         said.append(line)
@@ -286,6 +291,10 @@ def sentences(
             f"{worst.depth} layers the most, {worst.cost:.4f} {SHORT[unit]} (at most {worst.cost_high:.4f})"
         )
     return said
+
+
+def _inseparable(column: AdjustedColumn) -> str:
+    return f"this table cannot separate depth from {column.name} (r = {column.r:.2f})".replace("-0", "−0")
 
 
 def _untried_rates(record: Adjustment) -> str:

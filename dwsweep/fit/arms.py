@@ -48,7 +48,7 @@ from dwsweep.fit.data.rows import ARM, Row, arms, check_one_arm, of_arm
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.heap import Heap
 from dwsweep.fit.lengths import at_equal_length, largest, token_groups, train_section
-from dwsweep.fit.model import FORMS, PRIORS, SAME_BUDGET, Cells, arm_column, declared
+from dwsweep.fit.model import PRIORS, SAME_BUDGET, Cells, arm_column, declared
 from dwsweep.fit.model import of_arm as column_of
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.one_thread import one_thread
@@ -592,7 +592,7 @@ def _surface(arms: Sequence[Arm], pairings: Sequence[Pairing], options: FitOptio
     if enough(base):
         return surface_of(cells, depth, width, options.confidence, options.seed, own=len(base.x))
     cells = with_odd_depths(cells, options.seed)
-    weighed = weigh(cells, options.seed, forms_of(cells))
+    weighed = weigh(cells, options.seed)
     return surface_record(cells, weighed, spans_of(base.depth, base.x), options.confidence, options.seed)
 
 
@@ -646,12 +646,6 @@ def pooled(arms: Sequence[Arm], pairings: Sequence[Pairing]) -> Cells:
         shared=linked[:, used] if used.any() else None,
         learnt={"shared": PRIORS["scatter"]},
     )
-
-
-def forms_of(cells: Cells) -> tuple[str, ...]:
-    """Forms of the effect of depth that a table can tell apart: of two depths every law is a power."""
-    depths = len(np.unique(cells.y))
-    return ("none",) if depths == 1 else ("power", "free", "none") if depths == 2 else tuple(FORMS)
 
 
 def _span(surface: LossSurface, depth: int) -> DepthSpan:

@@ -43,7 +43,16 @@ from dwsweep.fit.posterior import (
     with_odd_depths,
 )
 from dwsweep.interval import Interval
-from dwsweep.records.fit import LOSS_FORM, DepthSpan, FittedCells, FittedColumn, HeldOut, LossForm, Surface
+from dwsweep.records.fit import (
+    FEWEST_SHARED_DEPTHS,
+    LOSS_FORM,
+    DepthSpan,
+    FittedCells,
+    FittedColumn,
+    HeldOut,
+    LossForm,
+    Surface,
+)
 from dwsweep.records.transitions import Optimum
 
 if TYPE_CHECKING:
@@ -51,7 +60,6 @@ if TYPE_CHECKING:
 
 WHOLE = 16  # layers, beyond which grid points lie closer than whole numbers of layers
 FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
-FEWEST_SHARED_DEPTHS = 3  # depths of one size that a best depth needs
 FEWEST_ALONE = 7  # shapes of one size without replicates: four show the noise beside a parabola
 ROWS = 9
 LEVELS = 13  # sizes of the data's range that a spline of the level goes through
@@ -258,6 +266,11 @@ class LossSurface:
         return self.posterior.grid
 
     @property
+    def has_best(self) -> bool:
+        """True if there are three depths, and they make a difference."""
+        return self.record.has_three_depths and not self.record.flat
+
+    @property
     def shallowest(self) -> float:
         """The shallowest and the deepest depth trained, layers."""
         return min(span.depth for span in self.record.spans)
@@ -280,8 +293,8 @@ class LossSurface:
 
     def at(self, n: float) -> Interval:
         """The best depth at a size (a value of the axis), layers, with the interval of the fit's confidence: see
-        ``claimed``."""
-        if self.record.flat:
+        ``claimed``; not known of two depths, or without an effect of depth."""
+        if not self.has_best:
             return Interval()
         if n not in self._depths:
             x, confidence = math.log(n), self.record.confidence
@@ -298,7 +311,10 @@ class LossSurface:
         return math.log(min(present)), math.log(max(present))
 
     def at_setting(self, x: float, setting: Setting) -> tuple[Interval, int | None]:
-        """Best depth at ln axis x with columns at other values than the held ones, and its known decimals."""
+        """Best depth at ln axis x with columns at other values than the held ones, and its known decimals: see
+        ``at``."""
+        if not self.has_best:
+            return Interval(), None
         nets = self.nets(x)
         ln = best_depth_interval(self.posterior, x, self.record.confidence, setting, nets)
         error = answer(best_depths(self.posterior, x, setting), self.posterior.scramble, self.record.confidence).error

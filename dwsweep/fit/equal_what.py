@@ -146,7 +146,7 @@ def equal_what(
 
     budget: common budget of all runs, at which the losses then stand. trained: several budgets.
     """
-    if surface.record.flat:
+    if not surface.has_best:
         return {}
     asked = _Question(surface, runs, np.random.default_rng([seed, 17]))
     if budget is not None:

@@ -114,7 +114,9 @@ def heap_of(
     x, y = places(found.rows)
     arms = tuple(arm for arm in arms if any(row.get(ARM) == arm for row in found.rows))
     enough = len(x) >= ask.FEWEST_CELLS + FEWEST_ROWS_EACH * (len(found.columns) + 3 * len(arms[1:]))
-    spread = distinct_sizes(x) >= ask.FEWEST_SIZES and len(np.unique(y)) >= ask.FEWEST_DEPTHS
+    # two depths have a crossing at the held values of their settings, and no best depth
+    depths = len(np.unique(y))
+    spread = distinct_sizes(x) >= ask.FEWEST_SIZES and depths >= (2 if found.columns else ask.FEWEST_DEPTHS)
     if not (enough and spread) or _one_variable(x, y):
         return None
     _refuse_unknown(data, found, asked.leave)
@@ -214,9 +216,10 @@ def _why_unadjusted(data: Table, word: str) -> str:
     rows, _ = _usable(data.rows)
     x, y = places(rows)
     found = {"runs": len(rows), "sizes": distinct_sizes(x) if rows else 0, "depths": len(np.unique(y))}
-    needed = {"runs": ask.FEWEST_CELLS, "sizes": ask.FEWEST_SIZES, "depths": ask.FEWEST_DEPTHS}
+    needed = {"runs": ask.FEWEST_CELLS, "sizes": ask.FEWEST_SIZES, "depths": 2}
     if few := [name for name, least in needed.items() if found[name] < least]:
-        lacks = join(f"{found[name]} {name} of the {needed[name]} needed" for name in few)
+        counts = {name: f"{found[name]} {name if found[name] != 1 else name.removesuffix('s')}" for name in few}
+        lacks = join(f"{count} of the {needed[name]} needed" for name, count in counts.items())
         return f"losses are not adjusted, for the table has {lacks}"
     return f"losses are not adjusted for {word}: it follows from depth and size, or too few runs have other values"
 

@@ -54,7 +54,7 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
     Raises:
         InputError: the fit has no surface, or the size is far outside the table.
     """
-    if result.surface is None:
+    if result.surface is None or not result.surface.has_three_depths:
         raise InputError("table: too few runs for a surface; allowed: nine shapes of three depths and three sizes")
     if not 1 <= runs <= 64:
         raise InputError(f"{argument('runs', '--runs')}: {runs}; allowed: from 1 to 64")

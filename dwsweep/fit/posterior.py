@@ -215,19 +215,22 @@ class Sampler:
 def weigh(
     cells: Cells,
     seed: int = 0,
-    forms: Sequence[str] = tuple(FORMS),
+    forms: Sequence[str] = (),
     draws: int = DRAWS,
     enough: float = ENOUGH,
     many: int = MANY,
     per_node: int = 1,
     passes: int = PASSES,
 ) -> Weighed:
-    """Importance nodes of every form, and the number of draws of each. enough: effective nodes up to which more are
+    """Importance nodes of every form, and the number of draws of each. forms: by default all that the depths can tell
+    apart: of two depths every law is a power. enough: effective nodes up to which more are
     taken. many: nodes per scramble of a form with much weight, from the second time it is sampled. per_node: least
     number of draws of a node that has any; ``draws`` is a multiple of it. passes: see ``PASSES``."""
     samplers: list[Sampler] = []
     start: dict[str, float] = {}
-    for model in models(cells, forms).values():
+    depths = len(np.unique(cells.y))
+    known = ("none",) if depths == 1 else ("power", "free", "none") if depths == 2 else tuple(FORMS)
+    for model in models(cells, forms or known).values():
         z = np.array([start.get(name, 0.0) for name in model.names])
         samplers.append(Sampler(model, z, seed, passes))
         start.update(zip(model.names, samplers[-1].mode, strict=True))
@@ -398,7 +401,7 @@ class Posterior:
         self.levels: dict[tuple, np.ndarray] = {}  # levels of the best depth by range of sizes and setting
 
     @classmethod
-    def of(cls, cells: Cells, seed: int = 0, forms: Sequence[str] = tuple(FORMS), draws: int = DRAWS) -> Posterior:
+    def of(cls, cells: Cells, seed: int = 0, forms: Sequence[str] = (), draws: int = DRAWS) -> Posterior:
         cells = with_odd_depths(cells, seed)
         return cls(cells, weigh(cells, seed, forms, draws), seed)
 

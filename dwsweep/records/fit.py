@@ -165,6 +165,9 @@ class HeldOut(Record):
         return self.steepest is not None and bool(2.0 * self.sizes * ndtr(-abs(self.steepest)) < 0.01)
 
 
+FEWEST_SHARED_DEPTHS = 3  # depths of one size that a best depth needs
+
+
 @dataclass(frozen=True, kw_only=True)
 class Surface(Record):
     """loss(ln axis, ln depth) for all depths together, one model per form of the law.
@@ -196,6 +199,11 @@ class Surface(Record):
             raise ValueError("spans must name a depth")
         if not any(form.counts for form in self.forms):
             raise ValueError("forms must have one with draws")
+
+    @property
+    def has_three_depths(self) -> bool:
+        """True if there are the three depths that a best depth takes; two have a crossing alone."""
+        return len(self.spans) >= FEWEST_SHARED_DEPTHS
 
     @property
     def flat(self) -> bool:

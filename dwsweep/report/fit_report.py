@@ -70,7 +70,7 @@ def brief(result: Fit, folder: Any) -> Group:
 
 def _too_early(result: Fit) -> list[str]:
     """Sentence on a table that cannot answer yet, as a list of one or none."""
-    if isinstance(result, AlongFit) or result.surface:
+    if isinstance(result, AlongFit) or (result.surface and result.surface.has_three_depths):
         return []
     used = [row for row in result.cells if not row.excluded]
     depths, sizes = {row.depth for row in used}, {format_count(row.n_params or 0.0) for row in used}
@@ -84,7 +84,7 @@ def next_step(result: Fit, folder: Any) -> str:
     """The next command."""
     if isinstance(result, AlongFit):
         return "`dwsweep fit` of the table without --along gives best depths"
-    if result.surface is None:
+    if result.surface is None or not result.surface.has_three_depths:
         return "`dwsweep design --hours 6 --device H100` writes a sweep that answers"
     rows = [row for row in result.surface.bounded if row.depth is not None]
     known = [row.n_params for row in rows if row.depth_interval.bounded] or [row.n_params for row in rows]

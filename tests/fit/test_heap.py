@@ -17,6 +17,7 @@ import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit import heap as heap_module
 from dwsweep.fit.analysis import fit_options
+from dwsweep.fit.answers import answers
 from dwsweep.fit.ask import LossSurface, best_depth_interval
 from dwsweep.fit.data import covariates, steps
 from dwsweep.fit.data.covariates import _held as held_value
@@ -422,6 +423,41 @@ def test_an_unknown_text_is_asked_about_and_adjusted_for_where_that_is_said() ->
     result = fit(rows, adjust=["mixer"], at={"mixer": "b"})
     assert result.adjusted and result.provenance.rows_used == 80
     assert [(one.name, one.held) for one in result.adjusted.columns] == [("mixer a", "mixer b")]
+
+
+# Two depths
+
+
+def of_two_depths(seed: int = 0, tokens: bool = False) -> list[Row]:
+    """Nets of 6 and 16 layers, of which the deeper is ahead from 2.8e7 on; the batch, or the tokens, follow depth."""
+    rng, rows = np.random.default_rng(seed), []
+    for k in range(48):
+        depth, n = (6, 16)[k % 2], 3e6 * 60 ** rng.random()
+        width = 16 * max(2, round(math.sqrt(n / 12 / depth) / 16))
+        n = 12 * depth * width**2
+        chosen = [32, 64, 128, 256][int(rng.choice(4, p=[0.4, 0.3, 0.2, 0.1][:: 1 if depth == 6 else -1]))]
+        loss = 1.8 + 1.9 * (n / 3e7) ** -0.14 + 0.04 * math.log(depth / (8.0 * (n / 1e7) ** 0.2)) ** 2
+        loss += 0.02 * math.log(chosen / 64) * (-1 if tokens else 1) + rng.normal(0, 0.003)
+        more = {"tokens": chosen * 10**7} if tokens else {"batch_size": chosen}
+        rows.append({"depth": depth, "width": width, **more, "loss": loss})
+    return rows
+
+
+@pytest.mark.parametrize("tokens", [False, True])
+def test_two_depths_of_a_heap_have_a_crossing_at_held_values_and_no_best_depth(tokens: bool) -> None:
+    """Runs of the commonest setting alone were compared, or those of one budget."""
+    true = 1e7 * (math.sqrt(6 * 16) / 8) ** 5
+    result = fit(of_two_depths(tokens=tokens))
+    (row,) = result.verdicts
+    assert result.provenance.rows_used == 48 and row.estimator == "surface" and row.status == "crossed"
+    assert row.n_params_low < true < row.n_params_high < 4 * row.n_params_low
+    said = fit_report.answer(result)
+    assert said[0].startswith("Too early to ask for a best depth: ") and "6→16 at N = " in said[1]
+    assert not result.surface.optima and not result.adjusted.equal and not result.adjusted.along_tokens
+    assert not [row for row in answers(result) if row.question == "best_depth"]
+    bare = [{name: value for name, value in row.items() if name != "batch_size"} for row in of_two_depths()]
+    as_it_is = fit(bare).verdicts[0]
+    assert not (as_it_is.n_params and as_it_is.n_params_low and as_it_is.n_params_low < true), "the batch hides it"
 
 
 # Tokens
