@@ -202,10 +202,13 @@ def test_a_fault_of_the_parent_ends_its_attempt_as_one_of_a_worker(
             raise fault
         return train(worker, *given)
 
+    killed: list[WorkerHere] = []
     monkeypatch.setattr(WorkerHere, "train", fails_once)
+    monkeypatch.setattr(WorkerHere, "kill", lambda worker: killed.append(worker))
     plan = make_plan(grid__depths=[2], grid__budgets=[1e5])
     assert run(plan, tmp_path / "sweep")[0] == 0
     assert SweepStore(tmp_path / "sweep").pack_state(plan.packs[0].pack_id).events[0].kind == "oom"
+    assert len(killed) == 1  # a worker in an unknown state trains nothing more
     assert_complete(plan, tmp_path / "sweep")
 
 
