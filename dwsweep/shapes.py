@@ -17,8 +17,19 @@ PositiveFloat = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
 Width = Annotated[int, Field(gt=0, le=LARGEST_SIZE)]
 HeadCount = Annotated[int, Field(gt=0, le=10_000)]
 STANDARD = 12.0  # weights of a layer over d², in a standard block
+# families of nets by the ``model_type`` of transformers, which names their MLP whatever its activation
+PLAIN_FAMILIES = {"gpt2", "gpt_neo", "gptj", "gpt_neox", "gpt_bigcode", "codegen", "opt", "bloom", "mpt", "phi"}
+PLAIN_FAMILIES |= {"falcon", "refinedweb", "refinedwebmodel", "starcoder2", "nemotron", "persimmon"}
+GATED_FAMILIES = ("llama", "mistral", "ministral", "mixtral", "qwen2", "qwen3", "gemma", "phi3", "olmo", "smollm")
 OTHER_BLOCK = 0.05  # difference of ln of weights over d² above which blocks of two nets differ
 MLP_RATIOS = (0.01, 1000.0)  # bounds of an MLP's inner width over d_x, wider than in any model
+
+
+def gate_of(family: str) -> bool | None:
+    """Whether the MLP of a family of nets is gated, such as that of ``llama`` and not that of ``gpt2``; None for an
+    unknown family."""
+    name = family.strip().lower().replace("-", "_")
+    return False if name in PLAIN_FAMILIES else True if name.startswith(GATED_FAMILIES) else None
 
 
 def width_at(n_params: float, depth: float | None, weights: float = STANDARD) -> float | None:

@@ -72,7 +72,7 @@ def expected_posterior(prior: Prior, cells: Planned, precise: bool = False) -> P
 
 def law_errors(form: str, posterior: Posterior) -> tuple[float | None, float | None]:
     """Sds of the two constants of a form of the law; None without draws of that form."""
-    ties = law(posterior, form)
+    ties = law(posterior, form, posterior.depths)
     if len(ties) < 2 or ties.shape[1] < 2:
         return None, None
     depths = np.exp(posterior.depths)[[0, -2]]

@@ -51,7 +51,7 @@ def adjustment_of(
     readings: list[AnswerRow] = []
     inseparable: list[str] = []
     for one in close:
-        if not surface.has_three_depths:  # no best depth to read
+        if not held.has_best:  # no best depth to read
             inseparable += [one.name] if abs(one.r) >= ONE_VARIABLE else []
             continue
         rest = (k for k in cells.columns if not k.name.startswith(one.name) and not k.name.endswith(f"× {one.name}"))

@@ -62,7 +62,7 @@ WHOLE = 16  # layers, beyond which grid points lie closer than whole numbers of 
 FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
 FEWEST_ALONE = 7  # shapes of one size without replicates: four show the noise beside a parabola
 ROWS = 9
-LEVELS = 13  # sizes of the data's range that a spline of the level goes through
+LEVELS = 9  # sizes of the data's range that a spline of the level goes through
 ANSWERS = 500  # limit of best depths that a posterior keeps
 MOST_CELLS = 4000  # most shapes on which a posterior is conditioned: more change no printed digit
 EDGE = 1e-6  # distance in ln L up to which a best depth lies on the outermost net
@@ -187,10 +187,10 @@ def crossings(x: np.ndarray, lead: np.ndarray) -> np.ndarray:
     return np.where((lead == 0.0).all(axis=1), np.nan, out)
 
 
-def law(posterior: Posterior, form: str) -> np.ndarray:
-    """(T, pairs) ln of the size at which neighbouring depths tie by one form alone, without departures, in its own
-    draws: ∫g·x_T / ∫g between the two. (0, pairs) for a form without draws."""
-    y, x0 = posterior.depths, posterior.frame.x0
+def law(posterior: Posterior, form: str, y: np.ndarray) -> np.ndarray:
+    """(T, pairs) ln of the size at which neighbours of the depths y = ln L tie by one form alone, without departures,
+    in its own draws: ∫g·x_T / ∫g between the two. (0, pairs) for a form without draws."""
+    x0 = posterior.frame.x0
     for draws in posterior.forms:
         if draws.model.form.name == form and draws.model.form.effect:
             columns = draws.model.law(draws.eta["p"], y).columns(np.full(len(y), x0))
@@ -201,7 +201,7 @@ def law(posterior: Posterior, form: str) -> np.ndarray:
 
 
 def transitions(posterior: Posterior, form: str) -> np.ndarray:
-    """(T, 2) x_T of the shallowest and of the deepest net by one form alone, in its own draws."""
+    """(T, 2) x_T of the shallowest and of the deepest net of the posterior by one form alone, in its own draws."""
     for draws in posterior.forms:
         if draws.model.form.name == form and draws.model.form.effect:
             low, high, c = draws.parts["law"][:, :3].T
@@ -496,12 +496,14 @@ def surface_of(
     seed: int = 0,
     times: int = 1,
     own: int | None = None,
+    forms: Sequence[str] = (),
 ) -> Surface:
     """Posterior of ``cells`` for nets of ``depth`` and ``width`` (K,), with cached answers. times: draws over
-    ``DRAWS``, of as many nodes. own: number of cells of the first arm, whose answers they are; None: all."""
+    ``DRAWS``, of as many nodes. own: number of cells of the first arm, whose answers they are; None: all. forms: of the
+    effect of depth, by default all that the depths can tell apart."""
     spans = spans_of(depth[:own], cells.x[:own])
-    cells = with_odd_depths(cells, seed)
-    weighed = weigh(cells, seed, draws=times * DRAWS, per_node=times)
+    cells = cells if forms else with_odd_depths(cells, seed)
+    weighed = weigh(cells, seed, forms, draws=times * DRAWS, per_node=times)
     record = surface_record(cells, weighed, spans, confidence, seed)
     _READ.append((record, None, Posterior(cells, weighed, seed)))  # a file alone is restored
     return with_optima(replace(record, held_out=held_out(depth, width, read(record))))

@@ -9,7 +9,7 @@ import numpy as np
 
 from dwsweep import published_law
 from dwsweep.fit import laws
-from dwsweep.fit.ask import LossSurface, at_depths
+from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.interpolation import pchip
 from dwsweep.fit.laws import Law
@@ -86,13 +86,12 @@ def _fixed(curves: Curves, surface: LossSurface | None) -> list[FixedSize]:
 
 def _moved(curves: Curves, surface: LossSurface, x: float, depths: Sequence[int]) -> np.ndarray:
     """(n,) losses at ln axis x of the shapes of ``depths`` nearest in size, each moved there along the surface."""
-    found = []
-    for depth in depths:
-        k = min(curves.at(depth), key=lambda k: abs(curves.x[k] - x))
-        ends = np.array([curves.x[k], x])
-        here, there = at_depths(surface.posterior, ends, np.array([depth]), surface.setting)[:, :, 0].mean(axis=0)
-        found.append(curves.mean[k] + there - here)
-    return np.array(found)
+    near = [min(curves.at(depth), key=lambda k: abs(curves.x[k] - x)) for depth in depths]
+    ends = np.concatenate([curves.x[near], np.full(len(near), x)])
+    rows = surface.posterior.losses(ends, np.tile(np.log(np.array(depths, dtype=float)), 2), surface.setting)
+    here, there = rows.mean(axis=0).reshape(2, -1)
+    found: np.ndarray = curves.mean[near] + there - here
+    return found
 
 
 def _cut(surface: LossSurface, x: float) -> SurfaceCut | None:

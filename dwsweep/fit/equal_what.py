@@ -35,7 +35,7 @@ from dwsweep.fit.data.rows import Row, positive
 from dwsweep.fit.data.shape import n_params_of
 from dwsweep.fit.heap_design import Scale
 from dwsweep.fit.lengths import TrainedBudgets
-from dwsweep.fit.nets import LEAST_POINTS, UP, Grid, Nets, interval, least
+from dwsweep.fit.nets import ACROSS, LEAST_POINTS, UP, Grid, Nets, interval, least
 from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
 from dwsweep.records.answers import BEST_DEPTH, FLOPS, GROWTH, N_PARAMS, PER_PARAM, TOTAL, WALL_TIME, AnswerRow
@@ -146,9 +146,12 @@ def equal_what(
 
     budget: common budget of all runs, at which the losses then stand. trained: several budgets.
     """
+    asked = _Question(surface, runs, np.random.default_rng([seed, 17]))
+    if surface.record.flat:  # a budget has a best size all the same
+        alone = [*asked.sizes_alone(budget, trained)]
+        return {"at_budgets": tuple(row for row, _ in alone), "growth": tuple(asked.growth(alone))}
     if not surface.has_best:
         return {}
-    asked = _Question(surface, runs, np.random.default_rng([seed, 17]))
     if budget is not None:
         *at_size, best = asked.as_trained(budget)
         return {"equal": tuple(at_size), "at_budgets": (best,)}
@@ -239,6 +242,40 @@ class _Question:
         cost = next((one for one in costs if one.unit == budget.unit), None)
         yield _with_tokens(row, cost, math.log(budget.value)) if cost else row
 
+    def sizes_alone(self, budget: Budget | None, trained: TrainedBudgets | None) -> Iterator[tuple[AnswerRow, Drawn]]:
+        """The best size at the budgets of the runs, and (D,) draws of ln of it and of its tokens, where depth shows no
+        effect: of nets of the middle depth of each size."""
+        unit = budget.unit if budget else unit_of(trained) if trained else ""
+        costs = self.costs() if unit and np.isfinite(self.tokens).any() else ()
+        cost = next((one for one in costs if one.unit == unit), None)
+        if not unit or (budget is None and (cost is None or not self.runs.column)):
+            return
+        x = np.linspace(self.surface.record.low, self.surface.record.high, ACROSS)
+        y = np.array([sum(self.surface.reach(a)) / 2.0 for a in x.tolist()])
+        rows = self.posterior.losses(x, y)
+        said = budget.said if budget else trained.known_from if trained else ""
+        for value in [budget.value] if budget else sorted(trained.rows if trained else ()):
+            at, inside = rows, np.ones(len(x), dtype=bool)
+            if budget is None and cost:
+                t = math.log(value) - cost.ln(x, y)
+                at, inside = rows + self._moved(t, self._by_tokens(x, y)), self._between(np.median(t, axis=0))
+            if inside.sum() < LEAST_POINTS:
+                continue
+            drawn: Drawn = {"n_params": least(x[inside], at[:, inside])}
+            size = self._interval(drawn["n_params"], of_depth=False)
+            row = replace(self._row(CODES[unit], value, said, None, Interval(), None), **size.columns("n_params"))
+            row = replace(row, reason="no effect of depth is shown")
+            if cost and size.value:
+                with np.errstate(invalid="ignore"):  # of a draw that is only a bound
+                    drawn["tokens"] = math.log(value) - cost.middle(
+                        drawn["n_params"], np.interp(drawn["n_params"], x, y)
+                    )
+                spent = math.log(value) - cost.middle(
+                    *np.log([[size.value], [np.exp(np.interp(np.log(size.value), x, y))]])
+                )
+                row = replace(row, tokens=math.exp(float(spent[0])))
+            yield row, drawn
+
     def _of_nets(self, equal: str, spent: float, said: str, rows: np.ndarray) -> tuple[AnswerRow, Drawn]:
         """The line of the best net, and draws of ln of its depth and N, by losses ``rows`` (D, n) of the nets of
         ``grid``."""
@@ -304,11 +341,11 @@ class _Question:
     def growth(self, found: Sequence[tuple[AnswerRow, Drawn]]) -> Iterator[AnswerRow]:
         """Powers of the budget with which N, tokens and depth of the best net grow: ln quantity = k + a·ln C by
         weighted least squares in every draw, over the budgets that reach it; none with fewer than three."""
-        reached = [(math.log(row.cost or 1.0), drawn) for row, drawn in found if row.depth and row.n_params]
+        reached = [(math.log(row.cost or 1.0), drawn) for row, drawn in found if row.n_params and row.tokens]
         if len(reached) < FEWEST_BUDGETS:
             return
         x, confidence = np.array([ln for ln, _ in reached]), self.surface.record.confidence
-        for name in GROWING:
+        for name in (name for name in GROWING if name in reached[0][1]):
             drawn = [one[name] for _, one in reached]
             finite = [one[np.isfinite(one)] for one in drawn]
             if min(map(len, finite)) < (1.0 + confidence) / 2.0 * self.posterior.n_draws:
@@ -383,13 +420,14 @@ class _Question:
     def _moved(self, t: np.ndarray, by_tokens: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
         """(D, n) change of the loss from the held tokens to e^t (D | 1, n), by the coefficients ``_by_tokens``."""
         straight, bent = by_tokens
-        value = self._standard(np.clip(t, self.low, self.high))
-        return straight * value + bent * value**2
+        value = np.asarray(self._standard(np.clip(t, self.low, self.high)), dtype=straight.dtype)
+        return (straight + bent * value) * value
 
     def _by_tokens(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(D, n) coefficients of the standardised ln tokens and of its square at x, y (n,)."""
-        up, down = (self.posterior.of_columns(x, y, {self.runs.column: side}) for side in (1.0, -1.0))
-        return (up - down) / 2.0, (up + down) / 2.0
+        """Coefficients of the standardised ln tokens at x, y (n,), (D, n), and of its square, (D, 1), one for all."""
+        up = self.posterior.of_columns(x, y, {self.runs.column: 1.0})
+        bent = (up[:, :1] + self.posterior.of_columns(x[:1], y[:1], {self.runs.column: -1.0})) / 2.0
+        return up - bent, bent
 
     # Shapes
 
@@ -417,20 +455,25 @@ class _Question:
 
     @cached_property
     def _net_losses(self) -> np.ndarray:
-        """(D, n) losses of the nets of ``grid``."""
-        return self.posterior.losses(*self.grid.flat)
+        """(D, n) losses of the nets of ``grid``, of which millionths of a nat are known."""
+        return self.posterior.losses(*self.grid.flat).astype(np.float32)
 
     @cached_property
     def _net_by_tokens(self) -> tuple[np.ndarray, np.ndarray]:
         """``_by_tokens`` of the same nets: kept for all budgets and costs, since they took most of a heap's fit."""
-        return self._by_tokens(*self.grid.flat)
+        straight, bent = self._by_tokens(*self.grid.flat)
+        return straight.astype(np.float32), bent.astype(np.float32)
 
     # Answers
 
     def _interval(
-        self, drawn: np.ndarray, edge: np.ndarray | float = 0.0, ends: tuple[float, float] = (-math.inf, math.inf)
+        self,
+        drawn: np.ndarray,
+        edge: np.ndarray | float = 0.0,
+        ends: tuple[float, float] = (-math.inf, math.inf),
+        of_depth: bool = True,
     ) -> Interval:
-        return interval(self.posterior, drawn, self.surface.record.confidence, edge, ends=ends).map(math.exp)
+        return interval(self.posterior, drawn, self.surface.record.confidence, edge, ends, of_depth).map(math.exp)
 
     def _row(
         self, equal: str, cost: float | None, said: str, x: float | None, depth: Interval, tokens: float | None

@@ -12,7 +12,7 @@ from dwsweep.fit.posterior import Posterior, weigh
 from dwsweep.records.fit import Foretold
 
 LEAST_FACTOR = 2.0  # of the foretold size over those that foretell it
-ENOUGH, DRAWS = 150.0, 1024  # effective nodes and draws: ends of an interval are known to 5 %
+ENOUGH, MANY, DRAWS = 150.0, 32, 1024  # effective nodes, nodes per scramble, draws: ends are known to 5 %
 
 
 def foretold(surface: LossSurface) -> Foretold | None:
@@ -33,7 +33,7 @@ def foretold(surface: LossSurface) -> Foretold | None:
     if not enough or asked.ln_x - float(cells.x[where].max()) < math.log(LEAST_FACTOR):
         return None
     half = cells.at(where)
-    posterior = Posterior(half, weigh(half, record.seed, enough=ENOUGH, draws=DRAWS), record.seed)
+    posterior = Posterior(half, weigh(half, record.seed, enough=ENOUGH, many=MANY, draws=DRAWS), record.seed)
     low, middle, high = quantiles(best_depths(posterior, asked.ln_x, surface.setting), record.confidence)
     if not math.isfinite(middle):
         return None

@@ -117,10 +117,13 @@ def heap_of(
     # two depths have a crossing at the held values of their settings, and no best depth
     depths = len(np.unique(y))
     spread = distinct_sizes(x) >= ask.FEWEST_SIZES and depths >= (2 if found.columns else ask.FEWEST_DEPTHS)
-    if not (enough and spread) or _one_variable(x, y):
+    of_size = _one_variable(x, y)
+    if not (enough and spread) or (of_size and trained is None):
         return None
     _refuse_unknown(data, found, asked.leave)
-    return _fitted(data, options, asked, found, x, y, out, spent, trained if several and not spent else None, arms)
+    return _fitted(
+        data, options, asked, found, x, y, out, spent, trained if several and not spent else None, arms, of_size
+    )
 
 
 def _with_spent(data: Table, trained: TrainedBudgets) -> Table:
@@ -276,9 +279,11 @@ def _fitted(
     budget: Budget | None,
     trained: TrainedBudgets | None,
     arms: tuple[str, ...],
+    of_size: bool,
 ) -> Heap:
     """budget: of all runs, from which their tokens follow. trained: several budgets, at which the answer is asked.
-    arms: recipes that are compared, the base first."""
+    arms: recipes that are compared, the base first. of_size: the depth follows from the size: budgets have a best size,
+    and no effect of depth can be told."""
     rows, columns = list(found.rows), found.columns
     stays = ~_off(means_of(rows, x, y, columns, options.noise, arms))
     impossible = [row for row, stay in zip(rows, stays, strict=True) if not stay]
@@ -287,7 +292,7 @@ def _fitted(
     means = means_of(rows, x, y, columns, options.noise, arms)
     design = design_of(means, Frame.of(means.x, means.y))
     cells = cells_of(means, design, options, _levels(rows, arms, design.scatter))
-    surface = surface_of(cells, means, options)
+    surface = surface_of(cells, means, options, ("none",) if of_size else ())
     posterior = ask.read(surface)
     record = adjustment_of(means, design, posterior, surface, found, options, cells)
     base = np.flatnonzero(means.arm[means.of] == 0)

@@ -315,10 +315,10 @@ def shared_effects(means: Means, values: Sequence[np.ndarray]) -> np.ndarray | N
     return np.hstack([member, 0.5 * member * t[:, None]])
 
 
-def surface_of(cells: Cells, means: Means, options: FitOptions) -> Surface:
+def surface_of(cells: Cells, means: Means, options: FitOptions, forms: Sequence[str] = ()) -> Surface:
     """The posterior of a heap, with ``TIMES`` as many draws as a plain table has, and the answers of the base."""
     own = int((means.arm == 0).sum())
-    return ask.surface_of(cells, means.depth, means.width, options.confidence, options.seed, TIMES, own)
+    return ask.surface_of(cells, means.depth, means.width, options.confidence, options.seed, TIMES, own, forms)
 
 
 def cells_of(means: Means, design: Design, options: FitOptions, levels: np.ndarray | float = 0.0) -> Cells:

@@ -103,7 +103,9 @@ NOTHING = -1e10  # log density if the model cannot be evaluated at η
 BINS = 0.05  # bin width in ln variance: cells of a bin share their variance
 OWN_WAVES, MOST_OWN = 4, 48  # waves in x that shapes of a depth share, and of all depths together
 FEW_FACTORS, MOST_FACTORS, HELD = 8, 40, 0.999  # number of directions that means share, or their share of the variance
-CHUNK = 4_000_000  # most numbers of law columns at once
+CHUNK = 400_000  # most numbers of law columns at once: what a processor keeps near
+FEW_ROWS, MOST_ROWS = 100, 0.5  # cells from which on they are turned, if fewer rows than this share hold them
+ROUNDING = 1e-9  # share of the largest singular value below which a direction is rounding
 
 
 def rooted(M: np.ndarray) -> np.ndarray:
@@ -207,6 +209,29 @@ def rate(name: str, value: np.ndarray, effect: float) -> Column:
     return Column(name, value, sds, shrunk=True, tuned=(float(value.min()), float(value.max())))
 
 
+def span(A: np.ndarray, beside: np.ndarray) -> np.ndarray:
+    """(K, ·) orthonormal directions ``beside``, and those of the columns of A beyond them."""
+    left, size, _ = np.linalg.svd(A - beside @ (beside.T @ A), full_matrices=False)
+    return np.hstack([beside, left[:, size > ROUNDING * np.linalg.norm(A)]])
+
+
+@dataclass(frozen=True)
+class Compact:
+    """Cells of equal variance, turned to an orthonormal basis of all columns that a model has, in which errors are
+    independent: the directions of ``Cells.shared`` come first. Beyond it the cells hold noise alone, for which the last
+    row, zero, stands.
+
+    rows: (R, K). shared: (R,) size of the shared effects along each. x, y: (U,) of the different shapes. columns:
+    (R, U) to turn a function of the shape, times 1 and times the value of each of ``Cells.columns``.
+    """
+
+    rows: np.ndarray
+    shared: np.ndarray
+    x: np.ndarray
+    y: np.ndarray
+    columns: list[np.ndarray]
+
+
 @dataclass(frozen=True)
 class Cells:
     """Data of the posterior: K mean losses and their errors.
@@ -271,6 +296,23 @@ class Cells:
     def effects(self) -> np.ndarray:
         """(K, ·) factors that means share: ``known``, then ``shared``."""
         return self.known if self.shared is None else np.hstack([self.known, self.shared])
+
+    @cached_property
+    def compact(self) -> Compact | None:
+        """Sums that hold all that any model knows of cells of equal variance; None where they are not far fewer."""
+        own = [one.value for one in self.columns]
+        factors = [np.ones(len(self.x)), *own, *(one.value**2 for one in self.columns if one.sds[3] > 0.0)]
+        shapes, of = np.unique(np.stack([self.x, self.y]), axis=1, return_inverse=True)
+        many = shapes.shape[1] * len(factors) + self.known.shape[1] > MOST_ROWS * len(self.x)
+        if len(np.unique(self.variance)) > 1 or len(self.x) <= FEW_ROWS or many:
+            return None
+        at = (of.reshape(-1, 1) == np.arange(shapes.shape[1])).astype(float)
+        shared = self.effects[:, self.known.shape[1] :]
+        basis = span(shared, np.zeros((len(at), 0)))
+        rows = span(np.hstack([*(at * one[:, None] for one in factors), self.known]), basis).T
+        rows = np.vstack([rows, np.zeros(len(at))])
+        multiplied = [rows @ (at * one[:, None]) for one in factors[: 1 + len(own)]]
+        return Compact(rows, ((rows @ shared) ** 2).sum(axis=1), shapes[0], shapes[1], multiplied)
 
     def priors(self) -> dict[str, Prior]:
         """Priors of the hyperparameters of these cells."""
@@ -542,13 +584,17 @@ class Law:
 
 @dataclass
 class Model:
-    """One form on the cells, linearised at ``ends`` = (x_lo, x_hi)."""
+    """One form on the cells, linearised at ``ends`` = (x_lo, x_hi).
+
+    turned: take the cells as ``Cells.compact``, in which the shared effects are a part of the variance.
+    """
 
     cells: Cells
     form: Form
     frame: Frame
     effect: Effect
     ends: np.ndarray = field(default_factory=lambda: np.zeros(2))
+    turned: bool = True
 
     def __post_init__(self) -> None:
         cells, frame = self.cells, self.frame
@@ -564,20 +610,17 @@ class Model:
         at = frame.u(cells.x), frame.v(cells.y)
         level += [one.columns(one.value, *at) for one in cells.columns]
         waving = [self.x_waves * one.value[:, None] for one in cells.columns if one.own_level]
-        self.depths, self.at_depth = np.unique(cells.y, return_inverse=True)
-        own = self.at_depth[:, None] == np.arange(len(self.depths))
+        self.depths, at_depth = np.unique(cells.y, return_inverse=True)
+        own = at_depth[:, None] == np.arange(len(self.depths))
         own = own[:, :, None] * frame.in_x(cells.x)[:, None, : self.n_own]
         departures = []
         if self.form.effect:
             waves = self.departures(cells.x, cells.y)
             departures = [waves, *(waves * one.value[:, None] for one in cells.columns if one.own_departures)]
-        self.X = np.hstack([*level, *waving, cells.effects, own.reshape(len(own), -1), *departures])
-        # cells of nearly equal variance form a group
-        with np.errstate(divide="ignore"):
-            bins = np.round(np.where(cells.variance > 0, np.log(cells.variance), -60.0) / BINS)
-        self.groups, self.group = np.unique(bins, return_inverse=True)
-        self.count = np.bincount(self.group).astype(float)
-        self.group_variance = np.bincount(self.group, cells.variance) / self.count
+        compact = cells.compact if self.turned else None
+        self.shared = None if compact else cells.shared  # whose effects are coefficients
+        effects = cells.known if self.shared is None else cells.effects
+        self.X = np.hstack([*level, *waving, effects, own.reshape(len(own), -1), *departures])
         # centre the wide level at least squares: sums of squares then keep their digits
         start = np.hstack([level[0], asymptotic(np.array(TYPICAL_ALPHA), cells.x, frame)[:, None]])
         start = np.hstack([start, *(one.centred(one.value, *at) for one in cells.columns)])
@@ -588,7 +631,25 @@ class Model:
         self.shift = np.full(len(free), slope)
         self.shift[free] = np.linalg.lstsq(start[:, free], cells.mean - slope * start[:, 1], rcond=None)[0]
         self.y = cells.mean - start @ self.shift
-        members = [np.flatnonzero(self.group == k) for k in range(len(self.groups))]
+        variance, size, count = cells.variance, np.zeros(len(cells.x)), np.ones(len(cells.x))
+        self.shapes, self.turns = (cells.x, cells.y), None
+        if compact:
+            noise = self.y - compact.rows.T @ (compact.rows @ self.y)
+            self.X, self.y = compact.rows @ self.X, compact.rows @ self.y
+            self.shapes, self.turns, size = (compact.x, compact.y), compact.columns, compact.shared
+            variance, count = variance[: len(size)], np.append(np.ones(len(size) - 1), len(noise) - len(size) + 1.0)
+            self.y[-1] = np.linalg.norm(noise)
+        self.at_depth = np.searchsorted(self.depths, self.shapes[1])
+        # cells of nearly equal variance form a group
+        with np.errstate(divide="ignore"):
+            bins = np.round(np.where(variance > 0, np.log(variance), -60.0) / BINS)
+        kinds = np.stack([size.round(6), bins])
+        self.groups, self.group = np.unique(kinds, axis=1, return_inverse=True)
+        self.count = np.bincount(self.group, count)
+        self.group_variance, self.group_shared = (
+            np.bincount(self.group, one * count) / self.count for one in (variance, size)
+        )
+        members = [np.flatnonzero(self.group == k) for k in range(len(self.count))]
         self.XX = np.array([self.X[m].T @ self.X[m] for m in members])
         self.Xy = np.array([self.X[m].T @ self.y[m] for m in members])
         self.yy = np.array([self.y[m] @ self.y[m] for m in members])
@@ -646,14 +707,21 @@ class Model:
 
     def changing(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:
         """(N, K, ·) columns that η changes, without c, which comes last."""
-        x, frame = self.cells.x, self.frame
-        level = asymptotic(np.exp(eta["alpha"])[:, None], x, frame)[..., None]
+        (x, _), frame = self.shapes, self.frame
+        level = asymptotic(np.exp(eta["alpha"])[:, None], x, frame)
         if not self.form.effect:
-            return level
+            return self._rows([level])
         decayed = decay(eta["a"][:, None], x, frame)
         low, high, c, s = (one * decayed for one in self.law(eta["p"], self.depths).columns(x, self.at_depth))
-        moved = [column * one.value for one in self.moving for column in (low, high, c)]
-        return np.concatenate([level, np.stack([low, high, s, *moved, c], axis=-1)], axis=-1)
+        moved = [self._rows([low, high, c], k) for k, one in enumerate(self.cells.columns) if one.moves_depth]
+        return np.concatenate([self._rows([level, low, high, s]), *moved, self._rows([c])], axis=-1)
+
+    def _rows(self, columns: list[np.ndarray], place: int = -1) -> np.ndarray:
+        """(N, K, ·) ``columns`` (N, U) of ``shapes``, times the further column at ``place``, as rows of the data."""
+        found = np.stack(columns, axis=-1)
+        if self.turns is not None:
+            return self.turns[1 + place] @ found
+        return found if place < 0 else found * self.cells.columns[place].value[:, None]
 
     def prior_sds(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:
         """(N, P) prior sd of every coefficient: η's columns but c, the fixed ones, c."""
@@ -664,8 +732,8 @@ class Model:
         own = [one * c.sds[k] for c in self.cells.columns for k in c.kept]
         waving = [waves for c in self.cells.columns if c.own_level]
         fixed = [one * WIDE, waves, *own, *waving, one * np.ones(self.cells.known.shape[1])]
-        if self.cells.shared is not None:
-            fixed.append(np.exp(eta["shared"])[:, None] * np.ones(self.cells.shared.shape[1]))
+        if self.shared is not None:
+            fixed.append(np.exp(eta["shared"])[:, None] * np.ones(self.shared.shape[1]))
         shared = np.exp(eta["scatter"] + eta["depthwise"])[:, None] * frame.smooth_sd(np.log(frame.xs))[: self.n_own]
         fixed.append(np.tile(shared, len(self.depths)))
         if not self.form.effect:
@@ -678,6 +746,11 @@ class Model:
         of_arm = OWN_DEPARTURES * np.exp(eta["interact"] - eta["share"])[:, None] * waves
         departing = [of_arm for c in self.cells.columns if c.own_departures]
         return np.hstack([steepness, *law, *fixed, waves, *departing, one * GAIN_SD * E])
+
+    def variances(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:
+        """(N, groups) variance of a mean of each group, nats²."""
+        scatter, scale, shared = (np.exp(2.0 * eta[name])[:, None] for name in ("scatter", "scale", "shared"))
+        return scatter + NO_SCATTER**2 + scale * self.group_variance + shared * self.group_shared
 
     def departure_sds(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:
         """(N, J, M) prior sd of the waves of δ, in units of S."""
@@ -696,8 +769,7 @@ class Model:
         eta, cells = self.eta(z), self.cells
         s = self.prior_sds(eta)
         V = self.changing(eta)
-        variance = np.exp(2.0 * eta["scatter"])[:, None] + NO_SCATTER**2
-        variance = variance + np.exp(2.0 * eta["scale"])[:, None] * self.group_variance  # (N, groups)
+        variance = self.variances(eta)
         weight = 1.0 / variance
         WV = V * weight[:, self.group, None]
         XX, Xy = np.tensordot(weight, self.XX, 1), weight @ self.Xy
@@ -736,7 +808,7 @@ class Model:
         found = []
         for part in (z[k : k + size] for k in range(0, len(z), size)):
             with np.errstate(over="ignore", invalid="ignore"):  # far from the mode: no weight
-                if len(self.y) < FEWER * (self.n_changing + self.X.shape[1]):
+                if self.turns is None and len(self.y) < FEWER * (self.n_changing + self.X.shape[1]):
                     value, lead = self._by_cells(part)
                 else:
                     value, lead = self._by_coefficients(part)
@@ -768,8 +840,7 @@ class Model:
         s, V = self.prior_sds(eta), self.changing(eta)
         tail = 1 if self.form.effect else 0
         a, n, K = V.shape[2] - tail, len(z), len(self.y)
-        variance = np.exp(2.0 * eta["scatter"])[:, None] + NO_SCATTER**2
-        variance = variance + np.exp(2.0 * eta["scale"])[:, None] * self.group_variance
+        variance = self.variances(eta)
         wide = np.asarray(s.min(axis=0) >= LARGE)
         first, fixed = np.arange(a)[wide[:a]], np.arange(self.X.shape[1])[wide[a : len(wide) - tail]]
         narrow, rest = np.arange(a)[~wide[:a]], np.arange(self.X.shape[1])[~wide[a : len(wide) - tail]]
@@ -868,8 +939,7 @@ class Model:
         tail = 1 if self.form.effect else 0
         end = changing.shape[1] - tail
         A = np.hstack([changing[:, :end], self.X, changing[:, end:]]) * s[0]
-        variance = np.exp(2.0 * eta["scatter"]) + NO_SCATTER**2 + np.exp(2.0 * eta["scale"]) * self.group_variance
-        weight = (1.0 / variance)[self.group]
+        weight = (1.0 / self.variances(eta)[0])[self.group]
         half = solve_triangular(roots[0, :-1, :-1], (A * weight[:, None]).T, lower=True, check_finite=False)
         left = weight * self.y - half.T @ roots[0, -1, :-1]
         x, y = self.cells.x, self.cells.y
@@ -894,7 +964,8 @@ class Model:
         changing = self.n_changing - (1 if self.form.effect else 0)
         columns = self.cells.columns
         waving = sum(one.own_level for one in columns)
-        shared = self.cells.effects.shape[1] + self.n_own * len(self.depths)
+        effects = self.cells.known.shape[1] + (0 if self.shared is None else self.shared.shape[1])
+        shared = effects + self.n_own * len(self.depths)
         sizes = [1, J - 1, sum(len(one.kept) for one in columns), waving * (J - 1), shared]
         edges = changing + np.cumsum([0, *sizes])
         constant, waves, own, waved, effects = (rows[:, edges[k] : edges[k + 1]] for k in range(5))

@@ -82,13 +82,16 @@ def interval(
     confidence: float,
     edge: np.ndarray | float = 0.0,
     ends: tuple[float, float] = (-math.inf, math.inf),
+    of_depth: bool = True,
 ) -> Interval:
     """The interval of draws (D,) of a logarithm, of which some may be infinite: no value where more than half are.
 
     edge: (D,) ±inf where a draw is only a bound. ends: of what was tried, which bound a quantity that lies surely
-    beyond one of them. Draws without an effect of depth have no best net.
+    beyond one of them. of_depth: True for a net that depth tells: draws without an effect of depth have none.
     """
-    drawn = np.where(posterior.without_effect, np.where(np.arange(len(drawn)) % 2, np.inf, -np.inf), drawn)
+    if of_depth:
+        side = np.where(np.arange(len(drawn)) % 2, np.inf, -np.inf)
+        drawn = np.where(posterior.without_effect, side, drawn)
     below, above = np.where(edge == -np.inf, -np.inf, drawn), np.where(edge == np.inf, np.inf, drawn)
     middle = np.where(edge == 0.0, drawn, edge)
     low, high = quantiles(below, confidence)[0], quantiles(above, confidence)[2]

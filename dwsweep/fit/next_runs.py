@@ -24,10 +24,11 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit import ask
-from dwsweep.fit.data.covariates import D_FF, HEAD_SIZE
+from dwsweep.fit.data.covariates import D_FF, HEAD_SIZE, TOKENS
 from dwsweep.fit.posterior import Posterior
 from dwsweep.records.adjusted import NextRun, NextRuns
 from dwsweep.records.fit import FitResult
+from dwsweep.text import parse_count
 
 LEAST, MOST = 1.0 / 16.0, 1.5  # range of sizes over the requested size: larger nets cost more than they are worth
 DEPTHS = 20  # depths tried at each size
@@ -113,9 +114,14 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
 
 
 def _held_tokens(result: FitResult) -> float | None:
-    """Tokens of the answer; None if the table has none."""
-    rows = result.adjusted.equal if result.adjusted else ()
-    return next((row.tokens for row in rows if row.equal == "n_params" and row.tokens), None)
+    """Tokens of the answer, or of all nets; None if the table has none."""
+    adjusted, nets = result.adjusted, result.nets.tokens if result.nets else None
+    if adjusted is None:
+        return nets
+    exact = (row.tokens for row in adjusted.equal if row.equal == "n_params" and row.tokens)
+    # a heap that answers at equal size alone has its tokens among the held values
+    held = (parse_count(one.held.split()[-1]) for one in adjusted.columns if one.name == TOKENS)
+    return next(exact, next(held, nets))
 
 
 def _flops(n_params: float, tokens: float | None) -> float:

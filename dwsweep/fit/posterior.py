@@ -37,6 +37,7 @@ from dwsweep.fit.model import (
     decay,
     models,
 )
+from dwsweep.fit.one_thread import one_thread
 
 SCRAMBLES = 8
 FEW, MANY, MOST = 16, 64, 512  # nodes per scramble of a form: at first, with weight, and at most
@@ -61,13 +62,13 @@ SHRINK = 2.0  # weight of the prior of zero correlations, in effective nodes per
 ROUNDS, MOVES = 12, 1
 PASSES = 2  # searches for a mode, each linearised where the last one ended
 BRIDGE = 0.1  # sd of the loss between trained depths if no shape measures it, in e^share·E per √ln L
-INSIDE, OUTSIDE = 101, 20  # points of the grid of depths, inside those trained and on either side
+INSIDE, OUTSIDE = 61, 12  # points of the grid of depths, inside those trained and on either side
 DEEPEST_FACTOR = 64.0  # the grid's deepest point over the deepest net
 MISFIT_POINTS, LARGEST_MISFIT = 9, 3.0
 MISFIT_FROM = 0.5  # distance in ln N beyond the sizes above which the misfit of a form counts in full
-MOST_NUMBERS = 4_000_000  # most losses that are computed at once
+MOST_NUMBERS = 500_000  # most losses that are computed at once: what a processor keeps near
 NEARBY = 4.0  # factor beyond the depths trained up to which a best depth counts in the course of the loss
-KEPT = 4  # most sizes whose profiles are kept
+KEPT = 6_000_000  # most numbers of profiles that are kept: some thirty sizes of a heap
 
 
 @dataclass(frozen=True)
@@ -408,7 +409,8 @@ class Posterior:
     @cached_property
     def forms(self) -> list[Draws]:
         """Draws of each form with weight."""
-        return [self._drawn(one, k) for k, one in enumerate(self.weighed.chosen)]
+        with one_thread():  # a restored fit is drawn by itself
+            return [self._drawn(one, k) for k, one in enumerate(self.weighed.chosen)]
 
     def _drawn(self, chosen: Chosen, place: int) -> Draws:
         model = Model(self.cells, FORMS[chosen.form], self.frame, self.effect, np.array(chosen.ends))
@@ -500,9 +502,9 @@ class Posterior:
         """
         key = (x, *sorted((setting or {}).items()))
         if key not in self._profiles:
-            if len(self._profiles) >= KEPT:
-                del self._profiles[next(iter(self._profiles))]
             found = np.zeros((self.n_draws, len(self.grid)))
+            while self._profiles and (len(self._profiles) + 1) * found.size > KEPT:
+                del self._profiles[next(iter(self._profiles))]
             for place, rows in enumerate(self.rows):
                 if self.forms[place].model.form.effect:
                     self._add(place, x, setting or {}, found[rows])
@@ -682,7 +684,8 @@ class Posterior:
         """``Model.held_out`` of the likeliest form at its mean hyperparameters."""
         k = int(np.argmax([len(one.scramble) for one in self.forms]))
         chosen = self.weighed.chosen[k]
-        return self.forms[k].model.held_out(np.average(chosen.z, axis=0, weights=chosen.count))
+        model = replace(self.forms[k].model, turned=False)
+        return model.held_out(np.average(chosen.z, axis=0, weights=chosen.count))
 
     @staticmethod
     def _with(draws: Draws, setting: Setting) -> tuple[np.ndarray, np.ndarray]:

@@ -218,22 +218,10 @@ def confounds(
 ) -> Iterator[str]:
     """Warnings about ``runs``, one line each. shorter: True if larger nets are known to have trained on less.
     lost_rates: learning rates of a shape whose runs have no loss, since they diverged."""
-    yield from _negative(runs)
     yield from _learning_rates(runs, curves, lost_rates)
     yield from _capacity(runs)
     if axis == "n_params" and not shorter:
         yield from _flops(runs)
-
-
-def _negative(runs: Sequence[Run]) -> Iterator[str]:
-    below = [run for run in runs if run.loss < 0]
-    if below:
-        worst = min(below, key=lambda run: run.loss)
-        yield (
-            f"loss: {len(below)} of {len(runs)} losses are negative, down to {worst.loss:.4g} at {worst.depth}×"
-            f"{worst.width:g}; a cross-entropy in nats per token never is: check the column "
-            f"({either(rename('loss'))})"
-        )
 
 
 def _learning_rates(runs: Sequence[Run], curves: Curves, lost: Mapping[Shape, set[float]]) -> Iterator[str]:

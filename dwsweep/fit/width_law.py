@@ -142,15 +142,22 @@ def _sentence(found: WidthLaw) -> str:
 
 def of_best_depth(curves: Curves, surface: LossSurface, form: str, confidence: float) -> Constants:
     """Law of the best depth by one form; it spans the sizes whose best depth lies between the depths tried."""
-    equation, first, last = FORMS[form], curves.depths[0], curves.depths[-1]
+    equation, frame = FORMS[form], surface.posterior.frame
+    first, last = (round(math.exp(end)) for end in (frame.first, frame.last))  # of all arms, where several are compared
     x = transitions(surface.posterior, form)
-    ln_d = np.stack([curves.ln_width_of(depth, x[:, k]) for k, depth in enumerate((first, last))], axis=1)
+    ln_d = np.stack([_ln_width(curves, depth, x[:, k]) for k, depth in enumerate((first, last))], axis=1)
     ln_d = np.clip(ln_d, -MOST_LN_WIDTH, MOST_LN_WIDTH)
     depths = [row.depth for row in surface.record.optima if row.depth is not None]
     theta = equation.from_ends(ln_d, first, last)
     if len(depths) > 1:  # a deepest net that is best at no size of the data bounds no width
         ln_d = equation.ln_width(theta[:, None, :], np.array([min(depths), max(depths)]))
     return _constants(curves, surface, equation, theta, ln_d, depths, BEST_DEPTH, confidence)
+
+
+def _ln_width(curves: Curves, depth: int, x: np.ndarray) -> np.ndarray:
+    """``ln_width_of``, of the blocks of the nearest depth where the curves have no such one."""
+    nearest = min(curves.depths, key=lambda one: abs(one - depth))
+    return curves.ln_width_of(nearest, x) - math.log(depth / nearest) / 2.0
 
 
 def of_pairs(curves: Curves, surface: LossSurface, confidence: float) -> tuple[Constants, int]:
@@ -214,7 +221,7 @@ def _ties(curves: Curves, surface: LossSurface, form: str) -> np.ndarray:
     """(T, pairs) ln of the size at which neighbours tie in each draw of a form, with its departures; where a draw has
     no crossing in the sizes of the data, without them."""
     posterior = surface.posterior
-    ties = law(posterior, form)
+    ties = law(posterior, form, np.log(curves.depths))
     x = np.linspace(posterior.frame.low, posterior.frame.high, POINTS)
     for k, lead in enumerate(surface.differences(x, list(pairwise(curves.depths)))):
         found = crossings(x, lead[1:])

@@ -156,11 +156,11 @@ class Budget:
         spends = self.spent(shapes)
         beside = spends.beside
         nats = np.full(len(shapes), np.nan)
+        depths = np.array([float(shape.depth) for shape in shapes])
+        sizes = np.array([float(shape.n_params) for shape in shapes])
 
         def learn(which: np.ndarray) -> None:
-            for i in np.flatnonzero(which).tolist():
-                found = self.source.penalty(shapes[i].depth, shapes[i].n_params)
-                nats[i] = np.nan if found is None else found
+            nats[which] = self.source.penalties(depths[which], sizes[which])
 
         near = np.abs(off) <= max(BUDGET_TOLERANCE, np.sort(np.abs(off))[:FEWEST_ROWS][-1])
         learn(near)

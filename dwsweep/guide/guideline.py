@@ -15,6 +15,7 @@ import numpy as np
 from dwsweep.errors import InputError
 from dwsweep.evidence.random_effects import quantiles
 from dwsweep.fit import ask
+from dwsweep.fit.one_thread import one_thread
 from dwsweep.guide.advice import LITTLE, to_build
 from dwsweep.guide.shapes import Options
 from dwsweep.guide.sources import PUBLIC, ByEvidence, source_of
@@ -28,7 +29,8 @@ GRID = 40  # sizes at which the loss of a trained shape is looked for
 
 def completed(fit: FitResult) -> FitResult:
     """Fit with the answers of ``guide --fit`` at the sizes of its guideline."""
-    return replace(fit, guideline=answered(fit, fit.guideline))
+    with one_thread():
+        return replace(fit, guideline=answered(fit, fit.guideline))
 
 
 def answered(fit: FitResult, sizes: Iterable[GuidelineRow]) -> list[GuidelineRow]:

@@ -112,16 +112,15 @@ class LossAt:
         by 100·(1 − exp(−nats / slope)) percent."""
         return Cost(nats, 100.0 * (1.0 - math.exp(-nats / self.slope)), *interval)
 
-    def penalty(self, depth: float) -> float | None:
-        """Nats of a depth above the best one; None outside ``depths``."""
-        if not self.depths[0] - 1e-9 <= depth <= self.depths[-1] + 1e-9:
-            return None
-        return float(self.penalties(np.array([float(depth)]))[0])
+    def known(self, depths: np.ndarray) -> np.ndarray:
+        """``penalties``, NaN outside ``depths``."""
+        inside = (self.depths[0] - 1e-9 <= depths) & (depths <= self.depths[-1] + 1e-9)
+        return np.where(inside, self.penalties(depths), np.nan)
 
     def cost_of(self, depth: float) -> Cost | None:
         """Cost of a depth against the best one; None outside ``depths``."""
-        nats = self.penalty(depth)
-        if nats is None:
+        nats = float(self.known(np.array([float(depth)]))[0])
+        if math.isnan(nats):
             return None
         low, high = self.interval(self.drawn(np.array([float(depth)]))[:, 0])
         return self.cost(nats, min(max(0.0, low), nats), max(high, nats))

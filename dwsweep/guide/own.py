@@ -58,7 +58,7 @@ class OwnBudgets:
         record = fit.adjusted
         if record is None:
             return None
-        rows = [row for row in (*record.equal, *record.at_budgets) if row.equal == FLOPS and row.depth and row.tokens]
+        rows = [row for row in (*record.equal, *record.at_budgets) if row.equal == FLOPS and row.tokens]
         known = {row.cost: row for row in rows if row.cost and row.n_params and row.n_params_interval.bounded}
         if not known:
             return None
@@ -95,11 +95,13 @@ class OwnBudgets:
 @dataclass(frozen=True)
 class OwnLosses:
     """Own losses: the surface of a user's fit. tokens: of training of its nets, if they have one count. in_nats: False
-    for losses in bits."""
+    for losses in bits. at_one_budget: True if all nets were trained at equal FLOPs or time: larger ones saw fewer
+    tokens, and the losses along N do not show what a larger net gains."""
 
     surface: LossSurface
     tokens: float | None = None
     in_nats: bool = True
+    at_one_budget: bool = False
 
     @cached_property
     def sizes(self) -> list[float]:
@@ -175,6 +177,8 @@ class OwnLosses:
 
     def _steepness(self, n_params: float) -> float:
         """Slope of the own losses over the published laws' slope, bounded so that the loss does not fall below zero."""
+        if self.at_one_budget:
+            return 1.0
         x, (least, most) = math.log(n_params), STEEPNESS
         steep = own_slope(self.surface, x) / levels.slope(n_params)
         return min(max(steep, least), most, self.surface.level(x) / levels.level(n_params))

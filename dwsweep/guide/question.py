@@ -18,7 +18,7 @@ from dwsweep.guide.losses import Tokens
 from dwsweep.guide.shapes import Options, named
 from dwsweep.guide.sources import LARGEST, Source, fitted_source, public_source, published_source
 from dwsweep.guide.training import Training
-from dwsweep.shapes import LARGEST_SIZE
+from dwsweep.shapes import LARGEST_SIZE, gate_of
 from dwsweep.text import format_count
 
 LEAST_OF_A_FIT, LEAST_PUBLIC = 1e3, 1e5  # smallest budgets: with a fit, and with public evidence
@@ -150,7 +150,7 @@ CONFIG = {  # our name → names in the configurations of transformers
     "depth": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
     "width": ("hidden_size", "n_embd", "d_model"),
     "heads": ("num_attention_heads", "n_head", "n_heads"),
-    "kv_heads": ("num_key_value_heads", "num_kv_heads"),
+    "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv"),
     "head_size": ("head_dim",),
     "d_ff": ("intermediate_size", "n_inner", "ffn_dim"),
     "vocab_size": ("vocab_size",),
@@ -172,7 +172,8 @@ def read_shape(text: str) -> tuple[int, int, dict[str, Any]]:
         content: Any = json.loads(paths.as_path(text.strip()).read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{refused}; {type(error).__name__}; must be a model's config.json") from None
-    content = content.get("text_config", content) if isinstance(content, dict) else {}
+    outer: dict[str, Any] = content if isinstance(content, dict) else {}
+    content = outer.get("text_config", outer)
     found: dict[str, Any] = {
         name: next((content[key] for key in keys if content.get(key)), None) for name, keys in CONFIG.items()
     }
@@ -182,7 +183,11 @@ def read_shape(text: str) -> tuple[int, int, dict[str, Any]]:
     if experts := next((content[name] for name in EXPERTS if (content.get(name) or 1) > 1), None):
         raise InputError(f"{refused}; has {experts} experts; allowed: a dense net, or `dwsweep fit` of such nets")
     depth, width = parse_shape(f"{found['depth']}x{found['width']}")
-    size = found["head_size"] or width // found["heads"]
+    family = str(content.get("model_type", ""))
+    size = found["head_size"] or (256 if family.startswith("gemma") else width // found["heads"])
+    gate = gate_of(family)
+    if content.get("multi_query") and not content.get("new_decoder_architecture"):  # Falcon, StarCoder
+        found["kv_heads"] = 1
     act = next((str(content[name]) for name in ("hidden_act", "hidden_activation") if content.get(name)), "")
     return (
         depth,
@@ -192,11 +197,12 @@ def read_shape(text: str) -> tuple[int, int, dict[str, Any]]:
             "head_size": size,
             # as many as heads: other widths have other numbers of both
             "kv_heads": found["kv_heads"] if found["kv_heads"] != found["heads"] else None,
-            "mlp": "gated" if GATED.search(act) else "plain",
+            "mlp": "gated" if (GATED.search(act) if gate is None else gate) else "plain",
             "mlp_ratio": (found["d_ff"] or 4 * width) / width,
             "mlp_multiple": 1,
             "vocab_size": found["vocab_size"],
-            "tied_embeddings": bool(content.get("tie_word_embeddings")),
+            # transformers writes what differs from its default, which is tied
+            "tied_embeddings": content.get("tie_word_embeddings", outer.get("tie_word_embeddings")) is not False,
         },
     )
 

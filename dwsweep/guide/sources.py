@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 FAR = 10.0  # factor outside the range beyond which a projection is far and public evidence names no best depth
 LARGEST = 1e12  # largest size of an answer by public evidence
 SIZES_KEPT, ENDS_KEPT = 128, 4  # sizes hold two budgets
+STEP = 0.05  # distance in ln N of sizes between which the cost of a depth is straight
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,9 +119,17 @@ class Source(ABC):
         """Test that the source gives no depth at a size, or less than one layer."""
         return self.refuses(n_params) or self.depth(n_params)[0] < 1.0
 
-    def penalty(self, depth: float, n_params: float) -> float | None:
-        """Nats of a depth at a size above the best depth; None if the source has no answer."""
-        return None if self.refuses(n_params) else self.loss(n_params).penalty(depth)
+    def penalties(self, depths: np.ndarray, n_params: np.ndarray) -> np.ndarray:
+        """(K,) nats of depths at sizes (K,) above the best depth there, straight in ln N between sizes ``STEP`` apart,
+        which the shapes of a budget share; NaN where the source has no answer."""
+        place, found = np.log(n_params) / STEP, np.zeros(len(depths))
+        for k in np.unique(np.concatenate([np.floor(place), np.floor(place) + 1.0])).tolist():
+            share = np.maximum(0.0, 1.0 - np.abs(place - k))
+            at = share > 0.0
+            if at.any():
+                found[at] += share[at] * self.loss(math.exp(STEP * k)).known(depths[at])
+        found[[self.refuses(n) for n in n_params.tolist()]] = np.nan
+        return found
 
     def cost(self, depth: float, n_params: float) -> Cost | None:
         """Cost of a depth at a size against the best depth; None if the source has no answer."""
@@ -274,7 +283,8 @@ class ByEvidence(Source):
         return {form: replace(self, everyone=replace(self.everyone, depth=of)) for form, of in each.items()}
 
     def forms(self, n_params: float) -> dict[str, float]:
-        return {form: one.depth(n_params)[0] for form, one in self._by_form.items()}
+        drawn = {form: one._best_depths(n_params) for form, one in self._by_form.items()}
+        return {form: float(np.exp(quantiles(best, [0.5])[0])) for form, best in drawn.items()}
 
     def reach(self, n_params: float) -> str:
         if self.refuses(n_params):
@@ -288,7 +298,7 @@ class ByEvidence(Source):
 
     def _made(self, n_params: float) -> LossAt:
         own = self.own_at(n_params)
-        best, (shallow, deep) = np.maximum(self._drawn("depth", n_params), 0.0), self._prices(n_params)
+        best, (shallow, deep) = self._best_depths(n_params), self._prices(n_params)
         slope, tag = levels.slope(n_params), _by_slope(n_params)
         tag += f"; price of a depth (in size) from {len(self.sources)} public sources"
         window, by_losses = None, np.zeros(DRAWS, dtype=bool)
@@ -300,7 +310,6 @@ class ByEvidence(Source):
                 by_slope = f"{_by_slope(n_params)}, as steep as your own losses at their end"
             tag = f"{by_slope}; price of a depth (in size) from {len(self.sources)} public sources and your own losses"
             window, by_losses = self._window(own, n_params), places(DRAWS, BY_LOSSES) < own.share(n_params)
-            best = np.where(by_losses, np.maximum(window.best + window.moved, 0.0), best)
             part = own.price_share(n_params)
             shallow, deep = (
                 public ** (1.0 - part) * mine**part
@@ -316,6 +325,14 @@ class ByEvidence(Source):
 
         low, middle, high = np.exp(quantiles(best, [TAIL, 0.5, 1.0 - TAIL])).tolist()
         return LossAt((middle, low, high), best, priced, slope, tag)
+
+    def _best_depths(self, n_params: float) -> np.ndarray:
+        """Draws (D,) of ln of the best depth."""
+        best, own = self._drawn("depth", n_params), self.own_at(n_params)
+        if own is not None:
+            mine = self._own_depth(own, n_params, self.more_tokens(n_params))
+            best = np.where(places(DRAWS, BY_LOSSES) < own.share(n_params), mine, best)
+        return np.maximum(best, 0.0)
 
     def _drawn(self, name: str, n_params: float) -> np.ndarray:
         """Draws (D,) for one recipe: ln of the best ``depth``, or of the price on its ``shallow`` or ``deep`` side."""
@@ -344,7 +361,7 @@ class ByEvidence(Source):
     def _found_at_own(self, own: OwnLosses, near: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Best depths, prices over depth, and public prices on the shallow and on the deep side, all by draws of the
         joint posterior at an own size."""
-        drawn, rows = self.joined, own.prices(math.log(near), own.surface.grid)
+        drawn, rows = self.joined, own.surface.profile(math.log(near)) / own.slope(near)
         rows = np.where(own.depths.known[:, None], rows, np.nan)[drawn.which]
         shallow, deep = (side[drawn.prices] for side in self._prices(near))
         return self._own_depth(own, near, 0.0), rows, shallow, deep
@@ -514,8 +531,10 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
         why = "this fit shows no best depth: public evidence answers"
         if fit.curves.axis != "n_params":
             why = f"this fit compares at equal {fit.curves.axis}, not at equal parameters: public evidence answers"
-        return replace(public_source(tokens, notes), nets=fit.nets, instead=f"{path}: {why}")
-    own = OwnLosses(LossSurface(record), fit.nets.tokens if fit.nets else None, fit.unit == NATS)
+        public = public_source(tokens, notes)
+        return replace(public, nets=fit.nets, budgets=OwnBudgets.of(fit), instead=f"{path}: {why}")
+    at_one_budget = fit.adjusted is not None and len(fit.adjusted.at_budgets) == 1
+    own = OwnLosses(LossSurface(record), fit.nets.tokens if fit.nets else None, fit.unit == NATS, at_one_budget)
     one_sided = (
         "" if any(row.depth is not None for row in record.optima) else ", which bound the best depth on one side"
     )

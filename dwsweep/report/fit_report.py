@@ -170,7 +170,8 @@ def _crossings(result: FitResult) -> str:
         at = f"at N = {size.format(format_count)}" if size.value else _status(row)
         said.append(f"{row.shallow}→{row.deep} {at}{'' if size.value or size.unbounded else f' ({_ends(size)})'}")
     if len(told) < len(rows):
-        said.append(f"{len(rows) - len(told)} more of {len(rows)} pairs in the table")
+        more = f"{len(rows) - len(told)} more of {len(rows)} pairs in the table"
+        said.append(more if told else f"not known of any of {len(rows)} pairs")
     return f"Where the deeper net starts to win: {'; '.join(said)}." if said else ""
 
 

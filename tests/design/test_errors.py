@@ -115,7 +115,7 @@ def test_errors_of_transitions_against_the_draws_of_a_fit() -> None:
     errors = judge.judge(cells)
     predicted, surface = errors.pairs, LossSurface(simulated(cells))
     depths = np.exp(surface.posterior.depths)[:-1]
-    ln_widths = (law(surface.posterior, "exponential") - np.log(12.0 * depths)) / 2.0
+    ln_widths = (law(surface.posterior, "exponential", surface.posterior.depths) - np.log(12.0 * depths)) / 2.0
     assert errors.se_b == pytest.approx(np.polyfit(depths, ln_widths.T, 1)[0].std(), rel=0.5)
     for pair, x in zip(predicted, judge.crossings, strict=True):
         if pair.inside:

@@ -377,15 +377,6 @@ def test_options_are_checked(base_rows):
             dwsweep.fit_table(base_rows, **options)
 
 
-def test_negative_losses_are_pointed_out(base_rows):
-    """Log-likelihoods by mistake: the table is fitted, and said to be suspicious."""
-    rows = [row for row in base_rows if row["depth"] < 18]
-    flipped = [{**row, "loss": -row["loss"]} if k < 3 else row for k, row in enumerate(rows)]
-    text = "\n".join(dwsweep.fit_table(flipped, draws=100).warnings)
-    assert f"loss: 3 of {len(rows)} losses are negative, down to -" in text
-    assert "losses are negative" not in "\n".join(clean().warnings)
-
-
 def test_tables_whose_draws_would_not_fit_take_fewer_and_say_so(base_rows, monkeypatch):
     base_rows = [row for row in base_rows if row["depth"] < 18]  # no surface, which takes most of the time
     shapes = len({(row["depth"], row["width"]) for row in base_rows})

@@ -219,6 +219,22 @@ def test_guide_builds_the_size_that_the_fit_finds_at_a_budget(two):
     assert guide(flops=1e18, fit=alone).budgets[0].optimum.n_params == pytest.approx(single.n_params, rel=0.01)
 
 
+def test_the_price_of_a_depth_at_one_budget_is_no_multiple_of_the_true_one():
+    """Losses along N at equal FLOPs are flat near the best size; divided by their slope, 12 layers in place of 14
+    wasted 17 % of compute and not 2 %."""
+    depth, n, _ = TRUTH.best_shape(1e18)
+    found = guide(n, fit=fitted(drawn())).budgets[0]
+    tokens = 1e18 / TRUTH.flops_per_token(depth, math.sqrt(n / 12 / depth))
+
+    def loss(layers, size):
+        return TRUTH.loss(layers, math.sqrt(size / 12 / layers), tokens)
+
+    slope = (loss(depth, n * 0.9) - loss(depth, n * 1.1)) / math.log(1.1 / 0.9)
+    (ends,) = [(row.depth_low, row.depth_high) for row in found.near_best if math.isclose(row.less_compute, 5.0)]
+    wastes = [100.0 * -math.expm1((loss(depth, n) - loss(end, n)) / slope) for end in ends]
+    assert min(wastes) > 2.0 and max(wastes) < 12.0
+
+
 def test_budgets_without_tokens_have_those_of_6n_per_token():
     """Two budgets whose tokens nobody wrote down: runs of both count, and that is said."""
     rows = [{k: v for k, v in row.items() if k not in ("tokens", "steps")} for row in drawn(flops=(1e18, 4e18))]
@@ -270,11 +286,11 @@ def test_a_minimum_beyond_what_was_tried_is_not_reached():
 
 
 def test_too_few_shapes_for_a_best_depth_are_refused_along_the_budget():
-    rows = drawn(flops=(1e18, 4e18), depths=(8, 12))
+    rows = drawn(flops=(1e18, 4e18), depths=(8,))
     with pytest.raises(InputError, match=r"axis: flops; every shape of .* was trained to one of 2 values of it"):
         fitted(rows)
     result = fitted(rows, "n_params")
-    assert result.adjusted is None and len(result.transitions) > 0
+    assert result.adjusted is None and result.surface is None
     assert says(result.warnings[0], "fit: trained at equal flops") and "uses the runs at 4e18" in result.warnings[0]
     assert result.provenance.rows_used == len(rows) // 2
 

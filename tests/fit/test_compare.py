@@ -451,3 +451,17 @@ def test_without_noise_nothing_is_compared() -> None:
     assert not any(row.shown for row in found.rows) and says(found.answer[-1], "fit: noise of arms not known")
     a, b = (fitted(drawn, "A") for drawn in draw_arms(scenario, np.random.default_rng(0)))
     assert Together.of(a, [b], ARM_OPTIONS).compare(b).leads == ()
+
+
+def test_an_arm_of_other_depths_leaves_the_law_of_the_base() -> None:
+    """Ends of the law stood at the depths of the base and came from those of all arms; of other pairs there was a
+    traceback."""
+    base, other = tables(TwoArms(SmoothTruth((6, 10, 14, 18, 24, 32)), factor=1.5))
+    depths = sorted({row["depth"] for row in base})[1:-1]
+    inner = [row for row in base if row["depth"] in depths]
+    alone, beside = dwsweep.fit_table(inner, draws=DRAWS), compare_arms(inner, [other], draws=DRAWS)
+    for name in ("width_law", "pairs_law"):
+        one, two = getattr(alone, name), getattr(beside, name)
+        assert one and two
+        widths = [law.a + law.b * np.array(depths) for law in (one, two)]
+        assert widths[1] == pytest.approx(widths[0], abs=0.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -376,7 +377,7 @@ def test_what_cannot_be_told_from_depth_is_said_in_the_first_lines() -> None:
 
 @pytest.mark.parametrize("name", ["wall_seconds", "flops"])
 def test_a_consequence_of_the_shape_is_never_adjusted_for(name: str) -> None:
-    rows = [{**row, name: 10.0 * row["depth"] + k % 7} for k, row in enumerate(piled())]
+    rows = [{**row, name: 1e20 * (10.0 * row["depth"] + k % 7)} for k, row in enumerate(piled())]
     with pytest.raises(InputError, match=f"adjust: '{name}'; follows from the shape"):
         dwsweep.fit_table(rows, adjust=[name], draws=DRAWS)
 
@@ -644,6 +645,8 @@ def test_the_next_runs_have_sizes_at_even_steps_and_the_output_says_their_cost()
     *_, last = adjusted_report.next_runs_parts(found)
     assert f"{found.ln_depth_sd:.3f} now, {found.runs[-1].ln_depth_sd:.3f} after all" in str(last)
     assert says(str(last), "fit: cost of the next runs")
+    alone = replace(fitted(), adjusted=replace(fitted().adjusted, equal=()))  # of a heap without an effect of depth
+    assert next_runs(alone, 6e7, 5).tokens == pytest.approx(2e9)  # 20 for each parameter, beside "at tokens 2B"
     (net,) = next_runs(fitted(), 6e7, 1).runs
     assert net.n_params == pytest.approx(6e7, rel=0.05)
 

@@ -231,6 +231,25 @@ def test_a_count_is_held_against_the_blocks(name: str, count: Any, said: str, we
     assert [n_params_of(row) for row in table.rows] == pytest.approx([weights * d * w * w for d, w in nets()])
 
 
+def test_a_total_in_millions_is_not_n() -> None:
+    """The best depth was answered at N = 9.8."""
+    rows = [{"depth": d, "width": w, "loss": 3.0, "params": 12e-6 * d * w * w} for d, w in nets()]
+    table = read_table(rows)
+    assert [row["n_params"] for row in table.rows] == [12 * d * w * w for d, w in nets()]
+    assert "params looks like millions; N is counted from the columns" in table.notes
+
+
+def test_flops_and_tokens_in_another_unit_are_named() -> None:
+    """The answer began with "At 0.1 FLOPs", and guide asked for 1e17 had 20 tokens for each parameter."""
+    rows = [{"depth": d, "width": w, "loss": 3.0, "tokens": 2e9, "flops": 72.0 * d * w * w * 2e9} for d, w in nets()]
+    assert not [note for note in read_table(rows).notes if "TOKENS" in note]
+    with pytest.raises(InputError, match=r"flops: 0.06.* at 6×264, where 6·N·tokens are .* must be a plain count"):
+        read_table([{**row, "flops": row["flops"] / 1e18} for row in rows])
+    assert read_table([{**row, "flops": row["flops"] / 1e18} for row in rows], drop=["flops"]).rows
+    notes = read_table([{**row, "tokens": 2.0 + row["depth"] % 4, "flops": None} for row in rows]).notes
+    assert [note for note in notes if note.startswith("TOKENS ARE 2 TO 4, fewer than any training has")]
+
+
 def test_a_gate_is_recognised_from_the_count() -> None:
     rows = [
         {
@@ -882,3 +901,59 @@ def test_no_sentence_depends_on_the_order_of_rows_and_columns() -> None:
         rows[k]["val_loss"] = lost
     turned = [dict(reversed(row.items())) for row in reversed(rows)]
     assert fitted(rows).summary() == fitted(turned).summary()
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"model_type": "llama"},
+        {"hidden_act": "silu"},
+        {"config/hidden_act": "silu"},
+        {"config.activation_function": "SwiGLU"},
+        {"model_type": "gemma2", "hidden_act": "gelu"},
+        {"use_swiglu": "True"},
+        {"config/glu": "geglu"},
+    ],
+)
+def test_a_gate_is_named_by_the_family_and_by_the_activation_wherever_a_tracker_keeps_it(named: Row) -> None:
+    """N lacked a third of the MLP, without a word."""
+    rows = [{"depth": d, "width": w, "d_ff": 3 * w, "loss": 3.0, **named} for d, w in nets()]
+    assert [row["n_params"] for row in read_table(rows).rows] == [13 * d * w * w for d, w in nets()]
+
+
+@pytest.mark.parametrize("named", [{"activation": "silu"}, {"model_type": "starcoder2"}, {"gated": False}])
+def test_an_activation_alone_and_a_family_without_a_gate_name_none(named: Row) -> None:
+    rows = [{"model_type": "llama", "depth": d, "width": w, "d_ff": 3 * w, "loss": 3.0, **named} for d, w in nets()]
+    if "activation" in named:
+        rows = [{name: value for name, value in row.items() if name != "model_type"} for row in rows]
+    assert [row["n_params"] for row in read_table(rows).rows] == [10 * d * w * w for d, w in nets()]
+
+
+def test_experts_that_every_token_passes_are_counted() -> None:
+    """A mixture of two kinds of experts had the N of those that are chosen."""
+    experts = {"n_routed_experts": 16, "num_experts_per_tok": 2, "n_shared_experts": 1}
+    rows = [{"depth": d, "width": w, **experts, "moe_intermediate_size": w, "loss": 3.0} for d, w in nets()]
+    table = read_table(rows)
+    assert [row["n_params"] for row in table.rows] == [(4 + 2 * 3) * d * w * w for d, w in nets()]
+    assert "n_shared_experts: every token passes them, beside those of its choice, and N counts both" in table.notes
+
+
+def history(blank: Any) -> list[Row]:
+    """Rows of runs that are evaluated at every second step, and log a training loss at the others."""
+    return [
+        {**row, "_step": step, "run.id": f"r{k}", "val_loss": blank if step % 2 else row["val_loss"] + 0.1 * (4 - step)}
+        for k, row in enumerate(drawn())
+        for step in (1, 2, 3, 4, 5)
+    ]
+
+
+def test_nan_between_evaluations_is_a_blank_and_at_an_evaluation_a_divergence() -> None:
+    """A history as a tracker exports it was refused, and with one blank in place of a NaN its deepest nets were
+    left out as diverged."""
+    rows = history("NaN")
+    assert [cell.mean for cell in fitted(rows).cells] == [cell.mean for cell in fitted(history(None)).cells]
+    for row in rows:
+        if row["run.id"] == "r3" and row["_step"] == 4:
+            row["val_loss"] = "NaN"
+    out = {one.why: one.rows for one in fitted(rows).provenance.account.left_out}
+    assert out["have NaN for a loss"] == 1

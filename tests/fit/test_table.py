@@ -75,6 +75,7 @@ def test_where_selects_and_names_what_is_wrong():
         ([{"depth": 6, "width": 64, "loss": "x"}], "loss: 'x' in row 1"),
         ([{**ROWS[0], "bits_per_byte": "x"}], "bits_per_byte: 'x' in row 1; must be a number"),
         ([{**ROWS[0], "bits_per_byte": -1.0}], "bits_per_byte: -1 in row 1; must not be"),
+        ([{**ROWS[0], "loss": -0.3}], "loss: -0.3 in row 1; must be a cross-entropy, not negative"),  # was a traceback
         ([1, 2], "list of dicts"),
         ({"depth": [1], "width": [1, 2]}, "different lengths"),
     ],
@@ -82,6 +83,14 @@ def test_where_selects_and_names_what_is_wrong():
 def test_bad_tables_are_one_clear_line(rows, message):
     with pytest.raises(InputError, match=message):
         read_table(rows)
+
+
+def test_a_column_that_is_another_quantity_is_not_offered_as_the_width():
+    """The line offered head_dim, with which every net has the width of a head."""
+    row = {"n_layers": 4, "d_ff": 1024, "n_heads": 4, "head_dim": 64, "val_loss": 3.0}
+    with pytest.raises(InputError, match="THEIRS being its name in the table") as caught:
+        read_table([row])
+    assert "'width': 'THEIRS'" in str(caught.value)
 
 
 def test_messages_name_the_argument_in_python_and_the_option_on_the_command_line():

@@ -59,8 +59,7 @@ def test_latency_is_the_loss_of_the_shape_grown_until_it_is_as_slow() -> None:
             middle = (low + high) / 2
             low, high = (middle, high) if (parts * np.exp(powers * middle)).sum() < target else (low, middle)
         ln_size = math.log(shape.n_params / n) + low
-        depth = source.penalty(c.depth, c.n_params)
-        assert depth is not None
+        depth = source.loss(float(c.n_params)).penalties(np.array([c.depth]))[0]
         nats.append(depth + budget.missing(shape) - loss.slope * ln_size)
     for c, loss_of_shape in zip(rows, nats, strict=True):
         nats_of = c.cost("decode").nats

@@ -58,7 +58,7 @@ def test_a_smaller_shape_has_the_loss_of_its_own_size(source: Source) -> None:
         missing = loss.slope * (off - 0.75 * min(off, math.log(1.0 + BUDGET_TOLERANCE)))
         depth = source.loss(c.n_params).penalties(np.array([float(c.depth)]))[0]
         assert c.missing_nats == pytest.approx(missing, abs=1e-12)
-        assert c.size.nats == pytest.approx(depth + missing, abs=1e-12)
+        assert c.size.nats == pytest.approx(depth + missing, rel=5e-3, abs=1e-4)  # prices lie between shared sizes
 
 
 def test_trust_is_not_high_where_the_shape_to_build_is_far_behind() -> None:
@@ -150,7 +150,7 @@ def test_at_an_equal_count_of_all_parameters_the_larger_blocks_of_a_deeper_net_c
 
     def worth(shape: Candidate) -> float:
         loss = source.loss(float(shape.n_params))
-        return math.log(shape.n_params / shape.n_params_total) - loss.penalty(shape.depth) / loss.slope
+        return math.log(shape.n_params / shape.n_params_total) - loss.penalties(np.array([shape.depth]))[0] / loss.slope
 
     others = [shape for shape in row.candidates if shape.within_budget and is_near(shape)]
     assert worth(best) >= max(map(worth, others)) - 0.03  # the distance from the budget is charged too

@@ -30,6 +30,7 @@ HELD_OUT_WORDS = {"val", "valid", "validation", "eval", "evaluation", "test", "d
 LOSS_WORDS = {"loss", "nll", "ce", "xent", "entropy"}
 OTHER_WORDS = {"stderr", "se", "sem", "std", "train", "training", "time", "step", "steps", "n"}  # no loss of its own
 SHAPE_WORDS = {"depth": ("layer", "layers", "depth"), "width": ("width", "hidden", "embd", "model", "dim")}
+SHARED_EXPERTS = re.compile(r"(?:^|_)(?:n|num)_shared_experts?$")  # of the inner width of the others
 BPC = re.compile(r"(?:^|_)(?:bpc|bits_per_char(?:acter)?)(?:_|$)")
 MOST = {"tokens": 1e16, "n_params": 1e13, "n_params_total": 1e13, "flops": 1e30}
 """Counts that may have a unit in their name, and the largest plausible value of each."""
@@ -76,6 +77,7 @@ class Names:
         for ours in MOST:
             said += _scaled(held, ours, known.get(ours, ours))
         said += _llama_ratio(held, known.get("mlp_ratio", ""))
+        said += _shared_experts(held)
         return cls(held, given, asked, taken, (*beside, *said))
 
     def theirs(self, ours: str) -> str:
@@ -174,7 +176,7 @@ def _usual(
             has = [free[one] for one in HELD_OUT if one in free]
         elif ours in names:
             continue
-        if ours in OF_SHAPE or ours == "loss":
+        if (ours in OF_SHAPE and ours != "gated") or ours == "loss":  # a gate is a switch or a text
             has = [name for name in has if usable(name)]
         if has:
             taken[ours] = has[0]
@@ -249,7 +251,9 @@ def _has_numbers(values: Sequence[Any]) -> bool:
 def _likely(ours: str, names: Sequence[str]) -> str:
     """Column of the table that may be ours, by words in its name; THEIRS where none does."""
     words = {**SHAPE_WORDS, "loss": ("loss", "nll", "ce")}.get(ours, ())
-    return next((name for word in words for name in names if word in plain(name).split("_")), "THEIRS")
+    others = {one for other, usual in ALIASES.items() if other != ours for one in (other, *usual)}
+    free = [name for name in names if plain(name) not in others]
+    return next((name for word in words for name in free if word in plain(name).split("_")), "THEIRS")
 
 
 # The user's names
@@ -358,3 +362,15 @@ def _llama_ratio(held: Columns, theirs: str) -> Iterator[str]:
         held.setdefault("gated", [True] * len(values))
         inner = f"the inner width is {theirs} × 8/3 × width, of a gated MLP"
         yield f"{theirs} is Llama's: {inner}; a column d_ff wins over it"
+
+
+def _shared_experts(held: Columns) -> Iterator[str]:
+    """Count the experts that every token passes among the experts and among those that a token uses: a mixture names
+    the two kinds in two columns."""
+    theirs = next((name for name in held if SHARED_EXPERTS.search(plain(name))), None)
+    if theirs is None or not {"experts", "top_k"} <= {*held} or not any(map(is_number, held[theirs])):
+        return
+    for name in ("experts", "top_k"):
+        pairs = zip(held[name], held[theirs], strict=True)
+        held[name] = [one + more if is_number(one) and is_number(more) else one for one, more in pairs]
+    yield f"{theirs}: every token passes them, beside those of its choice, and N counts both"

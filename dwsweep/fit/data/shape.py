@@ -14,6 +14,7 @@ shapes, and no replicates: ``BLOCK`` names the part in which they differ.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections import defaultdict
@@ -24,15 +25,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dwsweep.errors import InputError, example
-from dwsweep.fit.data.rows import ARM, Row, positive
-from dwsweep.shapes import attention_weights, mlp_weights
+from dwsweep.fit.data.rows import ARM, CONFIG, Row, bare_name, plain, positive
+from dwsweep.shapes import attention_weights, gate_of, mlp_weights
 from dwsweep.text import format_count, join
 
 BLOCK = "net_block"  # row key that names its block, if nets of its depth and width have several
 COLUMNS = ("d_ff", "mlp_ratio", "gated", "heads", "kv_heads", "head_size", "experts", "top_k")
-GATES = ("gated", "activation", "mlp", "mlp_type", "ffn_type", "hidden_act", "act_fn")  # columns that may name a gate
+OF_ACTIVATION = ("activation", "activation_function", "hidden_act", "act_fn")
+GATES = ("gated", *OF_ACTIVATION, "mlp", "mlp_type", "ffn_type")  # columns that may name a gate
 GATED_WORDS = re.compile(r"glu|(?<!un)(?<!non.)(?<!not.)gated")
-OF_NET = (ARM, "depth", "width", *COLUMNS, *GATES[1:])
+FAMILY = "model_type"  # column of a configuration of transformers, as is hidden_act, in which silu is that of a gate
+GATED_ACTS = {"silu", "swish"}
+OF_NET = (ARM, "depth", "width", *COLUMNS)
 YES = {"true", "t", "yes", "y", "on", "1", "1.0"}
 LARGEST_RATIO = 32.0  # smaller values of an inner width are ratios to d
 OFF = 0.05  # relative difference above which a count is named beside others that agree
@@ -62,9 +66,21 @@ def inner_width(row: Row) -> float | None:
 
 
 def is_gated(row: Row) -> bool:
-    """True if a column of the row has a gated MLP (SwiGLU, GeGLU)."""
-    texts = [str(row[name]).lower() for name in GATES if isinstance(row.get(name), str)]
-    return str(row.get("gated")).strip().lower() in YES or any(map(GATED_WORDS.search, texts))
+    """True if a column of the row has a gated MLP (SwiGLU, GeGLU), or names a family whose MLP is gated."""
+    texts = {bare: value.lower() for name, value in row.items() if isinstance(value, str) and (bare := _gate(name))}
+    family = gate_of(texts.pop(FAMILY, ""))
+    if row.get("gated") not in (None, ""):
+        family = str(row["gated"]).strip().lower() in YES
+    elif family is None and texts.get("hidden_act") in GATED_ACTS:
+        family = True
+    return bool(family) or any(map(GATED_WORDS.search, texts.values()))
+
+
+@functools.cache
+def _gate(name: str) -> str:
+    """Name of a column that may name a gate, without the sections before it; empty for any other column."""
+    bare = bare_name(plain(name), CONFIG, (FAMILY,))
+    return bare if bare in (*GATES, FAMILY) else ""
 
 
 def weights(row: Row, gated: bool | None = None, every: bool = False) -> float:
@@ -116,7 +132,7 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
     """
     nets: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
-        nets[tuple(map(row.get, OF_NET))].append(row)
+        nets[*map(row.get, OF_NET), is_gated(row)].append(row)
     _name_blocks(list(nets.values()))
     each = [of_net[0] for of_net in nets.values()]
     columns = [name for name in COLUMNS if any(row.get(name) not in (None, "") for row in each)]
@@ -227,15 +243,21 @@ class _Counts:
     def nets(self) -> int:
         return len({*zip(self.depth.tolist(), self.width.tolist(), strict=True)})
 
+    @property
+    def unit(self) -> str:
+        """The unit of counts that are so far from the blocks of any net, and alike in all rows; else empty."""
+        (low, high, _), middle = self.times, float(np.median(self.count / self.plain))
+        if len(self.count) < 2 or high >= COUNT_FACTOR * low or 1.0 / COUNT_FACTOR < middle < COUNT_FACTOR:
+            return ""
+        return {-3: "thousands", -6: "millions", -9: "billions"}.get(round(math.log10(middle)), "another unit")
+
     def check_unit(self) -> None:
         """Refuse a count in thousands, millions or billions.
 
         Raises:
-            InputError: counts are so far from the blocks of any net, and alike in all rows.
+            InputError: the counts have a unit.
         """
-        (low, high, _), middle = self.times, float(np.median(self.count / self.plain))
-        if len(self.count) > 1 and high < COUNT_FACTOR * low and not 1.0 / COUNT_FACTOR < middle < COUNT_FACTOR:
-            unit = {-3: "thousands", -6: "millions", -9: "billions"}.get(round(math.log10(middle)), "another unit")
+        if unit := self.unit:
             raise InputError(
                 f"{self.column}: {self.count[0]:g} at {_size(self.rows[0])}, where the blocks hold "
                 f"{self.plain[0]:.4g}; it looks like {unit}, must be a plain count of non-embedding weights"
@@ -282,6 +304,8 @@ def _in_proportion(of: _Counts) -> Reading | None:
     """Every block holds the same multiple of the weights: the table knows its blocks better than the columns."""
     if of.column == "n_params":
         of.check_unit()
+    elif of.unit:
+        return Reading(f"{of.theirs} looks like {of.unit}; N is counted from the columns")
     middle = float(np.median(of.count / of.plain))
     if of.nets < 3 or not _holds(of.count / of.plain / middle - 1.0, AGREES):
         return None

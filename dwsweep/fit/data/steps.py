@@ -79,6 +79,7 @@ def ends(rows: Sequence[Row], found: tuple[str, list[list[Row]]]) -> Ends:
     """Last point of each run that has a loss, at the step that nearly all runs reach."""
     time, groups = found
     curved = {id(row) for group in groups for row in group}
+    _blank_between(time, groups)
     last = [_measured(group)[-1][time] for group in groups]
     common, count = Counter(last).most_common(1)[0]
     everywhere = count >= COMMON * len(last)
@@ -108,8 +109,24 @@ def ends(rows: Sequence[Row], found: tuple[str, list[list[Row]]]) -> Ends:
         option = f'--where "{plain(time)} <= {stops[0]:g}" compares all there'
         out.append(LeftOutRows(rows=sum(n for _, n in short), why=why, option=option))
     at = f"{time} {common:,g}" if everywhere else f"from {time} {min(last):,g} to {max(last):,g}"
+    if not everywhere and max(last) > ALIKE * min(last):
+        at += f'; --where "{plain(time)} <= {min(last):g}" compares all there'
     said = f"{len(groups):,} runs have rows at several values of {time}: the last is the loss ({at})"
     return Ends(kept, [one for one in out if one.rows], said)
+
+
+def _blank_between(time: str, groups: Sequence[Sequence[Row]]) -> None:
+    """Make NaN a blank where no run has a loss: trackers write it between evaluations. Where others have one, the run
+    diverged."""
+    nan = [any(_is_nan(row["loss"]) for row in group) for group in groups]
+    evaluated = {row[time] for group in groups for row in group if is_number(row["loss"]) and not _is_nan(row["loss"])}
+    for row in (row for group in groups for row in group if 2 * sum(nan) > len(nan)):
+        if _is_nan(row["loss"]) and row[time] not in evaluated:
+            row["loss"] = None
+
+
+def _is_nan(loss: Any) -> bool:
+    return bool(loss != loss)
 
 
 def _measured(group: Sequence[Row]) -> Sequence[Row]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,8 +14,8 @@ from dwsweep.fit.data import condition, source
 from dwsweep.fit.data.cell import Columns, losses
 from dwsweep.fit.data.names import Names, nearest, unit_named
 from dwsweep.fit.data.roles import KNOWN, Roles, hashable, roles
-from dwsweep.fit.data.rows import ARM, LeftOut, Row, Word, cell_text, no_loss, plain, why_no_loss
-from dwsweep.fit.data.shape import settle
+from dwsweep.fit.data.rows import ARM, LeftOut, Row, Word, cell_text, no_loss, plain, positive, why_no_loss
+from dwsweep.fit.data.shape import COUNT_FACTOR, n_params_of, settle
 from dwsweep.records.columns import REQUIRED, of_type
 from dwsweep.records.columns import named as column_names
 from dwsweep.records.fit import Account, FitOptions, LeftOutRows
@@ -25,6 +25,7 @@ MEASURED = {*column_names("size", "outcome", "identity"), "learning_rate"}  # ma
 LARGEST = {"depth": 1e5, "width": 1e9}  # larger than any net, far below the largest float
 LEAST_COUNT, LARGEST_COUNT = 1e-6, 1e30  # seconds and tokens count too
 LARGEST_LOSS = 1e6
+LEAST_TOKENS = 1e4  # of a training; smaller counts are in thousands, millions or billions
 COUNTS = frozenset(of_type("count"))
 # trackers' words for a finished run; autoresearch discards runs without an improvement, which still have a loss
 FINISHED = {"ok", "finished", "completed", "complete", "success", "succeeded", "keep", "kept", "discard", "discarded"}
@@ -123,6 +124,7 @@ def read_table(
     _check_exchanged(rows, names.asked)
     trusted = loaded.directory is not None or "n_params" in names.asked or set(names.given) >= OWN
     settled = settle(rows, trusted, loaded.source, names.theirs)
+    settled.said.extend(_lengths_in_units(rows, names.theirs))
     of = roles(rows, held, by_values=not loaded.directory)
     rows = _without_labels(rows, _chosen(of), out)
     given_unit = unit or _unit_in_rows(rows, tuple(held))
@@ -324,6 +326,35 @@ def _contradicted(rows: Sequence[Row]) -> Iterator[str]:
         )
 
 
+def _lengths_in_units(rows: Sequence[Row], theirs: Callable[[str], str]) -> Iterator[str]:
+    """Note on tokens that are no plain count.
+
+    Raises:
+        InputError: the FLOPs are none: fewer than 6·N·tokens by a factor that no block explains.
+    """
+    tokens = [row["tokens"] for row in rows if positive(row.get("tokens"))]
+    if in_a_unit := bool(tokens) and max(tokens) < LEAST_TOKENS:
+        yield (
+            f"{theirs('tokens').upper()} ARE {min(tokens):g} TO {max(tokens):g}, fewer than any training has: losses "
+            "are compared at them as they are, and each count of tokens or FLOPs below is in their unit"
+        )
+    spent = [
+        (row, 6.0 * size * (1.0 if in_a_unit or not positive(row.get("tokens")) else float(row["tokens"])))
+        for row in rows
+        if positive(row.get("flops"))
+        and None not in (row["depth"], row["width"])
+        and positive(size := n_params_of(row))
+    ]
+    if not spent or min(least / row["flops"] for row, least in spent) < COUNT_FACTOR:
+        return
+    row, least = spent[0]
+    without = example("drop=['flops']", "--drop flops")
+    raise InputError(
+        f"flops: {row['flops']:g} at {row['depth']:g}×{row['width']:g}, where 6·N·tokens are {least:.3g} or more; must "
+        f"be a plain count; allowed without it: {without}"
+    )
+
+
 def _check_exchanged(rows: Sequence[Row], renamed: Mapping[str, str]) -> None:
     """Refuse a table whose nets have more layers than units, unless the user named both columns."""
     shapes = {(float(row["depth"]), float(row["width"])) for row in rows}
@@ -375,4 +406,6 @@ def _must(name: str, value: Any) -> str:
         return "be positive and finite"
     elif name == "loss" and math.isfinite(value) and abs(value) > LARGEST_LOSS:
         return f"be a cross-entropy, at most {LARGEST_LOSS:g} (inf marks a run that diverged)"
+    elif name == "loss" and -math.inf < value < 0:
+        return "be a cross-entropy, not negative; losses less a baseline need it added"
     return ""
