@@ -26,7 +26,7 @@ help:
 	@echo "make test-slow  the slow tier: coverage by simulation, many kills, Ray"
 	@echo "make test-device  training on this host's devices against a CPU core, with tolerances; writes $(DEVICE)"
 	@echo "make test-chips the compilers of TPUs and NVIDIA GPUs (some GB, in a venv of their own), without either"
-	@echo "make test-hf    exports against transformers and lm-evaluation-harness (PyTorch, in a venv of its own)"
+	@echo "make test-hf    exports against transformers and lm-evaluation-harness, texts of the Hub (PyTorch, in a venv of its own)"
 	@echo "make test-engines  Slurm, Ray, buckets and Kubernetes' schemas on loopback; skips what is not installed"
 	@echo "make bench      side by side with compiled and eager PyTorch, where that is installed, and plain JAX"
 
@@ -100,7 +100,7 @@ test-chips: $(CHIPS)/installed
 $(HF)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(HF)
 	@echo "installing dwsweep, PyTorch, transformers and lm-evaluation-harness into $(HF) (some GB where PyTorch brings CUDA)"
-	$(HF)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[exports,test]'
+	$(HF)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[exports,hf,test]'
 	@touch $@
 
 test-hf: $(HF)/installed

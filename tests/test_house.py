@@ -33,31 +33,35 @@ def test_no_import_is_hidden_from_the_contracts() -> None:
                 assert node.level == 0 and (node.module or "").split(".")[0] != "tests", f"{module}, line {node.lineno}"
 
 
-def loaded_after(statement: str) -> set[str]:
-    code = f"{statement}\nimport sys; print(*sys.modules, *{{name.split('.')[0] for name in sys.modules}})"
-    return set(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split())
+IMPORTS: list[tuple[str, set[str]]] = [
+    # one process for all of them, so that what a statement brings is there for those after it
+    ("import dwsweep.cli.app", {"numpy", "pydantic", "dwsweep.spec"}),
+    # `status` answers at once
+    ("import dwsweep.report.progress, dwsweep.report.status_report", {"numpy", "dwsweep.spec", "dwsweep.plan"}),
+    ("import dwsweep.guide", {"dwsweep.spec", "dwsweep.records.fit"}),
+    ("import dwsweep.plan, dwsweep.cost, dwsweep.theory", set()),
+    ("import dwsweep.sweep.runner, dwsweep.sweep.snapshot", {"tensorflow_datasets"}),
+    ("import dwsweep.data.prepare, dwsweep.data.heldout", {"scipy", "sentencepiece", "pyarrow", "etils"}),
+    ("from dwsweep import fit_table; import dwsweep.fit.arms", {"matplotlib"}),
+    ("import dwsweep.report.figures.registry, dwsweep.report.page", {"optax", "orbax"}),
+    ("import dwsweep.train, dwsweep.model, dwsweep.data", {"jax", "flax"}),
+    ("import dwsweep.train.pack_trainer", {"tensorflow"}),
+]
 
 
-@pytest.mark.parametrize(
-    ("statement", "absent"),
-    [
-        ("import dwsweep.cli.app", {"jax", "flax", "scipy", "matplotlib", "pydantic", "tensorflow_datasets"}),
-        ("import dwsweep.plan, dwsweep.cost, dwsweep.theory", {"jax", "flax", "scipy", "tensorflow_datasets"}),
-        (
-            "import dwsweep.report.progress, dwsweep.report.status_report",
-            {"numpy", "dwsweep.spec", "dwsweep.plan"},
-        ),  # `status` answers at once
-        ("import dwsweep.guide", {"scipy", "matplotlib", "dwsweep.spec", "dwsweep.records.fit"}),
-        ("import dwsweep.sweep.runner, dwsweep.sweep.snapshot", {"jax", "flax", "orbax"}),
-        ("from dwsweep import fit_table; import dwsweep.fit.arms", {"jax", "flax", "optax", "orbax", "matplotlib"}),
-        ("import dwsweep.report.figures.registry, dwsweep.report.page", {"jax", "flax", "optax", "orbax"}),
-        ("import dwsweep.train, dwsweep.model, dwsweep.data", {"jax", "flax", "tensorflow"}),
-        ("import dwsweep.train.pack_trainer", {"tensorflow"}),
-        ("import dwsweep.data.prepare, dwsweep.data.heldout", {"jax", "sentencepiece", "pyarrow", "etils"}),
-    ],
-)
-def test_heavy_imports_stay_where_they_belong(statement: str, absent: set[str]) -> None:
-    assert not loaded_after(statement) & absent
+@pytest.fixture(scope="module")
+def loaded() -> list[set[str]]:
+    """Modules and packages that are there after each statement of ``IMPORTS``."""
+    code = "import sys\n" + "".join(f"{statement}\nprint(*sys.modules)\n" for statement, _ in IMPORTS)
+    lines = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.splitlines()
+    return [{*line.split(), *(name.partition(".")[0] for name in line.split())} for line in lines]
+
+
+def test_heavy_imports_stay_where_they_belong(loaded: list[set[str]]) -> None:
+    absent: set[str] = set()
+    for (statement, more), modules in zip(reversed(IMPORTS), reversed(loaded), strict=True):
+        absent |= more  # what is absent after later statements is so after earlier ones
+        assert not modules & absent, statement
 
 
 def test_files_are_read_as_they_were_written_whatever_the_locale() -> None:

@@ -83,3 +83,9 @@ def test_a_spec_and_its_overrides_read_the_same_numerals():
 
 def test_an_option_reads_the_same_numerals():
     assert parse_count("1,234,567") == 1_234_567 and math.isclose(parse_count("1.63M"), 1.63e6)
+    for text in ("", "3Q", "-3", "0", "nan", "1e400", "²"):
+        with pytest.raises(
+            InputError, match=r"must be a positive number, such as 1\.3e9, 60k, 125M, 3B or 1T"
+        ) as error:
+            parse_count(text)
+        assert len(error.value.lines) == 1

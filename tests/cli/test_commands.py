@@ -16,31 +16,7 @@ from cli_tools import DWSWEEP, Command, begun, in_a_process
 
 from dwsweep.cli import hints
 
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["run", SMOKE, "--set", "data.source='text:nowhere/*.txt'"], "data.source: text:"),
-        (["fit", "missing.csv"], "missing.csv"),
-        (["report", "missing"], "missing"),
-        (["status", "missing"], "missing"),
-        (["theory", "--width", "wide"], "'wide'; must be"),
-        (["run", SMOKE, "--shard", "3/2"], "3/2"),
-        (["run", SMOKE, "--set", "train.stepz=3"], "train.stepz"),
-        (["design", "--hours", "1", "--depths=²"], "--depths: '²'; must be"),
-        (["design", "runs.csv", "--params", "300M", "--target", "1B"], "--target: not allowed"),
-        (["design", SMOKE, "--runs", "3"], "--runs: 3; allowed only"),
-        (["design", SMOKE, "--device", "A100"], "--device: A100; allowed only"),
-        (["design"], "SPEC: missing; give"),
-    ],
-    ids=str,
-)
-def test_wrong_arguments_exit_2_in_a_line_that_names_them(
-    dwsweep: Command, tmp_path: Path, arguments: list[str | Path], named: str
-) -> None:
-    result = dwsweep(*arguments, cwd=tmp_path)
-    assert result.returncode == 2 and result.stderr.startswith("error: ") and named in result.stderr
-    assert result.stderr.count("\n") == 1 and not list(tmp_path.iterdir())
+pytestmark = pytest.mark.usefixtures("short_guideline")
 
 
 def test_a_sweep_folder_stands_for_its_spec_and_is_its_own_directory(dwsweep: Command, tmp_path: Path) -> None:

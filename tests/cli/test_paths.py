@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +13,7 @@ import fsspec
 import pytest
 import sweep_bucket
 from cli_tools import Command
-from report_sweeps import rows
+from report_sweeps import rows, write_csv
 
 from dwsweep import paths
 from dwsweep.data import prepare
@@ -23,6 +21,8 @@ from dwsweep.records import bench as bench_record
 from dwsweep.records.bench import BenchRow
 from dwsweep.report import plan_report
 from dwsweep.sweep import runner
+
+pytestmark = pytest.mark.usefixtures("short_guideline")
 
 SPEC = """
 name: small
@@ -50,12 +50,8 @@ def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], set[
 def test_every_command_reads_and_writes_in_a_bucket(
     dwsweep: Command, bucket: Callable[[], set[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = io.StringIO()
-    made = rows((2, 4), sizes=4, low=1e5, high=1e6)
-    writer = csv.DictWriter(table, list(made[0]))
-    writer.writeheader()
-    writer.writerows(made)
-    paths.write_atomic(paths.as_path("gs://b/sweep/results.csv"), table.getvalue())
+    table = write_csv(rows((2, 4), sizes=4, low=1e5, high=1e6), tmp_path / "table.csv")
+    paths.write_atomic(paths.as_path("gs://b/sweep/results.csv"), table.read_text())
     paths.write_atomic(paths.as_path("gs://b/spec.yaml"), SPEC)
     bench_record.write(BENCH, "gs://b/sweep")
 

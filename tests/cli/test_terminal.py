@@ -1,4 +1,4 @@
-"""The terminal: counts that are none, and tables that fold where it is narrow."""
+"""The terminal: tables fold where it is narrow, and streams of others are left alone."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from rich.console import RenderableType
 from shown import printed
 
 from dwsweep import fit_table, terminal
-from dwsweep.errors import InputError
 from dwsweep.guide import answer
 from dwsweep.plan import build
 from dwsweep.report import fit_report, guide_report, plan_report
 from dwsweep.report.console import render
 from dwsweep.report.document import INTERVAL, Table, label, prose
 from dwsweep.spec import load_spec
-from dwsweep.text import parse_count
 
 
 def test_a_stream_of_somebody_else_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,20 +27,6 @@ def test_a_stream_of_somebody_else_is_left_alone(capsys: pytest.CaptureFixture[s
     assert sys.stdout is mine
     terminal.console().print("seen")
     assert capsys.readouterr().out == "seen\n"
-
-
-def test_a_width_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
-    assert terminal.console(stderr=True).width == terminal.PLAIN_WIDTH
-    monkeypatch.setenv("COLUMNS", "77")
-    assert terminal.console().width == 77
-
-
-@pytest.mark.parametrize("text", ["", "3Q", "-3", "0", "nan", "1e400", "²"])
-def test_what_is_no_count_is_one_line(text: str) -> None:
-    with pytest.raises(InputError, match=r"must be a positive number, such as 1\.3e9, 60k, 125M, 3B or 1T") as refused:
-        parse_count(text)
-    assert len(refused.value.lines) == 1
 
 
 # Narrow terminals: columns go below one another, and no number is cut.
@@ -61,18 +45,6 @@ def table():
         words = f"{k} words that may well wrap"
         made.add(f"r{k}", f"{k}.23456789", f"{k}.1 … {k}.9", words, f"9{k}.87654321")
     return render([made])
-
-
-WHOLE = [
-    "row  first       interval   words                       last",
-    "r0   0.23456789  0.1 … 0.9  0 words that may well wrap  90.87654321",
-    "r1   1.23456789  1.1 … 1.9  1 words that may well wrap  91.87654321",
-    "r2   2.23456789  2.1 … 2.9  2 words that may well wrap  92.87654321",
-]
-
-
-def test_a_table_that_fits_is_left_alone() -> None:
-    assert [line.rstrip() for line in lines_of(table(), 100)] == WHOLE
 
 
 @pytest.mark.parametrize("width", [24, 30, 60])
@@ -99,10 +71,3 @@ def test_what_the_commands_say_fits_the_terminal_and_no_number_is_cut() -> None:
         lines = lines_of(renderable, width)
         assert len(lines) > 5 and all(len(line) <= width for line in lines), (name, width)
         assert not [line for line in lines if CUT.search(line)], (name, width)
-
-
-def test_a_column_without_a_text_is_left_out() -> None:
-    made = Table("", [label("arm"), label("row"), label("note")], keys=2, ruled=False)
-    made.add("", "r0", "")
-    made.add("", "r1", "")
-    assert lines_of(render([made]), 100) == ["row", "r0 ", "r1 "]

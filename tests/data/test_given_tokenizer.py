@@ -34,7 +34,8 @@ def sentencepiece_model(**options: Any) -> bytes:
 
 
 def tokenizer_json(specials: tuple[str, ...] = ("<|endoftext|>",)) -> str:
-    library = pytest.importorskip("tokenizers", reason="needs the extra hf")
+    import tokenizers as library
+
     own = library.Tokenizer(library.models.BPE())
     own.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
     own.decoder = library.decoders.ByteLevel()
@@ -51,7 +52,7 @@ def tokenizer_json(specials: tuple[str, ...] = ("<|endoftext|>",)) -> str:
     return str(own.to_str())
 
 
-@pytest.fixture(params=["sentencepiece", "tokenizer.json", "bytes"])
+@pytest.fixture(params=["sentencepiece", pytest.param("tokenizer.json", marks=pytest.mark.hf), "bytes"])
 def kind(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Any]:
     """(data.tokenizer, its library's own encoding of a text)."""
     if request.param == "bytes":
@@ -136,6 +137,7 @@ def test_the_file_is_part_of_the_data(tmp_path: Path) -> None:
     assert prepare(data_spec(tmp_path, tokenizer=str(tmp_path / "moved")), progress=False).path in folders
 
 
+@pytest.mark.hf
 def test_a_folder_and_its_end_token(tmp_path: Path) -> None:
     folder = tmp_path / "own"
     folder.mkdir()
@@ -192,7 +194,7 @@ def test_a_file_that_is_none_is_one_line(tmp_path: Path, content: bytes | None, 
     assert line.startswith(f"data.tokenizer: '{tmp_path}/own'; ") and "\n" not in line
 
 
-def test_models_that_cannot_be_used_are_one_line(tmp_path: Path) -> None:
+def test_a_model_without_an_end_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "endless").write_bytes(sentencepiece_model(eos_id=-1))
     with pytest.raises(InputError, match="has no end-of-sentence token"):
         prepare(data_spec(tmp_path, tokenizer=str(tmp_path / "endless")), progress=False)

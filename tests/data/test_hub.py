@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import hub_server
 import pytest
 
 from dwsweep.data.hub import HubRows
@@ -53,8 +57,8 @@ def data_spec(source: str, tmp_path: Path, **settings: object) -> DataSpec:
     return DataSpec.model_validate(given | settings)
 
 
+@pytest.mark.hf
 def test_a_local_folder_gives_what_its_files_hold(folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("datasets", reason="needs the extra hf")
     data = data_spec(f"hf:{folder}/first@train", tmp_path)
     assert find(data) is None
     store = prepare(data, progress=False)
@@ -69,8 +73,10 @@ def test_a_local_folder_gives_what_its_files_hold(folder: Path, tmp_path: Path) 
     assert find(data) is None
 
 
+@pytest.mark.hf
 def test_configurations_and_what_save_to_disk_wrote(folder: Path, tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets", reason="needs the extra hf")
+    import datasets
+
     (folder / "second").rename(folder / "files")  # a configuration is no folder
     (folder / "README.md").write_text(CONFIGS.replace("second/", "files/"))
     assert prepare(data_spec(f"hf:{folder}/second", tmp_path), progress=False).manifest.n_documents == 80
@@ -80,8 +86,8 @@ def test_configurations_and_what_save_to_disk_wrote(folder: Path, tmp_path: Path
         prepare(data_spec(f"hf:{tmp_path}/saved@test", tmp_path), progress=False)
 
 
+@pytest.mark.hf
 def test_what_is_not_there_is_one_line_with_what_is(folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("datasets", reason="needs the extra hf")
     (tmp_path / "cut").mkdir()
     (tmp_path / "cut" / "train.parquet").write_bytes((folder / "second/train-00000-of-00001.parquet").read_bytes()[:99])
     for source, settings, wanted in (
@@ -102,8 +108,8 @@ def test_what_is_not_there_is_one_line_with_what_is(folder: Path, tmp_path: Path
     assert not list((tmp_path / "cache").glob("*.partial"))
 
 
+@pytest.mark.hf
 def test_rows_without_text_are_counted(tmp_path: Path) -> None:
-    pytest.importorskip("datasets", reason="needs the extra hf")
     rows = [{"text": None if i == 7 else text} for i, text in enumerate(TEXTS)]
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
@@ -150,9 +156,68 @@ def test_without_the_extra_one_line_names_it(folder: Path, tmp_path: Path, monke
         prepare(data_spec(f"hf:{folder}/nope", tmp_path), progress=False)
 
 
+COMMIT = "c0ffee" * 6 + "c0ff"
+
+
+@contextmanager
+def hub(name: str, folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """(address, paths asked for) of a stand-in of the Hub: what ``datasets`` needs of it to stream a folder."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def answer(self, code: int, body: bytes = b"", **headers: str) -> None:
+            self.send_response(code)
+            for key, value in ({"Content-Length": str(len(body)), "X-Repo-Commit": COMMIT} | headers).items():
+                self.send_header(key.replace("_", "-"), value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        def do_GET(self) -> None:
+            path, _, _ = self.path.partition("?")
+            asked.append(path)
+            if re.fullmatch(f"/api/datasets/{name}(/revision/[^/]+)?", path):
+                found = [{"rfilename": str(f.relative_to(folder))} for f in sorted(folder.rglob("*")) if f.is_file()]
+                self.answer(200, json.dumps({"id": name, "sha": COMMIT, "siblings": found}).encode())
+            elif tree := re.fullmatch(f"/api/datasets/{name}/tree/{COMMIT}/?(.*)", path):
+                self.answer(200, json.dumps([entry(f) for f in sorted((folder / tree[1]).iterdir())]).encode())
+            elif (file := re.fullmatch(f"/datasets/{name}/resolve/{COMMIT}/(.*)", path)) and (
+                folder / file[1]
+            ).is_file():
+                data = (folder / file[1]).read_bytes()
+                headers = {"ETag": hashlib.sha1(data).hexdigest(), "Accept-Ranges": "bytes"}
+                if part := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or ""):
+                    start, stop = int(part[1]), min(int(part[2] or len(data)), len(data) - 1)
+                    headers["Content-Range"] = f"bytes {start}-{stop}/{len(data)}"
+                    self.answer(206, data[start : stop + 1], **headers)
+                else:
+                    self.answer(200, data, **headers)
+            else:
+                self.answer(404, X_Error_Code="EntryNotFound" if f"/{name}/" in path else "RepoNotFound")
+
+        do_HEAD = do_GET  # noqa: N815
+
+    def entry(file: Path) -> dict[str, object]:
+        kind = {"type": "directory"} if file.is_dir() else {"type": "file", "size": file.stat().st_size}
+        return {"path": str(file.relative_to(folder)), "oid": COMMIT, **kind}
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.hf
 def test_a_data_set_of_the_hub_is_read_at_one_commit_and_found_without_it(folder: Path, tmp_path: Path) -> None:
     """A server in place of the Hub, and the libraries themselves, which read its address when they are imported."""
-    pytest.importorskip("datasets", reason="needs the extra hf")
 
     def prepared(source: str, **environment: str) -> subprocess.CompletedProcess[str]:
         arguments = ["prepare", "smoke", "--set", f"data.source={source}", "--set", "data.vocab_size=256"]
@@ -160,15 +225,15 @@ def test_a_data_set_of_the_hub_is_read_at_one_commit_and_found_without_it(folder
         command = [sys.executable, "-m", "dwsweep", *arguments]
         return subprocess.run(command, env=known | environment, capture_output=True, text=True, timeout=120)
 
-    with hub_server.serve("own/set", folder) as (address, asked):
+    with hub("own/set", folder) as (address, asked):
         done = prepared("hf:own/set/first", HF_ENDPOINT=address)
         assert done.returncode == 0, done.stderr
         missing = prepared("hf:own/other", HF_ENDPOINT=address)
     assert missing.returncode == 2 and "hf:own/other; the Hub does not answer for it (404" in missing.stderr
     manifest = json.loads((Path(done.stdout.strip()) / "manifest.json").read_text())
-    assert manifest["revision"] == hub_server.COMMIT and manifest["n_documents"] == len(TEXTS)
-    assert not [path for path in asked if "/resolve/" in path and f"/resolve/{hub_server.COMMIT}/" not in path]
+    assert manifest["revision"] == COMMIT and manifest["n_documents"] == len(TEXTS)
+    assert not [path for path in asked if "/resolve/" in path and f"/resolve/{COMMIT}/" not in path]
     nobody = {"HF_ENDPOINT": "http://127.0.0.1:9"}
-    assert prepared(f"hf:own/set/first?revision={hub_server.COMMIT}", **nobody).stdout == done.stdout
+    assert prepared(f"hf:own/set/first?revision={COMMIT}", **nobody).stdout == done.stdout
     refused = prepared("hf:own/set/first", **nobody)
     assert refused.returncode == 2 and "?revision=COMMIT in full" in refused.stderr

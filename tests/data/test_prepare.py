@@ -88,11 +88,10 @@ def test_a_rerun_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert sorted(p.suffix for p in tmp_path.iterdir() if p != store.path) == [".jsonl", ".lock"]
 
 
-def test_settings_and_text_make_another_store_and_workers_do_not(tmp_path: Path) -> None:
+def test_settings_and_text_make_another_store(tmp_path: Path) -> None:
     source = write(tmp_path / "a.jsonl", articles(100))
     data = spec(source, tmp_path)
     base = prepare(data, progress=False)
-    assert prepare(spec(source, tmp_path, workers=2), progress=False).path == base.path
     assert find(spec(source, tmp_path, vocab_size=310)) is None
     elsewhere = prepare(spec(source, tmp_path / "other"), progress=False)
     assert elsewhere.data_hash == base.data_hash
@@ -245,6 +244,8 @@ def test_bad_input_says_so_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "\xff"}\n' * 3 + b'{"text": "good"}\n' * 3)
     fails(spec(f"jsonl:{tmp_path}/a.jsonl", cache), r"3 of 6 records are bad \(3 × invalid UTF-8; first: .*byte 0")
     fails(spec(f"jsonl:{tmp_path}/none*", cache), "no such file")
+    with pytest.raises(InputError, match=r"has no manifest.json"):
+        Store.open(tmp_path)
 
 
 def test_a_few_bad_records_are_skipped_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -256,6 +257,7 @@ def test_a_few_bad_records_are_skipped_and_counted(tmp_path: Path, capsys: pytes
     assert "a.jsonl, byte" in store.manifest.first_skipped
     said = capsys.readouterr().err
     assert "500 documents" in said and says(said, "data: skipped documents")
+    assert "MB/s" not in said  # it was over before a rate could be told
 
 
 def test_documents_and_dropped_duplicates_are_counted_before_an_error_too(
@@ -332,35 +334,50 @@ def other_documents(store: Path) -> None:
     np.save(store / "validation-documents.npy", documents)
 
 
-DAMAGE: dict[str, Callable[[Path], object]] = {
-    "train-00000.bin": zeros_inside,
-    "validation-documents.npy": lambda store: os.truncate(store / "validation-documents.npy", 150),
-    "validation-documents.npy ": other_documents,
-    "train-documents.npy": lambda store: (store / "train-documents.npy").unlink(),
-    "manifest.json": lambda store: os.truncate(store / "manifest.json", 200),
-    "manifest.json ": lambda store: without_hashes(store),
-    "bytes of validation tokens": lambda store: os.truncate(store / "validation-00000.bin", 100),
-}
+def manifest(**changes: object) -> Callable[[Path], object]:
+    """Keys of the manifest changed, or left out: as another version or another program wrote it."""
+
+    def change(store: Path) -> None:
+        content = {**json.loads((store / "manifest.json").read_text()), **changes, "content_sha256": None}
+        (store / "manifest.json").write_text(json.dumps({name: v for name, v in content.items() if v is not None}))
+
+    return change
 
 
-def without_hashes(store: Path) -> None:
-    """As an earlier version wrote it."""
-    manifest = json.loads((store / "manifest.json").read_text())
-    del manifest["files"], manifest["content_sha256"]
-    (store / "manifest.json").write_text(json.dumps(manifest))
+def written(name: str, text: str) -> Callable[[Path], object]:
+    return lambda store: (store / name).write_text(text)
 
 
-@pytest.mark.parametrize("what", DAMAGE)
-def test_a_damaged_store_is_set_aside_and_made_anew(
-    tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]
+DAMAGE: list[tuple[str, Callable[[Path], object]]] = [
+    ("train-00000.bin is damaged (it holds content", zeros_inside),
+    ("bytes of train tokens, the manifest says", lambda store: os.truncate(store / "train-00000.bin", 100)),
+    ("has 0 bytes of train tokens", lambda store: (store / "train-00000.bin").unlink()),
+    ("bytes of validation tokens", lambda store: os.truncate(store / "validation-00000.bin", 100)),
+    ("validation-documents.npy", lambda store: os.truncate(store / "validation-documents.npy", 150)),
+    ("validation-documents.npy", other_documents),
+    ("train-documents.npy", lambda store: (store / "train-documents.npy").unlink()),
+    ("was made by the tokenizer", written("pieces.json", "[]")),
+    ("manifest.json", lambda store: os.truncate(store / "manifest.json", 200)),
+    ("manifest.json", manifest(files=None)),  # as an earlier version wrote it
+    ("has format 99", written("manifest.json", '{"format": 99}')),
+    *(("manifest.json is damaged", written("manifest.json", text)) for text in ("[1]", "{", "[" * 100_000)),
+    ("manifest.json is damaged", written("manifest.json", '{"format": 2}')),
+    ("manifest.json is damaged", manifest(splits=5)),
+    ("manifest.json is damaged", manifest(splits={"train": {"n_tokens": 5, "n_documents": 1, "n_shards": 1}})),
+]
+
+
+@pytest.mark.parametrize(("what", "damage"), DAMAGE)
+def test_a_damaged_store_is_named_set_aside_and_made_anew(
+    tmp_path: Path, what: str, damage: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = spec(write(tmp_path / "a.jsonl", articles(100)), tmp_path / "cache", vocab_size=256)
     whole = prepare(data, progress=False)
-    DAMAGE[what](whole.path)
+    damage(whole.path)
     with pytest.raises(InputError) as error:
         Store.open(whole.path)
     assert len(error.value.lines) == 1 and says(str(error.value), "data: dwsweep prepare with same")
-    assert what.strip() in str(error.value)
+    assert what in str(error.value)
     made = prepare(data)
     assert made.data_hash == whole.data_hash and find(data) == made
     made.verify()

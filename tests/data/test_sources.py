@@ -208,34 +208,13 @@ def test_stdlib_docs_are_the_documentation_of_python() -> None:
     assert source == open_source("stdlib-docs")
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("wiki:x", "data.source: wiki:x; must be one of stdlib-docs, tfds:"),
-        ("stdlib-docs:x", "one of stdlib-docs"),
-        ("text:", "a path or a glob after the colon"),
-        ("text:/nonexistent/*.txt", "no such file"),
-        ("jsonl:/nonexistent", "no such file"),
-    ],
-)
-def test_sources_that_are_not_there(source: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        open_source(source)
+def test_sources_that_are_not_there(tmp_path: Path) -> None:
+    for source, message in (("jsonl:/nonexistent", "no such file"), (f"text:{tmp_path}", "this folder holds no files")):
+        with pytest.raises(InputError, match=message):
+            open_source(source)
 
 
-def test_a_folder_without_files_is_called_empty(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="this folder holds no files"):
-        open_source(f"text:{tmp_path}")
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "jsonl:gs://b/*.jsonl",
-        "parquet:gs://b/x.parquet",
-        "tfds:gs://b/wiki",
-    ],
-)
+@pytest.mark.parametrize("source", ["jsonl:gs://b/*.jsonl", "parquet:gs://b/x.parquet", "tfds:gs://b/wiki"])
 def test_a_bucket_without_its_package_names_the_extra(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from etils import epath
 

@@ -95,7 +95,8 @@ def test_tfrecord_files_hold_the_same_texts_on_disk_and_in_a_bucket(
     sweep_bucket.lead_to(tmp_path / "bucket", monkeypatch)
     for file in (shard, tmp_path / "features.json", tmp_path / "dataset_info.json"):
         paths.as_path(f"gs://bucket/tiny/en/1.10.0/{file.name}").write_bytes(file.read_bytes())
-    assert read("tfds:gs://bucket/tiny/en")[0] == expected
+    for name in ("gs://bucket/tiny/en", "gs://bucket/tiny/en/1.10.0"):
+        assert read(f"tfds:{name}")[0] == expected
     shard.write_bytes(shard.read_bytes()[:-9])
     with pytest.raises(InputError, match="truncated or damaged TFRecord file"):
         read(f"tfds:{tmp_path}")

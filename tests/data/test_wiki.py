@@ -231,7 +231,7 @@ def test_markup_leaves_the_words(wikitext: str, text: str) -> None:
         ("{{as of|2014|5|3|df=US}}; {{as of|1999|since=y|lc=y}}", "As of May 3, 2014; since 1999"),
         ("{{as of|2014|alt=in that year}}", "in that year"),
         ("CO{{sub|2}} and 10{{sup|6}}", "CO2 and 106"),
-        ("{{nihongo|warm wind|暖風|danpū|or so}} and {{nihongo|''kata''}}", "warm wind (暖風, danpū, or so) and kata"),
+        ("{{nihongo|warm wind|暖風|danpū|so|x}} and {{nihongo|''kata''}}", "warm wind (暖風, danpū, so) and kata"),
         ("He said:\n{{blockquote|text=No more.}}\nand {{quote|Go|author=X}}", "He said:\n\nNo more.\n\nand\nGo"),
         ("{{HMS|Heron|22}}, {{USS|Finch|CV-1|6}}, {{USS|Finch||2}}", "HMS Heron (22), USS Finch, Finch"),
         ("{{ship|SS|Wren}} of the {{sclass-|Bird|tug}}s", "SS Wren of the Bird-class tugs"),

@@ -9,13 +9,14 @@ from __future__ import annotations
 import csv
 import json
 import subprocess
-import sys
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import sweep_tools
 from checkout import SMOKE, environment
+from cli_tools import DWSWEEP, in_a_process
 
 from dwsweep import paths
 
@@ -27,7 +28,6 @@ SMALL = {
     "execution.workers": 1,
     "execution.checkpoint_steps": 250,
 }
-DWSWEEP = [sys.executable, "-m", "dwsweep"]
 
 
 def arguments(**changes: Any) -> list[str]:
@@ -37,11 +37,11 @@ def arguments(**changes: Any) -> list[str]:
 
 
 PATIENCE = 1200.0  # seconds that a command or a condition may take: a guard against a hang, on a busy machine too
+dwsweep = partial(in_a_process, seconds=PATIENCE)
 
 
-def dwsweep(*given: Any, seconds: float = PATIENCE, **more: str) -> subprocess.CompletedProcess[str]:
-    command = [*DWSWEEP, *map(str, given)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment(**more))
+def wait_for(condition: Callable[[], Any], said: Callable[[], str] = str) -> Any:
+    return sweep_tools.wait_for(condition, PATIENCE, said)
 
 
 def begun(log: Path, *given: Any, **more: str) -> subprocess.Popen[bytes]:
@@ -54,13 +54,3 @@ def losses(directory: Any) -> dict[str, str]:
     """Loss of each run to the last digit; its state where it has none."""
     rows = csv.DictReader((paths.as_path(directory) / "results.csv").read_text("utf-8").splitlines())
     return {row["run_id"]: row["loss"] or row["status"] for row in rows}
-
-
-def wait_for(condition: Callable[[], Any], what: Callable[[], str] = str, seconds: float = PATIENCE) -> Any:
-    """The condition's value once it is true; ``what`` tells how things stand where it does not come true."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.5)
-    raise AssertionError(f"it did not happen in {seconds} s: {what()}")

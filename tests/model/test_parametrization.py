@@ -90,13 +90,6 @@ def test_nothing_of_a_factored_embedding_follows_the_width_but_epsilon() -> None
     assert groups("standard", 256, 512)[1].learning_rate == 1e-3
 
 
-def test_the_decay_a_step_does_not_depend_on_the_width() -> None:
-    """η·λ of hidden matrices: the rate falls with the width as the decay rises."""
-    for width in (16, 64, 512):
-        hidden = scales("completep", 4, width).hidden
-        assert hidden.learning_rate * hidden.weight_decay == pytest.approx(1e-4)
-
-
 def test_the_initial_function_does_not_depend_on_the_base_width() -> None:
     shape = block().shape(4, 128)
     stds = {

@@ -36,24 +36,6 @@ def refusal(**sections: dict) -> str:
     return refused.value.lines[0]
 
 
-def test_a_run_of_an_odd_shape_spends_its_budget_by_a_formula_written_out() -> None:
-    L, d, H, K, p, inner, V, n, batch = 3, 48, 4, 2, 20, 120, 512, 32, 4
-    (run,) = plan(
-        grid={"depths": [], "budgets": None, "widths": {L: [d]}, **ODD},
-        model=ODD_MODEL,
-        data={"vocab_size": V},
-        train={"flops": 3e11, "seq_len": n, "batch_size": batch},
-    ).runs
-    assert (run.shape.mlp_hidden, run.shape.kv_heads) == (inner, K)
-    queries, keys, values, out = d * H * p, d * K * p, d * K * p, H * p * d
-    scores = weighted = H * p * n
-    mlp = d * inner + d * inner + inner * d
-    forward = 2 * (L * (queries + keys + values + out + scores + weighted + mlp) + V * d)
-    step = 3 * forward * n * batch
-    assert abs(run.steps * step - 3e11) <= step / 2
-    assert run.tokens == run.steps * n * batch
-
-
 def products(jaxpr: Any) -> int:
     """FLOPs of the matrix products of a traced program, loops multiplied out."""
     total = 0

@@ -20,11 +20,14 @@ def test_one_panel_a_budget(tmp_path) -> None:
     assert paths[0].read_bytes().startswith(b"\x89PNG")
     ElementTree.parse(paths[1])
     text = paths[1].read_text(encoding="utf-8")  # glyphs are drawn as paths, each text named in a comment
-    assert "300M non-embedding parameters" in text
-    assert "3B non-embedding parameters" in text
-    assert "equal FLOPs" in text
-    # what a reader needs to build a shape and to judge a number
-    for words in ("width d_x of the shapes", "rate assumed", "5× outside the data", "trust: low", "recommended "):
+    for words in (
+        "300M non-embedding",
+        "3B non-embedding",
+        "equal FLOPs",
+        "rate assumed",
+        "trust: low",
+        "recommended ",
+    ):
         assert words in text
 
 

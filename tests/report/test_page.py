@@ -27,7 +27,7 @@ from dwsweep.records.sweep import RUN, PlanRow
 from dwsweep.records.transitions import Transition
 from dwsweep.report import fit_report, guide_report, html_page, runs_table, shapes_to_build
 from dwsweep.report import page as sweep_page
-from dwsweep.report.document import Figure, Fold, Heading, Lines, Table, label, number
+from dwsweep.report.document import Fold, Table, number
 from dwsweep.report.figures import registry
 from dwsweep.report.markup import html_of
 from dwsweep.sweep.snapshot import RunView, Snapshot
@@ -121,13 +121,6 @@ def test_page_is_whole_and_loads_nothing(law: Path) -> None:
     assert anchors == {f"#{attributes['id']}" for tag, attributes in page.tags if tag == "section"}
 
 
-def test_a_page_is_open_at_its_answers_and_folded_elsewhere(law: Path) -> None:
-    page = (law / "report.html").read_text("utf-8")
-    folded = set(re.findall(r'<section id="([^"]+)"><details>', page))
-    assert set(re.findall(r'<section id="([^"]+)"><h2>', page)) == {"answer", "warnings", "shapes", "depths"}
-    assert {"transitions", "law", "figures", "training", "runs", "reading", "provenance"} == folded
-
-
 def test_page_escapes_what_it_is_given(law: Path) -> None:
     page = read(law / "report.html")
     assert "a <b>bold</b> & 'name': how deep and how wide" in page.text
@@ -190,20 +183,6 @@ def test_page_warns_of_runs_without_a_result_and_of_a_fit_that_is_out_of_date(pa
     assert says(after, "report: stale not one that")
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        (b"\xff\xfe\x00", "not readable as csv: "),
-        (b"depth,width,loss\ntwo,8,3.0\n", "depth: 'two' in row 1; must be a number"),
-        (b"width,loss\n8,3.0\n", "column 'depth' is missing"),
-    ],
-)
-def test_results_that_are_no_table_are_refused_in_a_line(tmp_path: Path, text: bytes, why: str) -> None:
-    (tmp_path / "results.csv").write_bytes(text)
-    with pytest.raises(InputError, match=rf"^DIR: .*results\.csv.*{re.escape(why)}"):
-        sweep_page.write(tmp_path)
-
-
 @pytest.mark.parametrize("change", [("\n6,", "\n# a note,,,\n6,"), (",", ";"), ("3.2", "FAIL")])
 def test_a_page_reads_results_as_a_fit_does(tmp_path: Path, change: tuple[str, str]) -> None:
     """With a comment among the rows, semicolons between the fields, or a word in the place of a loss."""
@@ -236,29 +215,6 @@ def test_a_sweep_that_is_not_fitted_has_a_page_of_its_runs(pair: Path, tmp_path:
 def row(**facts: object) -> Transition:
     given = {"shallow": 6, "deep": 12, "estimator": "pchip", "confidence": 0.95, "reason": "", **facts}
     return Transition(**{**dict.fromkeys(Transition.keys()), **given})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("facts", "cells"),
-    [
-        (
-            row(status="crossed", n_params=5e6, n_params_low=4e6, width=264.0, width_low=236.0, width_high=300.0),
-            ["crossed", "5M", "> 4M", "264", "236 … 300"],
-        ),
-        (row(status="not_reached", n_params_low=2e7), ["not reached", "–", "> 20M", "–", ""]),
-        (
-            row(status="not_reached", n_params_low=2e7, tie_low=2e7, tie_high=1e8),
-            ["not reached, then a tie", "–", "> 20M", "–", ""],
-        ),
-        (row(status="already_crossed", n_params_high=1e6), ["already crossed", "–", "< 1M", "–", ""]),
-        (row(status="undecided", cause="no curve"), ["undecided: no curve", "–", "", "–", ""]),
-        (row(status="ambiguous"), ["ambiguous", "–", "", "–", ""]),
-    ],
-)
-def test_a_verdict_says_what_the_row_says(facts: Transition, cells: list[str], pair: Path) -> None:
-    fit = replace(fit_record.read(pair), transitions=[facts])
-    (table,) = {anchor: parts for anchor, _, parts in fit_report.sections(fit)}["transitions"]
-    assert isinstance(table, Table) and table.rows == [["6→12", *cells, "the pair alone"]]
 
 
 def test_a_pair_has_one_verdict_and_the_papers_estimates_only_where_they_are_asked_for(pair: Path) -> None:
@@ -301,7 +257,9 @@ def test_the_table_of_runs_names_every_state_and_keeps_every_digit_of_a_size() -
     assert {row[table.heads.index("N")] for row in table.rows} == {str(row["n_params"]) for row in rows}
 
 
-def test_the_fit_of_a_table_has_a_page_too(law: Path, tmp_path: Path) -> None:
+def test_the_fit_of_a_table_has_a_page_too(
+    law: Path, pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = tmp_path / "mine-fit"
     fit_record.write(fit_record.read(law), table)
     assert sweep_page.write(table) == table / "report.html"
@@ -312,11 +270,8 @@ def test_the_fit_of_a_table_has_a_page_too(law: Path, tmp_path: Path) -> None:
         sweep_page.write(tmp_path)
     with pytest.raises(InputError, match=r"--out: .*; is a folder; allowed: a file, such as .*report\.html"):
         sweep_page.write(table, tmp_path)
-
-
-@pytest.mark.usefixtures("without_answers")
-def test_the_fit_folder_of_a_sweep_is_that_sweep(pair: Path, tmp_path: Path) -> None:
-    directory = copy(pair, tmp_path / "sweep")
+    report_sweeps.without_answers(monkeypatch)
+    directory = copy(pair, tmp_path / "sweep")  # and the folder of a fit of a sweep is that sweep
     assert sweep_page.write(directory / "fit") == directory / "report.html"
 
 
@@ -364,14 +319,6 @@ def test_the_next_steps_are_commands_that_the_sweep_has(law: Path, pair: Path, t
     assert sweep_page.next_steps(None, every, directory) == [f"Fit the losses: `dwsweep fit '{directory}'`."]
     every[3]["status"] = every[4]["status"] = "interrupted"
     assert sweep_page.next_steps(fit, every, directory)[0].startswith("Finish 2 runs: `dwsweep run ")
-
-
-def test_words_to_type_are_set_in_their_own_type_wherever_they_stand() -> None:
-    table = Table("as `dwsweep guide <N>` says", [label("a")])
-    table.add("`x`")
-    made = html_of([Heading("`a`"), Lines(["b `c`"]), Fold("`d`", []), Figure(b"<svg></svg>", "e", "`f`"), table])
-    assert re.findall("<code>(.*?)</code>", made) == ["a", "c", "d", "f", "dwsweep guide &lt;N&gt;", "x"]
-    assert "`" not in made
 
 
 def test_of_many_runs_the_best_of_each_shape_is_drawn_and_of_many_shapes_evenly_spread_ones(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from checkout import SWEEPS
 
 from dwsweep.errors import InputError
+from dwsweep.plan import DataFacts, build
 from dwsweep.spec import BudgetRange, Spec, builtin, load_spec, parse_spec, reference
 from dwsweep.spec.bounded_yaml import dump_yaml, load_yaml
 
@@ -26,10 +28,10 @@ def errors(raw: dict) -> list[str]:
     return list(caught.value.lines)
 
 
-def test_unknown_key_names_the_nearest_and_the_allowed() -> None:
-    (line,) = errors(content(train={"steps": 10, "warmup_step": 3}))
-    assert line.startswith("train.warmup_step: unknown key; did you mean `warmup_steps`?")
-    assert "batch_size" in line
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "spec.yaml"
+    path.write_text(text)
+    return path
 
 
 def test_all_errors_at_once() -> None:
@@ -37,45 +39,109 @@ def test_all_errors_at_once() -> None:
         {
             "name": "t",
             "grid": {"depths": [2, -4], "budgets": ["many"], "seed": 3},
-            "train": {"steps": "soon"},
+            "train": {"steps": "soon", "warmup_step": 3},
             "model": {"norm": "middle"},
         }
     )
-    keys = {line.split(":")[0] for line in lines}
-    assert {"grid.depths[1]", "grid.budgets[0]", "grid.seed", "train.steps", "model.norm"} <= keys
-    assert any("-4" in line and "greater than 0" in line for line in lines)
-    assert any("'middle'" in line and "'pre' or 'post'" in line for line in lines)
+    said = {line.split(":")[0]: line for line in lines}
+    assert {"grid.depths[1]", "grid.budgets[0]", "grid.seed", "train.steps", "model.norm"} <= set(said)
+    assert "-4" in said["grid.depths[1]"] and "greater than 0" in said["grid.depths[1]"]
+    assert "'middle'" in said["model.norm"] and "'pre' or 'post'" in said["model.norm"]
+    unknown = said["train.warmup_step"]
+    assert "unknown key; did you mean `warmup_steps`?" in unknown and "batch_size" in unknown
 
 
-@pytest.mark.parametrize(
-    ("grid", "wanted"),
-    [
-        ({"depths": [2]}, "budgets"),
-        ({"depths": [2, 2], "budgets": [1e5]}, "twice"),
-        ({"budgets": [1e5]}, "depths"),
-        ({"depths": [2], "budgets": [1e5], "widths": {2: [64]}}, "not both"),
-        ({"depths": [2, 4], "widths": {2: [64]}}, "4"),
-        ({"depths": [2], "budgets": []}, "empty"),
-        ({"depths": [2], "budgets": {"from": 5e5, "to": 1e5, "count": 3}}, "greater"),
-        ({"depths": [2], "budgets": [1e5], "heads": {}}, "count"),
-        ({"depths": [2], "budgets": [float("nan")]}, "finite"),
-    ],
-)
-def test_grids_that_say_nothing(grid: dict, wanted: str) -> None:
-    assert any(wanted in line for line in errors(content(grid=grid)))
+HINTS = {
+    "wiki:de": "did you mean wikidump:PATH? ",
+    "/data/a.txt": "a form is missing before the path: did you mean text:/data/a.txt? ",
+    "a/*.jsonl.gz": "a form is missing before the path: did you mean jsonl:a/*.jsonl.gz? ",
+}
+NO_SOURCES = ("wikkipedia:foo", "text:", "text: ", "jsonl", "stdlib-docs:x", "", "x:a.txt", *HINTS)
+WRONG: list[tuple[str | dict, str]] = [
+    # sections of a spec; a whole file, of several lines; or an override
+    ({"grid": {"depths": [2]}}, "budgets"),
+    ({"grid": {"depths": [2, 2], "budgets": [1e5]}}, "twice"),
+    ({"grid": {"budgets": [1e5]}}, "depths"),
+    ({"grid": {"depths": [2], "budgets": [1e5], "widths": {2: [64]}}}, "not both"),
+    ({"grid": {"depths": [2, 4], "widths": {2: [64]}}}, "4"),
+    ({"grid": {"depths": [2], "budgets": []}}, "empty"),
+    ({"grid": {"depths": [2], "budgets": {"from": 5e5, "to": 1e5, "count": 3}}}, "greater"),
+    ({"grid": {"depths": [2], "budgets": [1e5], "heads": {}}}, "count"),
+    ({"grid": {"depths": [2], "budgets": [float("nan")]}}, "finite"),
+    ({"train": {}}, "none"),
+    ({"train": 5}, "train: 5; must be a mapping"),
+    ({"train": {"steps": 5, "tokens": 1e6}}, "steps, tokens"),
+    ({"train": {"steps": 5, "token_branches": [1e3]}}, "wsd"),
+    ({"train": {"steps": 5, "betas": [0.9, 1.0]}}, "less than 1"),
+    *(
+        ({"data": {"source": source}}, f"data.source: {source!r}; {HINTS.get(source, '')}must be one of stdlib-docs, ")
+        for source in NO_SOURCES
+    ),
+    ("\n", "is empty"),
+    ("a: [\n", "not valid YAML"),
+    ("- 1\n", "holds list"),
+    ("{}\n", "name"),
+    ("name: t\nname: other\n", 'found duplicate key "name"; a key must be given once; again in line 2'),
+    ("grid:\n  seeds: 1\n  seeds: 4\n", 'duplicate key "seeds"'),
+    ("x: " + "{a: " * 400 + "1" + "}" * 400 + "\n", "nested deeper than 50 levels in line 1"),
+    ("a: &a [1]\ngrid: {depths: *a}\n", "an alias in line 2; the value must be written out"),
+    ("name: " + "x" * 4_000_001 + "\n", "is larger than 4,000,000 bytes"),
+    ("train.steps", "--set"),
+    ("=5", "--set"),
+    ("name.deeper=5", "--set"),
+    ("train..steps=5", "--set: 'train..steps=5'; must be KEY=VALUE"),
+    ("name=" + "x" * 200, "name: "),
+    ("train.steps=true", "train.steps: True; must not be true or false"),
+    ("execution.keep_params=false", "execution.keep_params: False; must be 'none', 'best' or 'all'"),
+    ("grid.depths=[1, true]", "grid.depths: [1, True]"),
+    ("grid.seeds=1000000000000000000000000000000", "grid.seeds"),
+    (f"grid.depths=[{10**400}]", "grid.depths[0]"),
+    ("grid.widths={}", "widths"),
+    ("train.weight_decay=.inf", "train.weight_decay: inf"),
+    ("grid.depths=[1000000000000]", "grid.depths[0]: 1000000000000; must be less than or equal to 10,000"),
+    ("grid.budgets=[1.0e-300]", "grid.budgets[0]: 1e-300; must be greater than or equal to 100"),
+    ("train.tokens=1.0e+300", "train.tokens: 1e+300; must be less than or equal to"),
+    ("data.seed=18446744073709551616", "data.seed: 18446744073709551616; must be less than 9,223"),
+    ('data.cache_dir="a\\0b"', "data.cache_dir: 'a\\x00b'; must not hold a null character"),
+    (f"train.steps={'9' * 5000}", "is not valid YAML: Exceeds the limit"),
+    (f"train.steps=0x{'f' * 5000}", "train.steps: "),
+    ("train.steps=2024-13-01", "is not valid YAML: month must be in 1..12"),
+    ("train.steps=!!bool perhaps", "is not valid YAML: a value does not fit its tag"),
+    ("train.tokens=1.0e+18", "train.tokens: 1e+18; gives "),
+    ("model.mlp_ratio=0.01", "model.mlp_ratio: 0.01; leaves no MLP at width 4"),
+    (f"grid={{depths: {list(range(1, 101))}, budgets: [1.0e5, 1.0e6], seeds: 10000}}", "grid: makes 2,000,000 runs"),
+    ("train.seconds=600", "train.seconds: removed in this version; "),
+    ("execution.keep_finished_checkpoints=true", "execution.keep_finished_checkpoints: removed in this version; "),
+    ("data.source=wikiextractor:AA", "data.source: 'wikiextractor:AA'; removed in this version; `jsonl:GLOB` reads"),
+]
 
 
-@pytest.mark.parametrize(
-    ("train", "wanted"),
-    [
-        ({}, "none"),
-        ({"steps": 5, "tokens": 1e6}, "steps, tokens"),
-        ({"steps": 5, "token_branches": [1e3]}, "wsd"),
-        ({"steps": 5, "betas": [0.9, 1.0]}, "less than 1"),
-    ],
-)
-def test_training_sections_that_cannot_be(train: dict, wanted: str) -> None:
-    assert any(wanted in line for line in errors(content(train=train)))
+@pytest.mark.parametrize(("given", "named"), WRONG, ids=lambda value: str(value)[:40])
+def test_a_spec_that_cannot_be_right_is_one_line_that_names_the_key(
+    tmp_path: Path, given: str | dict, named: str
+) -> None:
+    """Values, files and overrides beyond reason are refused before anything is planned, or by its plan."""
+    whole = isinstance(given, str) and given.endswith("\n")
+    with pytest.raises(InputError) as error:
+        if isinstance(given, dict):
+            parse_spec(content(**given))
+        path = write(tmp_path, str(given) if whole else parse_spec(GOOD).to_yaml())
+        build(load_spec(path, [] if whole else [str(given)]))
+    assert any(named in line for line in error.value.lines), error.value.lines
+    assert len(error.value.lines) == 1 or isinstance(given, dict) or given == "{}\n"
+
+
+def test_a_text_too_short_for_one_batch_is_refused_before_anything_trains() -> None:
+    spec = parse_spec(content(train={"steps": 10, "batch_size": 100_000}))
+    build(spec)  # before `prepare` nobody knows
+    with pytest.raises(InputError, match=r"data.source: 900,000 training tokens make"):
+        build(spec, data=DataFacts("0" * 64, 900_000, 10_000))
+
+
+def test_a_plan_of_models_with_trillions_of_parameters() -> None:
+    grid = {"depths": [96, 1000], "budgets": [1e12, 1e14], "width_multiple": 128, "heads": {"size": 128}}
+    plan = build(parse_spec(content(grid=grid, train={"tokens": 1e14, "batch_size": 4096})))
+    assert {round(math.log10(run.shape.n_params), 1) for run in plan.runs} == {12.0, 14.0}
 
 
 def test_log_spaced_budgets_hit_both_ends() -> None:
@@ -101,12 +167,6 @@ def test_a_preset_of_the_command_line_replaces_the_keys_of_the_file(tmp_path: Pa
     path = write(tmp_path, parse_spec(content(model={"preset": "nanochat", "tied_embeddings": True})).to_yaml())
     model = load_spec(path, ["model.mlp_ratio=3", "model.preset=llama"]).model
     assert model == parse_spec(content(model={"preset": "llama", "mlp_ratio": 3.0, "tied_embeddings": True})).model
-
-
-def write(tmp_path: Path, text: str) -> Path:
-    path = tmp_path / "spec.yaml"
-    path.write_text(text)
-    return path
 
 
 def test_overrides_replace_and_exclude(tmp_path: Path) -> None:
@@ -140,20 +200,6 @@ def test_the_later_of_two_values_for_a_key_counts_and_null_takes_nothing_away(tm
     assert load_spec(path, ["train={tokens: 1e6}", "train.batch_size=8"]).train.batch_size == 8
 
 
-@pytest.mark.parametrize("override", ["train.steps", "=5", "name.deeper=5"])
-def test_overrides_that_are_none(tmp_path: Path, override: str) -> None:
-    with pytest.raises(InputError, match="--set"):
-        load_spec(write(tmp_path, parse_spec(GOOD).to_yaml()), [override])
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted"), [("a: [", "not valid YAML"), ("- 1", "holds list"), ("", "is empty"), ("{}", "name")]
-)
-def test_files_that_are_no_spec(tmp_path: Path, text: str, wanted: str) -> None:
-    with pytest.raises(InputError, match=wanted):
-        load_spec(write(tmp_path, text))
-
-
 @pytest.mark.parametrize(
     ("written", "value"),
     [("1e6", 1e6), ("1_000_000", 10**6), ("010", 10), ("0x10", 16), ("2:30", "2:30"), ("yes", "yes"), ("1E-3", 1e-3)],
@@ -168,33 +214,6 @@ def test_a_text_that_is_written_is_read_as_that_text(text: str) -> None:
     content = {"b": text, "a": [text, {"c": text}], text: 1e-8}
     found = load_yaml(dump_yaml(content), "text")
     assert found == content and list(found) == list(content)
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "wikkipedia:foo",
-        "wiki:de",
-        "text:",
-        "text: ",
-        "jsonl",
-        "stdlib-docs:x",
-        "",
-        "/data/a.txt",
-        "a/*.jsonl.gz",
-        "x:a.txt",
-    ],
-)
-def test_the_form_of_a_source_is_checked_before_anything_is_opened(source: str) -> None:
-    (line,) = errors(content(data={"source": source}))
-    hints = {
-        "wiki:de": "did you mean wikidump:PATH? ",
-        "/data/a.txt": "a form is missing before the path: did you mean text:/data/a.txt? ",
-        "a/*.jsonl.gz": "a form is missing before the path: did you mean jsonl:a/*.jsonl.gz? ",
-    }
-    hint = hints.get(source, "")
-    assert line.startswith(f"data.source: {source!r}; {hint}must be one of stdlib-docs, tfds:NAME[/CONFIG], ")
-    assert "parquet:GLOB" in line
 
 
 def test_every_key_is_in_the_reference_and_in_the_spec_to_start_from(tmp_path):
@@ -225,22 +244,10 @@ def test_every_key_is_in_the_reference_and_in_the_spec_to_start_from(tmp_path):
     assert again.model_copy(update={"execution": spec.execution}) == spec
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "written"),
-    [("train.seconds", "600", "null"), ("execution.keep_finished_checkpoints", "true", "false")],
-)
-def test_a_removed_key_is_one_line_that_says_what_to_use(key: str, value: str, written: str) -> None:
-    """With the default that earlier versions wrote into every spec.yaml it is passed over."""
-    with pytest.raises(InputError, match=f"^{key}: removed in this version; .*train|execution") as caught:
-        load_spec("smoke", [f"{key}={value}"])
-    assert len(caught.value.lines) == 1
-    assert load_spec("smoke", [f"{key}={written}"]) == load_spec("smoke")
-
-
-def test_a_removed_source_is_one_line_that_says_what_to_use() -> None:
-    said = r"^data\.source: 'wikiextractor:AA'; removed in this version; `jsonl:GLOB` reads what WikiExtractor writes"
-    with pytest.raises(InputError, match=said):
-        load_spec("smoke", ["data.source=wikiextractor:AA"])
+@pytest.mark.parametrize("key", ["train.seconds=null", "execution.keep_finished_checkpoints=false"])
+def test_the_default_of_a_removed_key_is_passed_over(key: str) -> None:
+    """Earlier versions wrote it into every spec.yaml."""
+    assert load_spec("smoke", [key]) == load_spec("smoke")
 
 
 def test_a_built_in_spec_has_a_name_and_a_file_wins(tmp_path, monkeypatch):

@@ -35,7 +35,7 @@ from dwsweep.sweep.directory import SweepStore
 
 pytestmark = pytest.mark.usefixtures("standin")
 
-SMALL = {"execution": {"checkpoint_steps": 3, "max_retries": 100, "workers": 2}}
+SMALL = {"grid__depths": [1], "execution": {"checkpoint_steps": 3, "max_retries": 100, "workers": 2}}
 
 
 def kill_until_done(

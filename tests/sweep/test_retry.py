@@ -15,7 +15,7 @@ from dwsweep.errors import InputError
 from dwsweep.records.pack import PackState
 from dwsweep.sweep import local_worker, policy
 from dwsweep.sweep.events import Ended
-from dwsweep.sweep.policy import decide, halved, split
+from dwsweep.sweep.policy import decide, split
 
 PACK = make_plan(grid__seeds=5, train__batch_size=12).packs[0]
 
@@ -97,20 +97,14 @@ def test_a_crash_is_retried_max_retries_times() -> None:
     assert walk(crash, [1, 2, 3, 4, 4, 4]) == ["pending"] * 5 + ["failed"]
 
 
-def test_a_full_disk_stops_the_sweep_and_costs_no_retry() -> None:
-    decision = decide(PACK, PackState(retries=1), Ended(policy.DISK_FULL, "full"), 2)
-    assert decision.stops_sweep and decision.run_state == "interrupted" and decision.state.retries == 1
-
-
-def test_an_interruption_and_an_end_cost_no_retry() -> None:
-    for kind, state in ((policy.INTERRUPTED, "interrupted"), (policy.DONE, "done")):
-        decision = decide(PACK, PackState(retries=1), Ended(kind), 0)
-        assert decision.state.state == state and not decision.queue and decision.state.retries == 1
-
-
-def test_the_microbatch_that_the_trainer_chose_is_what_is_halved() -> None:
-    decision = decide(PACK, PackState(), Ended(policy.OOM, "too big", microbatch=4), 2)
-    assert decision.state.microbatch == 2
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [(policy.DISK_FULL, "interrupted"), (policy.INTERRUPTED, "interrupted"), (policy.DONE, "done")],
+)
+def test_a_full_disk_an_interruption_and_an_end_cost_no_retry(kind: str, state: str) -> None:
+    decision = decide(PACK, PackState(retries=1), Ended(kind, "why"), 0)
+    assert decision.state.state == state and not decision.queue and decision.state.retries == 1
+    assert decision.stops_sweep == (kind == policy.DISK_FULL)
 
 
 def test_a_microbatch_that_the_devices_cannot_go_below_ends_the_halving() -> None:
@@ -120,11 +114,6 @@ def test_a_microbatch_that_the_devices_cannot_go_below_ends_the_halving() -> Non
         state = decide(pack, PackState(), Ended(policy.OOM, "too big", microbatch=4), 2).state
         decision = decide(pack, state, Ended(policy.OOM, "too big", microbatch=4), 2)
         assert state.microbatch == 2 and decision.state.events[-1].action.startswith(action)
-
-
-def test_halves_divide_the_batch() -> None:
-    assert [halved(12, size) for size in (12, 6, 4, 3, 2, 1)] == [6, 3, 2, 1, 1, None]
-    assert halved(7, 7) == 1
 
 
 def test_a_split_leaves_out_finished_replicas() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from sentences import says
 from sweep_tools import (
+    WorkerHere,
     assert_complete,
     make_plan,
     order,
@@ -72,7 +73,7 @@ def test_several_workers_share_the_packs(tmp_path: Path) -> None:
 def test_the_parent_never_imports_jax(tmp_path: Path) -> None:
     code = (
         "import sys, sweep_tools\n"
-        f"sweep_tools.run(sweep_tools.make_plan(), {str(tmp_path / 'sweep')!r})\n"
+        f"sweep_tools.run(sweep_tools.make_plan(grid__depths=[1]), {str(tmp_path / 'sweep')!r})\n"
         "print({'jax', 'flax', 'optax', 'orbax'} & {name.split('.')[0] for name in sys.modules})"
     )
     done = subprocess.run([sys.executable, "-c", code], env=with_standin(), capture_output=True, text=True, check=True)
@@ -97,6 +98,7 @@ def test_a_crash_is_retried_from_the_checkpoint_by_a_new_worker(tmp_path: Path) 
 def test_a_run_that_always_raises_fails_with_its_cause_and_the_others_finish(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    train_here(monkeypatch)
     order(tmp_path, {"L2-d64-h2": {"raise_at": 13}})
     plan = make_plan(grid__depths=[2], execution={"checkpoint_steps": 5})
     status, text = run(plan, tmp_path / "sweep")
@@ -107,7 +109,6 @@ def test_a_run_that_always_raises_fails_with_its_cause_and_the_others_finish(
     failed = [state for run_id, state in states.items() if run_id.startswith("L2-d64")]
     assert [state.state for state in failed] == ["failed", "failed"]
     assert failed[0].cause == "RuntimeError: the device fell off the bus"
-    assert "Traceback" in (failed[0].log_tail or "")
     assert sum(state.state == "done" for state in states.values()) == 2
     assert store.pack_state(next(p for p in store.pack_ids() if p.startswith("L2-d64"))).attempts == 3
 
@@ -115,7 +116,6 @@ def test_a_run_that_always_raises_fails_with_its_cause_and_the_others_finish(
     status, text = run(plan, tmp_path / "sweep")
     assert status == 1 and "nothing to train" in text and "fell off the bus" in text
     order(tmp_path)
-    train_here(monkeypatch)
     assert run(plan, tmp_path / "sweep", retry={"failed"})[0] == 0
     assert_complete(plan, tmp_path / "sweep")
     rows = list(csv.DictReader((tmp_path / "sweep" / "results.csv").open()))
@@ -189,6 +189,27 @@ def test_a_resume_elsewhere_names_what_differs(tmp_path: Path, monkeypatch: pyte
         (9, 1),
         (11, 1),
     ]
+
+
+def test_a_fault_of_the_parent_ends_its_attempt_as_one_of_a_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_here(monkeypatch)
+    train, faults = WorkerHere.train, iter([MemoryError("of the parent")])
+
+    def fails_once(worker: WorkerHere, *given: object) -> object:
+        if fault := next(faults, None):
+            raise fault
+        return train(worker, *given)
+
+    killed: list[WorkerHere] = []
+    monkeypatch.setattr(WorkerHere, "train", fails_once)
+    monkeypatch.setattr(WorkerHere, "kill", lambda worker: killed.append(worker))
+    plan = make_plan(grid__depths=[2], grid__budgets=[1e5])
+    assert run(plan, tmp_path / "sweep")[0] == 0
+    assert SweepStore(tmp_path / "sweep").pack_state(plan.packs[0].pack_id).events[0].kind == "oom"
+    assert len(killed) == 1  # a worker in an unknown state trains nothing more
+    assert_complete(plan, tmp_path / "sweep")
 
 
 def test_a_smaller_microbatch_is_kept_for_the_next_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,21 +97,6 @@ def test_time_left_counts_what_packs_take_beside_their_steps(clock: Clock) -> No
     assert second == pytest.approx([35.0 - k for k in range(36)])
 
 
-def test_a_pack_is_reckoned_by_the_measured_one_nearest_in_size(clock: Clock) -> None:
-    pace = Pace(clock)
-    for name, weight, seconds in (("large", 100.0, 100.0), ("small", 1.0, 10.0)):
-        pace.expect(name, weight)
-        pace.started(name)
-        pace.stepped(name, 0.0)
-        clock.now += seconds
-        pace.stepped(name, 1.0)
-        pace.ended(name, True)
-    pace.expect("next", 2.0)
-    assert pace.left() == pytest.approx(20.0)
-    pace.expect("largest", 50.0)
-    assert pace.left() == pytest.approx(20.0 + 50.0)
-
-
 def test_a_pack_that_was_split_no_longer_counts(clock: Clock) -> None:
     pace = Pace(clock)
     pace.expect("p", 10.0)

@@ -39,10 +39,10 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     return dwsweep
 
 
-def in_a_process(*arguments: str | Path, **more: str) -> CompletedProcess[str]:
+def in_a_process(*arguments: object, seconds: float = 120, **more: str) -> CompletedProcess[str]:
     """Streams, encodings and exit status as a shell has them; ``more`` for its environment."""
     command = [*DWSWEEP, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(**more))
+    return subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment(**more))
 
 
 def begun(

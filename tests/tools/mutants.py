@@ -129,7 +129,9 @@ def main() -> None:
         shutil.copytree(ROOT, place, ignore=shutil.ignore_patterns(".*", "runs", "__pycache__"))
         programs = {"JAX_COMPILATION_CACHE_DIR": f"{folder}/xla", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
         environment = {**os.environ, **programs, "PYTHONPATH": str(place)}
-        command = [sys.executable, "-c", CONTEXTS, str(place / options.room), "-n", "0", "-q", *options.tests]
+        room = place / options.room
+        source = room if room.is_dir() else room.parent  # coverage takes folders
+        command = [sys.executable, "-c", CONTEXTS, str(source), "-n", "0", "-q", *options.tests]
         if subprocess.run(command, cwd=place, env=environment).returncode:
             parser.error("the tests fail before any change")
         data = CoverageData(str(place / "mutants.coverage"))

@@ -43,26 +43,21 @@ def rows(
                 if deep <= depth:
                     loss -= effect * math.tanh(0.5 * math.log(n / (12 * shallow)) - A - B * shallow)
             for seed in range(seeds):
-                row = {
-                    **{
-                        "run_id": f"L{depth}-d{width}-s{seed}",
-                        "depth": depth,
-                        "width": width,
-                        "seed": seed,
-                        "heads": 2,
-                    },
-                    **{
-                        "head_size": width // 2,
-                        "learning_rate": 1e-3,
-                        "parametrization": "completep",
-                        "status": "done",
-                    },
-                    **{"n_params": n, "n_params_total": n + 2000 * width, "flops": 6e8 * n, "tokens": 10**8},
-                    **{"steps": 400, "wall_seconds": 100.0, "tokens_per_second": 1e6, "vocab_size": 1000},
-                    **{"data_hash": "0123abcd", "loss": loss + shared[seed] + rng.normal(0.0, 0.001)},
-                }
-                out.append(row)
+                row = {"run_id": f"L{depth}-d{width}-s{seed}", "depth": depth, "width": width, "seed": seed, "heads": 2}
+                row |= {"head_size": width // 2, "learning_rate": 1e-3, "parametrization": "completep"}
+                row |= {"status": "done", "n_params": n, "n_params_total": n + 2000 * width, "flops": 6e8 * n}
+                row |= {"tokens": 10**8, "steps": 400, "wall_seconds": 100.0, "tokens_per_second": 1e6}
+                row |= {"vocab_size": 1000, "data_hash": "0123abcd"}
+                out.append(row | {"loss": loss + shared[seed] + rng.normal(0.0, 0.001)})
     return out
+
+
+def write_csv(content: Sequence[dict[str, Any]], path: Path) -> Path:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(content[0]))
+        writer.writeheader()
+        writer.writerows(content)
+    return path
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -90,10 +85,7 @@ def sweep(directory: Path, case: str, name: str = "demo") -> Path:
     content = rows(**CASES[case])
     content[1] |= {"status": "diverged", "loss": None}
     directory.mkdir(parents=True)
-    with open(directory / "results.csv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(content[0]))
-        writer.writeheader()
-        writer.writerows(content)
+    write_csv(content, directory / "results.csv")
     (directory / "spec.yaml").write_text(json.dumps({"name": name}), encoding="utf-8")
     manifest = {"versions": {"dwsweep": "0.1.0", "jax": "0.10.2"}, "devices": {"TPU v4": {"device_count": 4}}}
     (directory / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")

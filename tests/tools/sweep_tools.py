@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -90,10 +90,14 @@ def work_in(text: str) -> tuple[int, int, int]:
 
 
 def start(
-    directory: Path | str, changes: dict[str, Any] | None = None, more: dict[str, str] | None = None, **options: Any
+    directory: Path | str,
+    changes: dict[str, Any] | None = None,
+    more: dict[str, str] | None = None,
+    by: Sequence[str] = (),
+    **options: Any,
 ) -> subprocess.Popen[str]:
-    """A sweep whose parent is a process of its own, with ``more`` in its environment."""
-    command = [sys.executable, __file__, str(directory), json.dumps(changes or {})]
+    """A sweep whose parent is a process of its own, begun by another command, with ``more`` in its environment."""
+    command = [*by, sys.executable, __file__, str(directory), json.dumps(changes or {})]
     return subprocess.Popen(
         [*command, json.dumps(options)],
         stdout=subprocess.PIPE,
@@ -145,14 +149,14 @@ class WorkerHere:
     def close(self) -> None: ...
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """The condition's value once it is true."""
+def wait_for(condition: Callable[[], Any], seconds: float = 60.0, said: Callable[[], str] = str) -> Any:
+    """The condition's value once it is true; what was ``said`` until then, where it does not come true."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if found := condition():
             return found
         time.sleep(0.02)
-    raise AssertionError("it did not happen in time")
+    raise AssertionError(f"it did not happen in {seconds} s: {said()}")
 
 
 def workers_of(parent: int) -> list[int]:

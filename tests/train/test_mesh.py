@@ -1,4 +1,4 @@
-"""One model over several devices: losses as on one, and checkpoints that move between them. Hosts: test_end_to_end."""
+"""One model over several devices: losses as on one, and checkpoints that move between them. Hosts: sweep/."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from spec_tools import spec_of
 from train_support import FEW, Kept, make_pack, make_spec, same_bits
 
 from dwsweep.cost import arithmetic
@@ -18,16 +17,10 @@ from dwsweep.data.token_store import Store
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import build
 from dwsweep.plan import Pack
-from dwsweep.plan.schedule import multipliers
 from dwsweep.spec import parse_spec
 from dwsweep.spec.sections import OPTIMIZERS, OptimizerFacts
 from dwsweep.train import optimizer
 from dwsweep.train.pack_trainer import train_pack
-
-
-def tiny(**train):
-    base = {"name": "t", "grid": {"widths": {2: [16]}}, "data": {"vocab_size": 256}}
-    return spec_of(base, train={"seq_len": 8, "steps": 20, **train})
 
 
 def mixed(train, group):
@@ -126,12 +119,3 @@ def test_muon_gives_a_replica_the_bits_that_it_has_alone(store: Store, tmp_path:
     train_pack(alone, store, tmp_path / "alone", single, dispatch_steps=3)
     name = pack.replicas[1].run_ids[0]
     assert single.results[name].loss == whole.results[name].loss
-
-
-def test_cosine_with_warmup_equals_optax() -> None:
-    """Ours counts the step that is being taken: the first one already has a rate, and no step is wasted at zero."""
-    train = tiny(steps=100, warmup_steps=10, schedule="cosine").train
-    reference = optax.warmup_cosine_decay_schedule(0.0, 1.0, 10, 100)
-    ours = multipliers(0, 100, 100, train)
-    np.testing.assert_allclose(ours[:10], [reference(s + 1) for s in range(10)], atol=1e-6)
-    np.testing.assert_allclose(ours[10:], [reference(s) for s in range(10, 100)], atol=1e-6)

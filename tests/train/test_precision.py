@@ -94,16 +94,6 @@ def test_a_deep_net_loses_nothing_that_a_rounded_stream_would(preset: str) -> No
     assert stream_wrong > 5 * stream and gradient_wrong > 4 * gradient
 
 
-def test_the_residual_stream_of_a_bfloat16_net_is_carried_in_float32() -> None:
-    model = model_of(4, "bfloat16", "gpt2")
-    params, tokens = jax.eval_shape(model.init, jax.random.key(0)), np.zeros((2, SEQ_LEN), np.int32)
-    (scan,) = (
-        e for e in jax.make_jaxpr(lambda p, t: model.module(p)(t))(params, tokens).eqns if e.primitive.name == "scan"
-    )
-    carried = scan.outvars[: scan.params["num_carry"]]
-    assert [v.aval.dtype.name for v in carried if v.aval.shape == (2, SEQ_LEN, WIDTH)] == ["float32"]
-
-
 @pytest.mark.device
 @pytest.mark.slow
 def test_the_error_does_not_grow_with_depth() -> None:

@@ -139,6 +139,14 @@ def test_what_no_architecture_has_is_named(keys: dict[str, Any], named: list[str
     assert all(line.startswith(name) for line, name in zip(found, named, strict=True))
 
 
+def test_presets_have_their_architecture() -> None:
+    kinds = {"gpt2": "gpt2", "llama": "llama", "qwen3": "qwen3", "nanochat": "gemma3_text"}
+    for preset, kind in kinds.items():
+        shape = parse_spec(filled(TINY, model={"preset": preset})).block().shape(2, 16)
+        found = architectures.of(shape)
+        assert not isinstance(found, list) and found.config(shape)["model_type"] == kind
+
+
 def test_a_key_that_no_architecture_names_is_refused_off_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as one that somebody adds to the block: an export would compute another function without a word."""
 
@@ -152,17 +160,6 @@ def test_a_key_that_no_architecture_names_is_refused_off_its_default(monkeypatch
         object.__setattr__(shape, "parallel", parallel)
         found = architectures.of(shape)
         assert found is architectures.GPT2 if not parallel else found[0].startswith("model.parallel: true")
-
-
-@pytest.mark.parametrize(
-    ("preset", "model_type"),
-    [("gpt2", "gpt2"), ("llama", "llama"), ("qwen3", "qwen3"), ("nanochat", "gemma3_text")],
-)
-def test_presets_have_their_architecture(preset: str, model_type: str) -> None:
-    shape = parse_spec(filled(TINY, model={"preset": preset})).block().shape(2, 16)
-    found = architectures.of(shape)
-    assert not isinstance(found, list)
-    assert found.config(shape)["model_type"] == model_type
 
 
 def test_tokenizer_files_hold_every_piece_in_its_place() -> None:
