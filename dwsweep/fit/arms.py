@@ -693,7 +693,7 @@ def _answer(rows: Sequence[ComparedRow], base: str) -> str:
     one, two = (found.texts(layers)[0] for found in (row.base_interval, row.other_interval))
     return (
         f"best depth at N = {format_count(row.n_params)}: {one} under {base}, {two} under {row.arm}; ratio "
-        f"{row.change:.2f} ({span(row)}): {row.verdict}"
+        f"{row.change:{row.ratio_form}} ({span(row)}): {row.verdict}"
     )
 
 
@@ -714,12 +714,12 @@ def _moved(rows: Sequence[ComparedRow]) -> str:
 def _times(row: ComparedRow) -> str:
     if row.change is None:
         return f"a {row.verdict} size (ratio {span(row)})"
-    return f"{row.change:.2f} times the size ({span(row)})"
+    return f"{row.change:{row.ratio_form}} times the size ({span(row)})"
 
 
 def span(row: ComparedRow) -> str:
     """Text of a ratio's interval, with words for an open end."""
-    ends = row.change_interval.ends("{:.2f}".format)
+    ends = row.change_interval.ends(row.ratio_form)
     return ends.replace("< ", "below ").replace("> ", "above ")
 
 

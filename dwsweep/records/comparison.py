@@ -63,6 +63,12 @@ class ComparedRow(Record):
         return self.verdict not in (UNCHANGED, NOT_COMPARABLE)
 
     @property
+    def ratio_form(self) -> str:
+        """Format of a ratio and its ends: two decimals, or three where an end would read as no change."""
+        ends = (self.change_low, self.change_high)
+        return ".3f" if self.shown and any(end is not None and f"{end:.2f}" == "1.00" for end in ends) else ".2f"
+
+    @property
     def pair(self) -> str:
         return f"{self.depth} → {self.deep}"
 

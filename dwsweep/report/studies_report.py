@@ -121,8 +121,8 @@ def _ratios(rows: Sequence[ComparedRow], letter: str, title: str, key: str) -> T
                 _estimate(one, status, row.form)
                 for one, status in zip(both, (row.base_status, row.other_status), strict=True)
             ),
-            shown(change.value, ".2f"),
-            "" if change.unbounded else change.ends(".2f"),
+            shown(change.value, row.ratio_form),
+            "" if change.unbounded else change.ends(row.ratio_form),
             {UNCHANGED: "not shown", NOT_COMPARABLE: MISSING}.get(row.verdict, row.verdict),
         )
     return table

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -78,8 +79,9 @@ class Executor:
         try:
             ended = worker.train(job, partial(self._post, job.pack_id))
         except Exception as error:  # a fault in this thread must not leave the sweep waiting for ever
-            worker.kill()
             ended = Ended(*policy.of_exception(error))
+            with suppress(Exception):  # nor must one of the worker's end
+                worker.kill()
         self._idle.append(worker)
         self._end(job.pack_id, ended)
 
