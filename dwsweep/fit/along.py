@@ -379,9 +379,7 @@ def spread(curve: AlongCurve, unit: str) -> str:
     if found.value is None:
         return "shape matters: unknown, as the noise is not known"
     ends, (percent, low, high) = nats(found, unit), map(curve.percent, (found.value, found.low, found.high))
-    if percent is None:
-        return f"shape matters: {ends} from the best depth to the worst; no percentage of a loss that is not positive"
-    said = loses(curve.worst, percent, low, high, place(curve.depth, curve.budget) or "this size")
+    said = loses(curve.worst, percent or 0.0, low, high, place(curve.depth, curve.budget) or "this size")
     none = "" if found.sign > 0 else "; no difference between the depths is shown"
     return f"shape matters: of the depths tried, {said}, {ends}{none}"
 

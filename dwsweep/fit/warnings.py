@@ -86,9 +86,7 @@ def check_runs(runs: Sequence[Run], data: Table, shorter: bool = False) -> Itera
     if kind == "perplexity" or middle > HIGHEST_LOSS:
         why = f"column {loss_column!r}" if kind else f"median {middle:.4g} is above ln V of any vocabulary"
         raise InputError(f"loss: {why}; it looks like perplexity, must be nats per token: give its logarithm")
-    if rising and losses.max() < 0.0:
-        raise InputError("loss: below zero, and larger at larger N; it looks like log-likelihood: change its sign")
-    if kind == "accuracy" or (rising and losses.min() >= 0.0 and losses.max() <= 1.0):
+    if kind == "accuracy" or (rising and losses.max() <= 1.0):
         why = f"column {loss_column!r}" if kind else "all values from 0 to 1, and larger at larger N"
         raise InputError(f"loss: {why}; it looks like accuracy, must be nats per token ({rename('loss')})")
     bits = [run.row.get("bits_per_byte") for run in runs]

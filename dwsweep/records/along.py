@@ -71,9 +71,8 @@ class AlongCurve(Record):
     sentence: str
 
     def percent(self, nats: float | None) -> float | None:
-        """Give nats as percent of the lowest loss; None if that is not positive."""
-        lowest = min((row.loss for row in self.rows if row.loss is not None), default=0.0)
-        return None if nats is None or lowest <= 0.0 else 100.0 * nats / lowest
+        """Nats as percent of the lowest loss; None for None."""
+        return None if nats is None else 100.0 * nats / min(row.loss for row in self.rows if row.loss is not None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -375,6 +376,11 @@ class Account(Record):
     def one_variable(self) -> bool:
         """True if the width follows from the depth, so that shape has no answer."""
         return any(note.startswith(ONE_VARIABLE) for note in self.notes)
+
+    @property
+    def following_depth(self) -> list[str]:
+        """Columns that cannot be told from depth, by the notes of fit/follows.py."""
+        return [found[1].lower() for note in self.notes if (found := re.match(r"(.+?) FOLLOWS? DEPTH \(", note))]
 
     @property
     def sentence(self) -> str:

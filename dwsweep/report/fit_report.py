@@ -44,7 +44,7 @@ from dwsweep.report.figures.style import evenly
 from dwsweep.report.guide_report import net, sizes_table
 from dwsweep.report.studies_report import along_parts, comparison_parts
 from dwsweep.shapes import STANDARD, are_other_blocks
-from dwsweep.text import SHORT, arm_letter, format_count, format_rate
+from dwsweep.text import SHORT, arm_letter, format_count, format_rate, join
 
 NAMED_PAIRS = 6
 ANSWER_LINES = 5
@@ -154,6 +154,9 @@ def answer(result: Fit) -> list[str]:
     if early := _too_early(result):
         return [*compared, *early, *filter(None, [_crossings(result)])]
     said = headline(result.surface, result.curves.size_name) if result.surface else ""
+    if said and told and (names := told.following_depth):
+        follow = f"{join(names)}, which follow{'' if len(names) > 1 or names[0].endswith('s') else 's'} it here"
+        said = f"Whether by depth or by {follow}: {said[0].lower()}{said[1:]}"
     lines = [at_budget(row) for row in evenly(result.adjusted.at_budgets, BUDGETS_SAID)] if result.adjusted else []
     lines.append(said or "Best depth: not known, these losses bound it at no size.")
     lines += [_crossings(result), _shape_matters(result), _foretold(result)]

@@ -289,11 +289,22 @@ def test_no_good_run_of_a_few_shapes_is_called_impossible_and_a_bad_one_is(shape
 
 def test_many_impossible_runs_are_left_in_and_said():
     table = draw(SmoothTruth(), rng())
-    for row in table[::9]:
-        row["loss"] += 1.0 + row["width"] / 1000
+    for k, row in enumerate(table[::9]):
+        row["loss"] += (1.0 + row["width"] / 1000) * (1.0 if k % 2 else -0.1)
     result = dwsweep.fit_table(table, draws=DRAWS)
     assert not result.left_out and result.provenance.rows_used == 135
     assert says(result.warnings, "fit: many impossible losses")
+
+
+def test_as_many_runs_that_diverged_are_left_out():
+    """Noise lies on both sides: so many losses above all others are of runs that went wrong."""
+    table = draw(SmoothTruth(), rng())
+    for row in table[::9]:
+        row["loss"] += 1.0 + row["width"] / 1000
+    result = dwsweep.fit_table(table, draws=DRAWS)
+    assert {(run.depth, run.width, run.seed) for run in result.left_out} == {
+        (row["depth"], row["width"], row["seed"]) for row in table[::9]
+    }
 
 
 def test_one_seed_is_judged_by_scatter_and_says_so():

@@ -152,13 +152,6 @@ def test_trust_rests_on_regret_at_95_percent_whatever_the_confidence_of_the_inte
     assert unsure.depth(3e7) == pytest.approx(sure.depth(3e7), rel=0.01)
 
 
-def test_losses_that_have_no_percent_are_not_told_in_percent():
-    sizes = np.geomspace(1e6, 1e8, 4)
-    table = draw(SmoothTruth((6, 12, 18)), np.random.default_rng(0), budgets=lambda depth: sizes)
-    rows = dwsweep.fit_table([{**row, "loss": row["loss"] - 10.0} for row in table], draws=200).surface.optima
-    assert rows and all(row.worst_percent is None for row in rows)
-
-
 def test_what_the_worst_depth_loses_is_what_the_true_losses_say():
     truth = SmoothTruth()
     result = fitted(truth)

@@ -192,11 +192,6 @@ def measured(change):
         (lambda r: {"val_ppl": r["loss"]}, ["loss=val_ppl"], r"loss: column 'val_ppl'; it looks like perplexity"),
         (lambda r: {"loss": 1.0 / r["loss"]}, None, r"loss: all values from 0 to 1, .* looks like accuracy"),
         (lambda r: {"eval/acc": 2.0}, ["loss=eval/acc"], r"loss: column 'eval/acc'; it looks like accuracy"),
-        (
-            lambda r: {"loss": -r["loss"]},
-            None,
-            r"loss: below zero, and larger at larger N; it looks like log-likelihood",
-        ),
         (lambda r: {"status": "fine"}, None, r"status: 'fine' in all 24 rows; a run counts where it is 'done'"),
     ],
 )

@@ -407,5 +407,5 @@ def _must(name: str, value: Any) -> str:
     elif name == "loss" and math.isfinite(value) and abs(value) > LARGEST_LOSS:
         return f"be a cross-entropy, at most {LARGEST_LOSS:g} (inf marks a run that diverged)"
     elif name == "loss" and -math.inf < value < 0:
-        return "be a cross-entropy, not negative; losses less a baseline need it added"
+        return "be a cross-entropy, not negative: a log-likelihood changes its sign, a baseline is added"
     return ""
