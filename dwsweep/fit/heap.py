@@ -106,7 +106,7 @@ def heap_of(
             return None
         if trained and len(of) < len(data.rows):
             out[f"were trained to other values of {trained.axis}"] = len(data.rows) - len(of)
-        found = _found(data, asked, rows, bool(spent), arms)
+        found = _found(data, asked, rows, bool(spent), arms, several)
         if spent or not budget or (found and any(one.name == TOKENS for one in found.columns)):
             break
     if found is None:
@@ -151,14 +151,20 @@ def _asked(data: Table, options: FitOptions) -> found_in.Request:
 
 
 def _found(
-    data: Table, asked: found_in.Request, rows: Sequence[Row], spent: bool, arms: tuple[str, ...] = ()
+    data: Table,
+    asked: found_in.Request,
+    rows: Sequence[Row],
+    spent: bool,
+    arms: tuple[str, ...] = (),
+    budgets: bool = False,
 ) -> Covariates | None:
     """Differences between ``rows``; None if they differ in columns alone that a grid has: counts of tokens of one run,
     and learning rates that each shape swept. A heap pools no runs that differ in them.
 
-    spent: True if all runs were trained at equal compute, so that tokens follow from the shape.
+    spent: True if all runs were trained at equal compute, so that tokens follow from the shape. budgets: True if they
+    were trained at several budgets: a shape has a count of tokens at each.
     """
-    curved = len(token_groups(rows)) > 1 or any("curve_of_run" in row for row in rows)
+    curved = not budgets and (len(token_groups(rows)) > 1 or any("curve_of_run" in row for row in rows))
     of_grid = {*([TOKENS] if curved else []), *([LEARNING_RATE] if found_in.swept_rates(rows) else [])}
     never = {*([TOKENS] if spent else []), *([found_in.OF_STEPS] if spent or curved else [])}
     members = members_of(rows, arms)

@@ -105,7 +105,7 @@ def at_budgets(record: Adjustment) -> list[Part]:
 def at_budget(row: AnswerRow) -> str:
     """Sentence on the best net at a budget."""
     at = f"At {budget(row)}{' FLOPs' if row.equal == FLOPS else ''}"
-    if row.depth is None and row.n_params is not None:
+    if row.depth is None and not row.n_params_interval.unbounded:
         return f"{at}: N = {row.n_params_interval.format(format_count)}, {row.reason}."
     if row.depth is None or row.n_params is None:
         known = row.depth_interval.ends(layers(None))

@@ -148,16 +148,16 @@ def answer(result: Fit) -> list[str]:
     if isinstance(result, AlongFit):
         return list(result.along.answer[:ANSWER_LINES])
     compared = [one.answer[0] for one in result.comparisons]
-    told = result.provenance.account
+    told, budgets = result.provenance.account, result.adjusted.at_budgets if result.adjusted else ()
+    lines = [at_budget(row) for row in evenly(budgets, BUDGETS_SAID)]
     if told is not None and told.one_variable:
-        return compared
+        return [*compared, *(lines if any(row.n_params for row in budgets) else ())]
     if early := _too_early(result):
         return [*compared, *early, *filter(None, [_crossings(result)])]
     said = headline(result.surface, result.curves.size_name) if result.surface else ""
     if said and told and (names := told.following_depth):
         follow = f"{join(names)}, which follow{'' if len(names) > 1 or names[0].endswith('s') else 's'} it here"
         said = f"Whether by depth or by {follow}: {said[0].lower()}{said[1:]}"
-    lines = [at_budget(row) for row in evenly(result.adjusted.at_budgets, BUDGETS_SAID)] if result.adjusted else []
     lines.append(said or "Best depth: not known, these losses bound it at no size.")
     lines += [_crossings(result), _shape_matters(result), _foretold(result)]
     return [*compared, *[line for line in lines if line][:ANSWER_LINES]]

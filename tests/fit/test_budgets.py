@@ -385,3 +385,23 @@ def test_budgets_of_nets_whose_depth_follows_the_size_have_a_best_size_each(apar
     assert answer(result)[0].startswith("At 1e17 FLOPs: N = ")
     afforded = guide(flops=1e18, fit=result).afforded
     assert f"your own runs put the best size at {format_count(rows[2].n_params_low)}" in afforded
+
+
+def test_shapes_that_are_alike_at_all_budgets_count_at_each():
+    """One set of shapes at four budgets was taken for curves of its runs, and a quarter of them was used."""
+    rng, rows = np.random.default_rng(0), []
+    for flops in (1e17, 3e17, 1e18, 3e18):
+        for depth in (4, 8, 12, 20):
+            for size in 6e6 * 2.0 ** np.arange(6):
+                width = 16 * max(2, round(math.sqrt(size / 12 / depth) / 16))
+                n = 12 * depth * width**2
+                tokens = flops / 6.0 / n
+                loss = 1.7 + 400 / n**0.34 + 410 / tokens**0.28 + rng.normal(0, 0.003)
+                loss += 0.04 * math.log(depth / (8.0 * (n / 1e7) ** 0.2)) ** 2
+                rows.append({"depth": depth, "width": width, "flops": flops, "tokens": tokens, "loss": loss})
+    result = fitted(rows)
+    assert result.provenance.rows_used == len(rows)
+    for row in result.adjusted.at_budgets:
+        n = ((0.34 * 400) / (0.28 * 410) * (row.cost / 6.0) ** 0.28) ** (1.0 / 0.62)
+        assert row.n_params_low < n < row.n_params_high
+        assert row.depth_low < 8.0 * (n / 1e7) ** 0.2 < row.depth_high

@@ -477,7 +477,7 @@ def test_one_width_per_depth_says_nothing_of_shape(width: Any, how: str) -> None
     for table in (rows, [{k: v for k, v in row.items() if k != "flops"} for row in rows[::3]]):
         result = fitted(table)
         assert f"depth and width are one variable here ({how}" in fit_report.account(result)[0]
-        assert result.surface is None and not fit_report.answer(result)
+        assert (result.surface is None or result.surface.flat) and not fit_report.answer(result)
 
 
 @pytest.mark.parametrize("apart", [1.0, 1.08])
