@@ -159,7 +159,7 @@ def _in_one(tables: Sequence[Table], names: Sequence[str]) -> Table:
         tables[0],
         rows=rows,
         columns=columns,
-        directory=None,
+        directory=tables[0].directory if all(data.directory for data in tables) else None,
         n_read=sum(data.n_read for data in tables),
         roles=roles(rows, columns),
         theirs={their: our for data in reversed(tables) for their, our in data.theirs.items()},
