@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -41,6 +41,7 @@ def answers(fit: Fit) -> list[AnswerRow]:
         sizes = {row.n_params for row in best}
         best += [row for row in fit.adjusted.equal if row.equal != N_PARAMS or row.n_params not in sizes]
         best += [*fit.adjusted.at_budgets, *fit.adjusted.growth]
+        best += _best_sizes([*fit.adjusted.equal, *fit.adjusted.at_budgets])
         best += _adjusted(fit.adjusted)
     rest = [row for one in fit.comparisons for row in _compared(one, EQUAL.get(fit.curves.axis, fit.curves.axis))]
     every = [*best, *rest, *found]
@@ -79,6 +80,15 @@ def _by_size(fit: FitResult) -> Iterator[AnswerRow]:
             monte_carlo_error=row.depth_error * depth.value if row.depth_error and depth.value else None,
             reason="" if depth.value else fit.surface.beyond(row) if known else _unbounded(fit),
         )
+
+
+def _best_sizes(rows: Sequence[AnswerRow]) -> Iterator[AnswerRow]:
+    """Best N at each cost, with its ends."""
+    nothing: dict[str, Any] = dict.fromkeys(("depth", "depth_low", "depth_high", "decimals"))
+    for row in rows:
+        if {row.n_params_low, row.n_params_high} != {None}:
+            size: dict[str, Any] = {"column": N_PARAMS, **row.n_params_interval.columns("estimate")}
+            yield replace(row, question=BEST_VALUE, reason="" if row.n_params else row.reason, **nothing, **size)
 
 
 def _unbounded(fit: FitResult) -> str:

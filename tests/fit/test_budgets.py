@@ -337,7 +337,12 @@ def test_the_files_hold_the_rows_and_read_back(two, tmp_path):
     write(two, tmp_path)
     with open(tmp_path / "answers.csv") as file:
         rows = [row for row in csv.DictReader(file) if row["equal"] == "flops"]
-    assert [float(row["depth"]) for row in rows] == pytest.approx([row.depth for row in two.adjusted.at_budgets])
+    of = {name: [row for row in rows if row["question"] == name] for name in ("best_depth", "best_value")}
+    for name, column, kept in (("best_depth", "depth", "depth"), ("best_value", "estimate", "n_params")):
+        for end in ("", "_low", "_high"):
+            written = [float(row[column + end] or "nan") for row in of[name]]
+            known = [getattr(row, kept + end) or math.nan for row in two.adjusted.at_budgets]
+            assert written == pytest.approx(known, nan_ok=True), (name, end)
     assert fit_record.read(tmp_path).adjusted == two.adjusted
 
 
