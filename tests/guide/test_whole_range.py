@@ -65,7 +65,8 @@ def test_no_recommendation_is_dominated_in_its_own_table(source: str, options: s
     recommended = 0
     for row in found:
         assert row.recommended is row.best[BALANCED]
-        assert row.risk is None or 0 < row.risk.expected.nats <= row.risk.worst.nats
+        # of a single shape that a budget of all parameters allows there is none
+        assert row.risk is None or 0 <= row.risk.expected.nats <= row.risk.worst.nats
         for at in AT:
             best = row.best[at]
             if best is None:
