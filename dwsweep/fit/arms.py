@@ -99,8 +99,8 @@ def compare_arms(
             f"{argument('others', '--compare')}: {tables[0].source} has one arm; allowed: a second table, or a sweep "
             "with grid.arms"
         )
-    tables, why_not = _like_first(tables)
     names = labels(tables)
+    tables, why_not = _like_first(tables, names)
     with one_thread():
         every = _in_one(tables, names) if others else _of_one(tables, names)
         asked = Request.of_heap(every, chosen, params, tuple(names))
@@ -170,12 +170,12 @@ def _in_one(tables: Sequence[Table], names: Sequence[str]) -> Table:
     )
 
 
-def _like_first(tables: Sequence[Table]) -> tuple[list[Table], dict[str, str]]:
+def _like_first(tables: Sequence[Table], names: Sequence[str]) -> tuple[list[Table], dict[str, str]]:
     """The tables with losses in the unit of the first; arm → reason why its losses cannot be: it has their mean then,
     and places compare, such as best depths."""
     base, *others = tables
     found, why_not = [base], {}
-    for data, label in zip(others, labels(tables)[1:], strict=True):
+    for data, label in zip(others, names[1:], strict=True):
         try:
             found.append(in_one_unit([base, data], of_first=True)[1])
         except InputError:

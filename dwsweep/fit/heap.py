@@ -48,6 +48,8 @@ from dwsweep.records.adjusted import Adjustment
 from dwsweep.records.fit import FitOptions, LeftOutRows, Surface
 from dwsweep.text import join
 
+FEWEST_ADJUSTED_DEPTHS = 2  # two depths have a crossing at the held values of their settings, and no best depth
+
 
 @dataclass(frozen=True)
 class Heap:
@@ -114,9 +116,8 @@ def heap_of(
     x, y = places(found.rows)
     arms = tuple(arm for arm in arms if any(row.get(ARM) == arm for row in found.rows))
     enough = len(x) >= ask.FEWEST_CELLS + FEWEST_ROWS_EACH * (len(found.columns) + 3 * len(arms[1:]))
-    # two depths have a crossing at the held values of their settings, and no best depth
-    depths = len(np.unique(y))
-    spread = distinct_sizes(x) >= ask.FEWEST_SIZES and depths >= (2 if found.columns else ask.FEWEST_DEPTHS)
+    depths = FEWEST_ADJUSTED_DEPTHS if found.columns else ask.FEWEST_DEPTHS
+    spread = distinct_sizes(x) >= ask.FEWEST_SIZES and len(np.unique(y)) >= depths
     of_size = _one_variable(x, y)
     if not (enough and spread) or (of_size and trained is None):
         return None
@@ -225,7 +226,7 @@ def _why_unadjusted(data: Table, word: str) -> str:
     rows, _ = _usable(data.rows)
     x, y = places(rows)
     found = {"runs": len(rows), "sizes": distinct_sizes(x) if rows else 0, "depths": len(np.unique(y))}
-    needed = {"runs": ask.FEWEST_CELLS, "sizes": ask.FEWEST_SIZES, "depths": 2}
+    needed = {"runs": ask.FEWEST_CELLS, "sizes": ask.FEWEST_SIZES, "depths": FEWEST_ADJUSTED_DEPTHS}
     if few := [name for name, least in needed.items() if found[name] < least]:
         counts = {name: f"{found[name]} {name if found[name] != 1 else name.removesuffix('s')}" for name in few}
         lacks = join(f"{count} of the {needed[name]} needed" for name, count in counts.items())
