@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
-from dwsweep.errors import InputError, argument, check_keywords
+from dwsweep.errors import InputError, argument, check_keywords, either
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.cells import Run
-from dwsweep.fit.crossing import STRUCTURAL
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.data.cell import as_number
 from dwsweep.fit.data.rows import ALIKE, Row, check_one_arm
@@ -292,12 +291,11 @@ def _found(asked: Request, arms: Sequence[TokenGroup] = ()) -> FitResult:
     report = LawReport.none("no finished run with a usable loss")
     if curves:
         report = fit_laws(curves, drawn, group.pairs, confidence)
-    structural = any(pair.verdict.cause in STRUCTURAL for pair in group.pairs)
-    if curves and not drawn and not group.one_variable and structural:
+    if curves and not drawn and not group.one_variable and group.pairs:
         warnings.append(
             f"surface: not fitted to {len(curves.x)} shapes of {len(curves.depths)} depths: it takes three depths of "
-            "one size with a second seed, or seven shapes at one size, eight at two, nine at three; no two depths are "
-            "compared at equal size"
+            "one size, or two of three sizes, with a second seed, or seven shapes at one size, eight at two, nine at "
+            f"three; {either(argument('along', '--along depth'))} compares the losses of each size"
         )
     if curves and drawn:
         report = report.beside(drawn.record)

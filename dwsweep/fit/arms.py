@@ -289,13 +289,6 @@ def _eval_tokens(data: Table, runs: Sequence[Run]) -> str:
     return "all" if train["eval_tokens"] is None else str(train["eval_tokens"])
 
 
-@dataclass(frozen=True)
-class Change(Interval):
-    """Ratio of two sizes or depths, or difference of two losses. correlation: of the draws of the two."""
-
-    correlation: float | None = None
-
-
 def bits_of(arm: Arm) -> float | None:
     """Bits per byte of a loss of one as another arm is compared with the base; None if its own unit is the base's."""
     known = [bits / run.loss for run in arm.runs if IN_NATS in run.row and (bits := run.row.get("bits_per_byte"))]
@@ -350,32 +343,27 @@ Drawn = tuple[np.ndarray, np.ndarray]
 """(D,) draws of a logarithm under the base, and under the other arm."""
 
 
-def ratio(base: Interval, other: Interval, drawn: Drawn | None, confidence: float) -> Change:
+def ratio(base: Interval, other: Interval, drawn: Drawn | None, confidence: float) -> Interval:
     """other / base of two logarithms. drawn: of both. If one of the two has only a bound, so has the ratio: the
     quotient of the ends that face each other."""
-    correlation = None
     if drawn is not None and base.value is not None and other.value is not None:
         value = other.value - base.value
         with np.errstate(invalid="ignore"):  # two infinities give zero
             low, _, high = quantiles(np.where(drawn[0] == drawn[1], 0.0, drawn[1] - drawn[0]), confidence)
         ends = min(low, value), max(high, value)
         found = Interval(value, *(end if math.isfinite(end) else None for end in ends))
-        known = np.isfinite(drawn[0]) & np.isfinite(drawn[1])
-        spread = min(each[known].std() for each in drawn) if known.sum() > 2 else 0.0
-        correlation = float(np.corrcoef(drawn[0][known], drawn[1][known])[0, 1]) if spread > 0.0 else None
     else:
         low_end = None if other.low is None or base.high is None else other.low - base.high
         high_end = None if other.high is None or base.low is None else other.high - base.low
         found = Interval(None, low_end, high_end)
-    found = found.map(math.exp)
-    return Change(found.value, found.low, found.high, correlation=correlation)
+    return found.map(math.exp)
 
 
 def _row(
     arm: str,
     quantity: str,
     estimates: tuple[Interval, Interval],
-    change: Change,
+    change: Interval,
     confidence: float,
     status: tuple[str, str] = ("", ""),
     depth: int | None = None,
@@ -398,7 +386,6 @@ def _row(
         other_status=status[1],
         **other.map(size).columns("other"),
         **change.columns("change"),
-        correlation=change.correlation,
         confidence=confidence,
         verdict=NOT_COMPARABLE if change.unbounded else {-1: below, 0: UNCHANGED, 1: above}[off.sign],
         base_error=base.error,
@@ -512,10 +499,10 @@ class Together:
         of_other = {(pair.shallow, pair.deep): pair for pair in other}
         shared = [(pair, of_other[key]) for pair in base if (key := (pair.shallow, pair.deep)) in of_other]
         for one, two in shared:
-            sides = [pair.joint.crossing if pair.joint else pair.verdict for pair in (one, two)]
+            sides = one.crossing, two.crossing
             both = sides[0].interval, sides[1].interval
             drawn = None
-            if one.joint and two.joint and all(side.value is not None for side in both):
+            if all(side.value is not None for side in both):
                 drawn = self._crossings(one, surfaces)
             change = ratio(*both, drawn, self.options.confidence)
             yield _row(
@@ -580,7 +567,7 @@ class Together:
             for k in sorted({0, len(x) // 2, len(x) - 1}):
                 both = Interval(float(one[:, k].mean())), Interval(float(two[:, k].mean()))
                 low, _, high = np.quantile(drawn[:, k], [(1.0 - confidence) / 2.0, 0.5, (1.0 + confidence) / 2.0])
-                change = Change(float(g[k]), float(low), float(high))
+                change = Interval(float(g[k]), float(low), float(high))
                 rows.append(_row(label, LOSS, both, change, confidence, depth=depth, n_params=at[k]))
         return rows, leads
 

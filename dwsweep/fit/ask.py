@@ -159,12 +159,6 @@ def claimed(found: tuple[float, float, float], first: float, last: float) -> Int
     return Interval(max(middle, first), below, above)
 
 
-def losses(posterior: Posterior, x: float, depths: np.ndarray, setting: Setting | None = None) -> np.ndarray:
-    """(D, M) losses of ``depths`` (M,) at x = ln axis, nats."""
-    rows = between(posterior.grid, posterior.profile(x, setting), np.log(np.asarray(depths, dtype=float)))
-    return rows + posterior.level(x, setting)[:, None]
-
-
 def at_depths(posterior: Posterior, x: np.ndarray, depths: np.ndarray, setting: Setting | None = None) -> np.ndarray:
     """(D, M, n) losses of ``depths`` (n,) at each x (M,), inside the sizes and depths of the data, nats."""
     y = np.log(np.asarray(depths, dtype=float))
@@ -208,12 +202,6 @@ def transitions(posterior: Posterior, form: str) -> np.ndarray:
             gain = np.where(np.abs(c) < 1e-9, 1e-9, c)
             return posterior.frame.x0 + np.stack([low / gain, high / gain], axis=1)
     return np.zeros((0, 2))
-
-
-def regret(posterior: Posterior, x: float, depths: np.ndarray, trained: bool = False) -> np.ndarray:
-    """(D, M) regret of ``depths`` at x = ln axis, nats: against each draw's best whole number of layers, or against the
-    best between trained depths."""
-    return above_best(posterior, posterior.profile(x), depths, trained)
 
 
 def above_best(posterior: Posterior, rows: np.ndarray, depths: np.ndarray, trained: bool = False) -> np.ndarray:
@@ -282,10 +270,6 @@ class LossSurface:
     def profile(self, x: float) -> np.ndarray:
         """(D, G) loss on the grid above that of the middle depth, nats."""
         return self.posterior.profile(x, self.setting)
-
-    def above_best(self, rows: np.ndarray, depths: np.ndarray, trained: bool = False) -> np.ndarray:
-        """(D, M): see ``above_best``."""
-        return above_best(self.posterior, rows, depths, trained)
 
     def drawn_depths(self, x: float) -> np.ndarray:
         """(D,) ln of the best depth at x = ln axis: see ``best_depths``."""
@@ -402,8 +386,8 @@ class LossSurface:
         return hull((end, math.log(depth)) for *both, depth in reached for end in both)
 
     def penalties(self, n: float, depths: np.ndarray, trained: bool = False) -> np.ndarray:
-        """(D, M) regret of ``depths`` at a size, nats: see ``regret``."""
-        return regret(self.posterior, math.log(n), depths, trained)
+        """(D, M) regret of ``depths`` at a size, nats: see ``above_best``."""
+        return above_best(self.posterior, self.posterior.profile(math.log(n)), depths, trained)
 
     def losses(self, x: float) -> tuple[np.ndarray, np.ndarray]:
         """(ln L of the depths trained (M,), losses there (D, M) in nats) at ln axis x inside the data."""
@@ -472,20 +456,21 @@ def fit_loss_model(curves: Curves, confidence: float, seed: int = 0) -> Surface 
 
 
 def enough(curves: Curves) -> bool:
-    """True if a table has enough shapes for a posterior: three depths at one size, whose noise replicates or a
-    declaration show, or seven at one size, eight at two, nine at three or more."""
-    sizes = min(distinct_sizes(curves.x), FEWEST_SIZES)
-    if len(curves.depths) < FEWEST_DEPTHS:
+    """True if a table has enough shapes for a posterior: three depths at one size, or two depths of three sizes, whose
+    noise replicates or a declaration show; else seven at one size, eight at two, nine at three or more."""
+    depths, sizes = len(curves.depths), min(distinct_sizes(curves.x), FEWEST_SIZES)
+    if depths < 2 or (depths == 2 and sizes < FEWEST_SIZES):
         return False
-    if len(curves.x) >= FEWEST_ALONE - 1 + sizes and (sizes == FEWEST_SIZES or _shared_depths(curves)):
+    compared = _shared_depths(curves, min(depths, FEWEST_SHARED_DEPTHS))
+    if len(curves.x) >= FEWEST_ALONE - 1 + sizes and (sizes == FEWEST_SIZES or compared):
         return True
-    return curves.noise.replicate_df > 0.0 and not curves.noise.why_unknown and _shared_depths(curves)
+    return curves.noise.replicate_df > 0.0 and not curves.noise.why_unknown and compared
 
 
-def _shared_depths(curves: Curves) -> bool:
-    """True if three depths have nets of one size."""
+def _shared_depths(curves: Curves, least: int) -> bool:
+    """True if ``least`` depths have nets of one size."""
     near = np.abs(curves.x[:, None] - curves.x) <= max(SAME_BUDGET, is_one_size(curves.x) * np.ptp(curves.x))
-    return any(len(np.unique(curves.depth[row])) >= FEWEST_SHARED_DEPTHS for row in near)
+    return any(len(np.unique(curves.depth[row])) >= least for row in near)
 
 
 def surface_of(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
@@ -82,33 +82,23 @@ class Run:
         return Candidate(self.shape, self.learning_rate)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Selection:
     """``runs``: runs that count. excluded: shape → reason, for shapes without any run left. notes: shape → the part
     left out of a shape that stays. diverged_rule: how diverged replicas were treated, or None if there were none.
     account: rows that are out, by reason. sizes: N of each shape. lost_rates: learning rates of a shape whose runs
-    diverged or have NaN for a loss."""
+    diverged or have NaN for a loss. diverged: runs to be treated; missing: reasons of rows that are out, by shape."""
 
-    runs: list[Run]
-    excluded: dict[Shape, str]
-    notes: dict[Shape, str]
-    warnings: list[str]
-    diverged_rule: str | None
-    account: Mapping[LeftOut, int] = field(default_factory=dict)
-    sizes: Mapping[Shape, float] = field(default_factory=dict)
-    lost_rates: Mapping[Shape, set[float]] = field(default_factory=dict)
-
-
-@dataclass
-class _Parts:
     runs: list[Run] = field(default_factory=list)
-    diverged: list[Run] = field(default_factory=list)
-    missing: dict[Shape, list[str]] = field(default_factory=lambda: defaultdict(list))
     excluded: dict[Shape, str] = field(default_factory=dict)
+    notes: dict[Shape, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    diverged_rule: str | None = None
     account: Counter[LeftOut] = field(default_factory=Counter)
     sizes: dict[Shape, float] = field(default_factory=dict)
     lost_rates: dict[Shape, set[float]] = field(default_factory=lambda: defaultdict(set))
+    diverged: list[Run] = field(default_factory=list)
+    missing: dict[Shape, list[str]] = field(default_factory=lambda: defaultdict(list))
 
 
 def number(value: float) -> Any:
@@ -139,23 +129,20 @@ def select_runs(
     parts = _sort(rows, axis)
     _one_recipe(parts, named, settings)
     _merge_duplicates(parts)
-    rule = _treat_diverged(parts)
+    parts.diverged_rule = _treat_diverged(parts)
     _leave_out_untrained(parts, unit)
     kept = {run.shape for run in parts.runs}
-    notes, excluded = {}, parts.excluded
     for shape, reasons in parts.missing.items():
         text = "; ".join(f"{count} × {reason}" if count > 1 else reason for reason, count in Counter(reasons).items())
         if shape in kept:
-            notes[shape] = text
+            parts.notes[shape] = text
         else:
-            excluded.setdefault(shape, text)
-    return Selection(
-        parts.runs, excluded, notes, parts.warnings, rule, dict(parts.account), parts.sizes, dict(parts.lost_rates)
-    )
+            parts.excluded.setdefault(shape, text)
+    return parts
 
 
-def _sort(rows: list[Row], axis: str) -> _Parts:
-    parts = _Parts()
+def _sort(rows: list[Row], axis: str) -> Selection:
+    parts = Selection()
     shapes: dict[tuple[Any, Any, str], Shape] = {}
     for row in rows:
         key = row["depth"], row["width"], row.get(BLOCK, "")
@@ -191,7 +178,7 @@ def _sort(rows: list[Row], axis: str) -> _Parts:
     return parts
 
 
-def _one_recipe(parts: _Parts, named: Iterable[str], settings: Collection[str]) -> None:
+def _one_recipe(parts: Selection, named: Iterable[str], settings: Collection[str]) -> None:
     """Leave out runs whose recipe differs from the rest of their cell."""
     both = [*parts.runs, *parts.diverged]
     cells = [(run.shape, run.learning_rate) for run in both]
@@ -206,7 +193,7 @@ def _one_recipe(parts: _Parts, named: Iterable[str], settings: Collection[str]) 
     parts.warnings += warnings
 
 
-def _merge_duplicates(parts: _Parts) -> None:
+def _merge_duplicates(parts: Selection) -> None:
     """Several rows of one shape, learning rate and seed are one run: identical ones repeat, others are averaged."""
     first: dict[tuple[Any, ...], int] = {}
     merged: list[Run] = []
@@ -236,7 +223,7 @@ def _merge_duplicates(parts: _Parts) -> None:
         )
 
 
-def _treat_diverged(parts: _Parts) -> str | None:
+def _treat_diverged(parts: Selection) -> str | None:
     if not parts.diverged:
         return None
     bad = {run.candidate for run in parts.diverged}
@@ -267,7 +254,7 @@ def chance_loss(run: Run, unit: str) -> float | None:
     return math.log(vocabulary) / (math.log(2.0) if unit == BITS_PER_TOKEN else 1.0)
 
 
-def _leave_out_untrained(parts: _Parts, unit: str) -> None:
+def _leave_out_untrained(parts: Selection, unit: str) -> None:
     """A net near ln V guesses the next token almost uniformly: its loss says nothing about depth."""
     losses: dict[Shape, dict[float | None, list[float]]] = defaultdict(lambda: defaultdict(list))
     uniform: dict[Shape, float] = {}
@@ -295,7 +282,7 @@ def _leave_out_untrained(parts: _Parts, unit: str) -> None:
     )
 
 
-def _censor_or_drop(parts: _Parts, diverged: list[Run]) -> str:
+def _censor_or_drop(parts: Selection, diverged: list[Run]) -> str:
     shapes = {run.shape for run in diverged}
     seeds = {run.seed for run in diverged}
     remaining_seeds = {run.seed for run in parts.runs} - seeds

@@ -8,17 +8,38 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from dwsweep.fit.curves import Difference
+from dwsweep.fit.curves import SimultaneousBand
 from dwsweep.fit.lattice import standard_error
-from dwsweep.fit.noise import t_two_sided
+from dwsweep.fit.noise import FLOOR_NATS, t_two_sided
 from dwsweep.interval import Interval
 
-NOISE, NOISE_UNKNOWN, NO_CURVE, NO_SHARED_RANGE = "noise", "noise unknown", "no curve", "no shared range"
-FEW_SIZES = "few sizes"
-STRUCTURAL = (NO_CURVE, NO_SHARED_RANGE, FEW_SIZES)  # causes that lie in the choice of trained shapes
+NOISE, NOISE_UNKNOWN, FEW_SHAPES, NO_SHARED_RANGE = "noise", "noise unknown", "few shapes", "no shared range"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """g = loss of the shallower − loss of the deeper on a grid of x shared by both; positive where the deeper is ahead.
+
+    x: (G,). g: (G,) nats. deviations: (D, G), draws of the error of g. df: degrees of freedom of its variance.
+    """
+
+    shallow: int
+    deep: int
+    x: np.ndarray
+    g: np.ndarray
+    deviations: np.ndarray
+    df: float
+
+    @cached_property
+    def se(self) -> np.ndarray:
+        return np.maximum(self.deviations.std(axis=0), FLOOR_NATS)
+
+    def band(self, confidence: float) -> SimultaneousBand:
+        return SimultaneousBand(self.g, self.deviations, self.df, confidence)
 
 
 @dataclass(frozen=True)

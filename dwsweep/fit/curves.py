@@ -13,7 +13,6 @@ import numpy as np
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.cells import Candidate, Run, Shape
 from dwsweep.fit.documents import FEW_DOCUMENTS, Documents
-from dwsweep.fit.interpolation import pchip, spline
 from dwsweep.fit.noise import (
     FLOOR_NATS,
     MeanCovariance,
@@ -29,9 +28,6 @@ from dwsweep.text import NATS
 
 MOST_DRAWN = 40_000_000  # limit of numbers in the draws of all cell means: 320 MB, several times over
 FEWEST_DRAWS = 100
-GRID_POINTS = 161
-INTERPOLATION_DRAWS = 301
-FEW_SIZES = 5
 
 
 @dataclass(frozen=True)
@@ -178,28 +174,6 @@ class SimultaneousBand:
         return (t > self.critical).astype(int) - (t < -self.critical)
 
 
-@dataclass(frozen=True)
-class Difference:
-    """g = loss of the shallower − loss of the deeper on a grid of x shared by both; positive where the deeper is ahead.
-
-    x: (G,). g: (G,) nats. deviations: (D, G), draws of the error of g. df: degrees of freedom of its variance.
-    """
-
-    shallow: int
-    deep: int
-    x: np.ndarray
-    g: np.ndarray
-    deviations: np.ndarray
-    df: float
-
-    @cached_property
-    def se(self) -> np.ndarray:
-        return np.maximum(self.deviations.std(axis=0), FLOOR_NATS)
-
-    def band(self, confidence: float) -> SimultaneousBand:
-        return SimultaneousBand(self.g, self.deviations, self.df, confidence)
-
-
 def build_curves(
     runs: Sequence[Run],
     declared: float | None,
@@ -319,69 +293,3 @@ def distinct(x: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     count = np.bincount(label)
     merged = np.stack([values[:, label == k].mean(axis=1) for k in range(len(count))], axis=1)
     return np.array([x[label == k].mean() for k in range(len(count))]), merged
-
-
-def shared_grid(one: np.ndarray, two: np.ndarray, points: int = GRID_POINTS) -> np.ndarray | None:
-    """Grid of x that two curves of sizes ``one`` and ``two`` both span, or None if they share none (or one has a single
-    size)."""
-    low, high = max(one[0], two[0]), min(one[-1], two[-1])
-    if min(len(one), len(two)) < 2 or high - low < 1e-6:
-        return None
-    return np.linspace(low, high, points)
-
-
-Losses = tuple[np.ndarray, np.ndarray]
-"""(x (K,), nats (1 + D, K)) of one curve: the means first, then their draws."""
-
-
-def side_by_side(one: Losses, two: Losses, points: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """(x (G,), losses (2, 1 + D, G) of both curves, sd (G,) of the error of interpolation in their difference), on a
-    grid that both span; None if they share none."""
-    both = one, two
-    grid = shared_grid(one[0], two[0], points)
-    if grid is None:
-        return None
-    losses = np.stack([pchip(x, values, grid) for x, values in both])
-    smooth = [spline(x, values[:INTERPOLATION_DRAWS], grid) for x, values in both]
-    fewest = min((x for x, _ in both), key=len)
-    return grid, losses, interpolation_sd(grid, losses[0] - losses[1], smooth[0] - smooth[1], fewest)
-
-
-def interpolation_sd(grid: np.ndarray, values: np.ndarray, other: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """(G,) interpolation error: sd of g on ``grid`` between the trained ``sizes``, nats.
-
-    Two interpolants of the same cell means, PCHIP (values, (1 + D, G)) and a spline (other, (1 + D', G)), agree where
-    the sizes are dense. The excess of their difference over its noise is taken as the error: δ² = max(0, Δ² − Var Δ).
-    With five sizes or fewer both may miss the same bend, so each inner size is also predicted from the others: halving
-    a gap divides the error by about four, so a quarter of that miss (half of it with three sizes, too few for the rule)
-    is expected in the middle of the neighbouring gaps. With two sizes no bend can be seen, and the curve may leave the
-    chord by a quarter of its rise.
-    """
-    gap = other - values[: len(other)]
-    sd = np.sqrt(np.maximum(0.0, gap[0] ** 2 - gap[1:].var(axis=0)))
-    inner = sizes[(sizes > grid[0] + 1e-9) & (sizes < grid[-1] - 1e-9)]
-    knots = np.concatenate([grid[:1], inner, grid[-1:]])
-    if len(knots) > FEW_SIZES:
-        return sd
-    u = (grid - knots[0]) / (knots[-1] - knots[0])
-    if len(knots) == 2:
-        return np.maximum(sd, u * (1.0 - u) * np.abs(values[0, -1] - values[0, 0]))
-    at = np.clip(np.searchsorted(grid, knots), 0, len(grid) - 1)
-    known = values[: len(other), at]
-    misses = []
-    for k in range(1, len(knots) - 1):
-        rest = np.delete(np.arange(len(knots)), k)
-        miss = pchip(knots[rest], known[:, rest], knots[k : k + 1])[:, 0] - known[:, k]
-        misses.append(math.sqrt(max(0.0, float(miss[0] ** 2 - miss[1:].var()))))
-    left = np.array([misses[0], *misses])
-    right = np.array([*misses, misses[-1]])
-    cell = np.clip(np.searchsorted(knots, grid, side="right") - 1, 0, len(knots) - 2)
-    u = (grid - knots[cell]) / (knots[cell + 1] - knots[cell])
-    share = 2.0 if len(knots) == 3 else 1.0  # factor on the miss; u(1 − u) is 1/4 in the middle of a gap
-    return np.maximum(sd, share * u * (1.0 - u) * np.maximum(left, right)[cell])
-
-
-def from_values(curves: Curves, shallow: int, deep: int, grid: np.ndarray, values: np.ndarray) -> Difference:
-    """Difference from values (1 + D, G): estimate first, then draws."""
-    df = curves.noise.df if curves.noise.known else math.inf
-    return Difference(shallow, deep, grid, values[0], values[1:] - values[1:].mean(axis=0), df)

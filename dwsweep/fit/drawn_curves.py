@@ -9,7 +9,7 @@ import numpy as np
 
 from dwsweep import published_law
 from dwsweep.fit import laws
-from dwsweep.fit.ask import LossSurface
+from dwsweep.fit.ask import LossSurface, at_depths
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.interpolation import pchip
 from dwsweep.fit.laws import Law
@@ -73,14 +73,15 @@ def _fixed(curves: Curves, surface: LossSurface | None) -> list[FixedSize]:
         present = [d for d, s in spans.items() if s[0] <= x <= s[1] and len(curves.sizes(d)) >= 2]
         if len(present) < need:
             continue
-        cut, se = _cut(surface, float(x)) if surface else None, None
-        if surface and cut:
-            mean = numbers(_moved(curves, surface, float(x), present))
-        else:  # by the two depths' own curves alone
-            at = np.stack([pchip(*curves.losses(d), np.array([x]))[:, 0] for d in present])
-            mean, known = numbers(at[:, 0]), curves.noise.known
-            se = numbers((at - at[at[:, 0].argmin()])[:, 1:].std(axis=1)) if known else None
-        out.append(FixedSize(x=math.exp(x), depth=tuple(present), mean=mean, se=se, surface=cut))
+        cut, known = _cut(surface, float(x)) if surface else None, curves.noise.known
+        if surface:
+            drawn = at_depths(surface.posterior, np.array([x]), np.array(present), surface.setting)[:, 0]
+            mean, known = _moved(curves, surface, float(x), present), True
+        else:  # by the depths' own curves
+            rows = np.stack([pchip(*curves.losses(d), np.array([x]))[:, 0] for d in present], axis=1)
+            mean, drawn = rows[0], rows[1:]
+        se = numbers((drawn - drawn[:, [mean.argmin()]]).std(axis=0)) if known and not cut else None
+        out.append(FixedSize(x=math.exp(x), depth=tuple(present), mean=numbers(mean), se=se, surface=cut))
     return out
 
 

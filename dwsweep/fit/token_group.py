@@ -77,7 +77,7 @@ class TokenGroup:
         one_variable = width_follows(runs)
         surface = (own or fit(curves, options)) if pairs and not one_variable else None
         curves = judged(curves, surface.posterior if surface else None)
-        warnings += noise_warnings(curves, pairs, data.unit, surface is not None)
+        warnings += noise_warnings(curves, pairs, data.unit)
         warnings += thinned(curves, surface, options.draws)
         warnings += confounds(runs, curves, options.axis, shorter, selection.lost_rates)
         compared = analyse_pairs(curves, options.confidence, surface) if pairs else []

@@ -1,92 +1,58 @@
-"""Pairs of neighbouring depths with one verdict each.
+"""Pairs of neighbouring depths with one verdict each: the crossing by the model of all depths (posterior.py).
 
-The verdict is the crossing by the joint model of all depths (posterior.py) wherever that compares the two. Elsewhere it
-is the crossing of the pair's own two curves (paper.py), otherwise a check that is listed on request. Each is a row of
-transitions.csv, the verdict's first; ``estimator`` names the losses that a row rests on.
+Each verdict is a row of transitions.csv. The paper's own estimates (paper.py) are further rows on request;
+``estimator`` names the losses that a row rests on.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 
 from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.crossing import NOISE, Crossing, classify, monte_carlo
-from dwsweep.fit.curves import Curves, Difference, shared_grid
-from dwsweep.fit.paper import OwnCurves, own_curves
+from dwsweep.fit.crossing import FEW_SHAPES, NO_SHARED_RANGE, NOISE, Crossing, Difference, classify, monte_carlo
+from dwsweep.fit.curves import Curves
+from dwsweep.fit.paper import own_curves, shared_grid
 from dwsweep.interval import Interval
 from dwsweep.records.fit import Surface
-from dwsweep.records.transitions import LEVINE, PCHIP, SURFACE, Transition
+from dwsweep.records.transitions import LEVINE, SURFACE, Transition
 
 SURFACE_POINTS = 61
-
-
-@dataclass(frozen=True, eq=False)
-class Judged:
-    """Difference curve, and its crossing. difference: None if there is no curve."""
-
-    difference: Difference | None
-    crossing: Crossing
+NO_MODEL = Crossing("undecided", reason="too few shapes for a model of all depths", cause=FEW_SHAPES)
+APART = Crossing("undecided", reason="no size lies within the shapes of both depths", cause=NO_SHARED_RANGE)
 
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two neighbouring depths of ``curves``. joint: by the joint model of all depths, where that compares the two."""
+    """Two neighbouring depths and the size at which they cross. difference: None if nothing compares them."""
 
     shallow: int
     deep: int
-    curves: Curves
-    confidence: float
-    joint: Judged | None = None
-
-    @cached_property
-    def own(self) -> OwnCurves:
-        """Crossing by the two depths' own curves alone, computed when a fit shows it as a check."""
-        return own_curves(self.curves, self.shallow, self.deep, self.confidence)
-
-    @property
-    def judged(self) -> Judged:
-        """Curve and crossing of the verdict."""
-        return self.joint or Judged(self.own.difference, self.own.crossing)
-
-    @property
-    def verdict(self) -> Crossing:
-        return self.judged.crossing
-
-    @property
-    def estimator(self) -> str:
-        return SURFACE if self.joint else PCHIP
-
-    def estimates(self) -> Iterator[tuple[str, Judged]]:
-        """(estimator, its transition), the verdict first."""
-        yield self.estimator, self.judged
-        if self.joint:
-            yield PCHIP, Judged(self.own.difference, self.own.crossing)
-        if self.own.two_widths:
-            yield LEVINE, Judged(self.own.difference, self.own.two_widths)
+    crossing: Crossing
+    difference: Difference | None = None
 
 
 def analyse_pairs(curves: Curves, confidence: float, surface: LossSurface | None = None) -> list[Pair]:
-    """Every pair of consecutive depths, shallow to deep. surface: the joint model, None if there is none."""
-    pairs = [Pair(*depths, curves, confidence) for depths in pairwise(curves.depths)]
-    if surface is None or not pairs:
-        return pairs
-    grid, depths = surface_grid(surface), [(pair.shallow, pair.deep) for pair in pairs]
-    found = []
-    for pair, drawn, inside in zip(
-        pairs, surface.differences(grid, depths), _compared(curves, surface, grid, depths), strict=True
+    """Every pair of consecutive depths, shallow to deep. surface: the model of all depths, None if there is none."""
+    depths = list(pairwise(curves.depths))
+    if surface is None or not depths:
+        return [Pair(*both, NO_MODEL) for both in depths]
+    grid, found = surface_grid(surface), []
+    for both, drawn, inside in zip(
+        depths, surface.differences(grid, depths), _compared(curves, surface, grid, depths), strict=True
     ):
-        if len(inside) > 1:
-            joint = of_draws(pair.shallow, pair.deep, grid[inside], drawn[:, inside])
-            crossing = classify(joint, confidence)
-            crossing = replace(crossing, error=monte_carlo(crossing, joint, surface.posterior.scramble, confidence))
-            pair = replace(pair, joint=Judged(joint, _without_effect(crossing, surface.record) or crossing))
-        found.append(pair)
+        if len(inside) < 2:
+            found.append(Pair(*both, APART))
+            continue
+        joint = of_draws(*both, grid[inside], drawn[:, inside])
+        crossing = classify(joint, confidence)
+        crossing = replace(crossing, error=monte_carlo(crossing, joint, surface.posterior.scramble, confidence))
+        found.append(Pair(*both, _without_effect(crossing, surface.record) or crossing, joint))
     return found
 
 
@@ -109,7 +75,7 @@ def _compared(
     least, most = np.array([surface.reach(x) for x in grid]).T + np.array([[-1e-9], [1e-9]])
     found = []
     for shallow, deep in pairs:
-        shared = shared_grid(curves.sizes(shallow), curves.sizes(deep))
+        shared = shared_grid(curves, shallow, deep)
         if shared is None:
             inside = (least <= math.log(shallow)) & (most >= math.log(deep))
         else:
@@ -136,16 +102,17 @@ def _without_effect(joint: Crossing, record: Surface) -> Crossing | None:
 def transition_rows(curves: Curves, pairs: Sequence[Pair], confidence: float, paper: bool = False) -> list[Transition]:
     """Rows of transitions.csv: per pair the verdict first, then the paper's own estimates with ``paper``. Widths are
     the shallower net's; a None end is unbounded."""
-    return [
-        _transition_row(curves, pair, estimator, found, confidence)
-        for pair in pairs
-        for estimator, found in pair.estimates()
-        if paper or estimator == pair.estimator
-    ]
+    rows = []
+    for pair in pairs:
+        of_paper = own_curves(curves, pair.shallow, pair.deep, confidence) if paper else ()
+        for estimator, crossing, difference in ((SURFACE, pair.crossing, pair.difference), *of_paper):
+            found = replace(pair, crossing=crossing, difference=difference)
+            rows.append(_transition_row(curves, found, estimator, confidence))
+    return rows
 
 
-def _transition_row(curves: Curves, pair: Pair, estimator: str, found: Judged, confidence: float) -> Transition:
-    c = found.crossing
+def _transition_row(curves: Curves, pair: Pair, estimator: str, confidence: float) -> Transition:
+    c = pair.crossing
     both = np.concatenate([curves.at(pair.shallow), curves.at(pair.deep)])
     at, tie = Interval(c.root, c.low, c.high), Interval(None, c.tie_low, c.tie_high)
     n_params = partial(n_params_at, curves, pair.shallow)
@@ -164,7 +131,7 @@ def _transition_row(curves: Curves, pair: Pair, estimator: str, found: Judged, c
         sign_changes=c.sign_changes,
         n_seeds=int(curves.n[both].min()),
         sigma=curves.noise.tau if curves.noise.sigma is None else curves.noise.sigma,
-        df=None if found.difference is None else found.difference.df,
+        df=None if pair.difference is None else pair.difference.df,
         confidence=confidence,
         interval_method="" if c.critical is None else "two trained widths" if estimator == LEVINE else "band inversion",
         sup_t_critical=c.critical,

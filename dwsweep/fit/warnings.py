@@ -15,7 +15,7 @@ import numpy as np
 from dwsweep import paths, theory
 from dwsweep.errors import InputError, either
 from dwsweep.fit.cells import BadRun, Run, Shape, chance_loss, named
-from dwsweep.fit.curves import FEW_SIZES, Curves
+from dwsweep.fit.curves import Curves
 from dwsweep.fit.data.names import rename
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import Table
@@ -128,9 +128,8 @@ def _rising(runs: Sequence[Run]) -> list[int]:
     return up if 2 * len(up) > len(steps) else []
 
 
-def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS, joint: bool = False) -> Iterator[str]:
-    """Warnings about weakly supported errors. pairs: whether pairs of depths are compared; joint: by the model of
-    all depths. unit: of losses."""
+def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS) -> Iterator[str]:
+    """Warnings about weakly supported errors. pairs: whether pairs of depths are compared. unit: of losses."""
     nats, noise = SHORT[unit], curves.noise
     if not noise.known and not noise.why_unknown:
         claimed = "no transition is claimed" if pairs else "errors rest on the scatter about the surface of all shapes"
@@ -167,19 +166,6 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS, joint: 
     counts = Counter(int(n) for n in curves.n)
     if noise.source != "scatter" and len(counts) > 1 and 1 in counts:
         yield f"seeds: {counts[1]} shapes have a single run"
-    few = {d: len(curves.sizes(d)) for d in curves.depths if 2 <= len(curves.sizes(d)) <= FEW_SIZES}
-    if few and len(curves.depths) > 1 and pairs:
-        where = f"sizes: {join(f'{count} at L {d}' for d, count in few.items())}"
-        if joint:
-            yield (
-                f"{where}; on two curves of so few sizes scatter of a shape looks like a crossing (six per depth are "
-                f"needed), so transitions are estimated from the losses of all depths together"
-            )
-        else:
-            yield (
-                f"{where}; on so few sizes scatter of a shape looks like a crossing (six per depth are needed), so no "
-                f"crossing is claimed unless every run has its losses per document"
-            )
     if max(curves.n) > 1 and not curves.paired:
         yield "seeds: shapes have different seeds (or none is named), so errors of a seed do not cancel between shapes"
 

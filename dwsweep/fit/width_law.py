@@ -80,7 +80,7 @@ def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Sequence[Pair],
         n = len(curves.depths)
         given = "one depth gives no pair" if n == 1 else f"{n} depths give {n - 1} pair{'s' if n > 2 else ''}"
         return LawReport.none(f"{given}; {FEWEST_PAIRS} pairs are needed")
-    statuses = [one.verdict.status for one in pairs]
+    statuses = [one.crossing.status for one in pairs]
     crossed = statuses.count("crossed")
     bounds = sum(status in ("not_reached", "already_crossed") for status in statuses)
     if not crossed or crossed + bounds < FEWEST_PAIRS:

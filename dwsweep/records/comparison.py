@@ -45,7 +45,6 @@ class ComparedRow(Record):
     change_low: float | None
     change_high: float | None
     change_interval = IntervalOf()
-    correlation: float | None = None  # correlation of the two errors; 0: nothing is paired
     confidence: float
     verdict: str
     # largest Monte-Carlo errors of ln of the numbers under either arm and their ends

@@ -22,7 +22,6 @@ from dwsweep.records.record import Count, Positive, Record, one_of
 STATUSES = ("crossed", "not_reached", "already_crossed", "undecided", "ambiguous")
 SURFACE, PCHIP, LEVINE = "surface", "pchip", "levine"  # all losses together; the pair's own two curves; two widths
 CHECKS = (PCHIP, LEVINE)  # estimators that look at the pair alone, as the paper does
-RESTS_ON = {SURFACE: "all losses", PCHIP: "the pair alone", LEVINE: "two widths"}
 
 Numeric = int | float  # whole numbers stay whole
 
@@ -90,7 +89,7 @@ class Transition(Record):
     axis_low: float | None
     axis_high: float | None
     reason: str
-    cause: str  # cause of an undecided pair: noise, noise unknown, no curve, no shared range, few sizes
+    cause: str  # cause of an undecided pair: noise, noise unknown, few shapes, no shared range
     tie_low: float | None  # ends of the stretch beyond the bound in which the two do not differ
     tie_high: float | None
     n_params_error: float | None = None  # largest Monte-Carlo error of ln of the size and its ends, by all losses
@@ -108,11 +107,6 @@ class Transition(Record):
     def pair(self) -> tuple[int, int]:
         """The two depths."""
         return self.shallow, self.deep
-
-    @property
-    def rests_on(self) -> str:
-        """Losses behind the row, in words."""
-        return RESTS_ON.get(self.estimator, self.estimator)
 
 
 def verdicts(rows: Iterable[Transition]) -> list[Transition]:

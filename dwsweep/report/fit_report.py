@@ -239,7 +239,7 @@ def _transitions(result: FitResult) -> list[Part]:
     title = f"Transitions (where the deeper net overtakes, {level} % intervals)"
     table = Table(
         title,
-        [number("pair"), label("status"), number("N"), INTERVAL, number("width"), INTERVAL, label("by")],
+        [number("pair"), label("status"), number("N"), INTERVAL, number("width"), INTERVAL],
     )
     for row in result.verdicts:
         size, width = row.n_params_interval.known, row.width_interval.known
@@ -250,7 +250,6 @@ def _transitions(result: FitResult) -> list[Part]:
             _ends(size),
             shown(width.value, ".0f"),
             _ends(width, ".0f"),
-            row.rests_on,
         )
     if not result.provenance.options.paper:
         return [table]

@@ -55,9 +55,9 @@ def found_of(truth: SmoothTruth) -> Found:
             found.misses[target].append(float(np.median(surface.drawn_depths(math.log(target)))) - best[target])
             found.stated[target].append(surface.spread(math.log(target)))
         for k, pair in enumerate(analyse_pairs(curves, 0.95, surface)):
-            found.crossed[k] += pair.verdict.status == "crossed"
-            if pair.verdict.root is not None:
-                found.roots[k].append(pair.verdict.root - crossings[k])
+            found.crossed[k] += pair.crossing.status == "crossed"
+            if pair.crossing.root is not None:
+                found.roots[k].append(pair.crossing.root - crossings[k])
     return found
 
 

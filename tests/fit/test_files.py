@@ -240,10 +240,11 @@ def sweep_with_documents(root, shared_sd, n_documents=200, token_weights=True, o
 def test_documents_add_what_another_sample_would_move_and_only_that(tmp_path, token_weights):
     """What all shapes find hard cancels (0.5 nats a document); what each finds hard its own way counts."""
     sweep_with_documents(tmp_path, shared_sd=0.5, token_weights=token_weights)
-    used = dwsweep.fit_table(tmp_path, draws=1000, where=ONE_PAIR)
-    ignored = dwsweep.fit_table(tmp_path, draws=1000, documents=False, where=ONE_PAIR)
+    used = dwsweep.fit_table(tmp_path, draws=1000, where=ONE_PAIR, paper=True)
+    ignored = dwsweep.fit_table(tmp_path, draws=1000, documents=False, where=ONE_PAIR, paper=True)
     assert shows(used.noise["documents"], "fit: paired over documents", numbers=True)
-    se_used, se_ignored = (np.median([max(size.se) for size in r.curves.fixed_n]) for r in (used, ignored))
+    pairs = [next(row for row in r.transitions if row.estimator == "pchip") for r in (used, ignored)]
+    se_used, se_ignored = (row.se_ln_n * row.slope_difference for row in pairs)
     added = math.sqrt(se_used**2 - se_ignored**2)
     # the effective number of documents is (Σt)²/Σt², 200 for equal ones and about 160 for 20 … 200 tokens
     documents = 160 if token_weights else 200

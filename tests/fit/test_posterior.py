@@ -26,7 +26,7 @@ from dwsweep.fit.model import (
     models,
     rooted,
 )
-from dwsweep.fit.posterior import SCRAMBLES, Posterior, weigh
+from dwsweep.fit.posterior import SCRAMBLES, Posterior, between, weigh
 from dwsweep.interval import layers
 from dwsweep.records.transitions import Optimum
 from tests.simulations.scenarios import grid, scenarios
@@ -161,7 +161,7 @@ def test_ends_of_other_seeds_lie_within_their_monte_carlo_errors(names: tuple[st
 def test_losses_at_points_are_those_of_the_profile() -> None:
     found = posterior("asymmetric, laptop")
     x, depths = 12.5, np.array([1.0, 2.0, 4.0])
-    rows = ask.losses(found, x, depths)
+    rows = between(found.grid, found.profile(x), np.log(depths)) + found.level(x)[:, None]
     assert found.losses(np.full(3, x), np.log(depths)) == pytest.approx(rows, abs=2e-3)
 
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from dwsweep.fit.crossing import classify, monte_carlo
-from dwsweep.fit.curves import Difference, SimultaneousBand, interpolation_sd
-from dwsweep.fit.interpolation import pchip, spline
+from dwsweep.fit.crossing import Difference, classify, monte_carlo
+from dwsweep.fit.curves import SimultaneousBand
 
 X = np.linspace(14.0, 20.0, 161)
 
@@ -87,26 +86,6 @@ def test_a_simultaneous_band_covers_the_whole_curve():
     inside = (np.abs(fresh / fresh.std(axis=0)) <= critical).all(axis=1).mean()
     assert inside == pytest.approx(0.95, abs=0.015)
     assert SimultaneousBand(d.g, d.deviations, 5.0, 0.95).critical > critical * 1.2
-
-
-def test_interpolation_error_is_seen_where_sizes_are_sparse_only():
-    def sd_of(sizes, rng=None):
-        x = np.linspace(14.0, 20.0, sizes)
-        g = 0.05 * np.tanh((x - 16.3) / 1.2)
-        values = np.tile(g, (301, 1))
-        if rng is not None:
-            values[1:] += rng.normal(0, 0.002, (300, sizes))
-            values[0] += rng.normal(0, 0.002, sizes)
-        return interpolation_sd(X, pchip(x, values, X), spline(x, values, X), x)
-
-    truth = 0.05 * np.tanh((X - 16.3) / 1.2)
-    for sizes in (3, 4, 5, 6, 8):
-        x = np.linspace(14.0, 20.0, sizes)
-        missed = np.abs(pchip(x, 0.05 * np.tanh((x - 16.3) / 1.2)[None], X)[0] - truth)
-        assert sd_of(sizes).max() > 0.3 * missed.max()
-    assert sd_of(25).max() < 2e-4
-    assert sd_of(25, np.random.default_rng(0)).mean() < 0.0005
-    assert sd_of(2).max() == pytest.approx(0.25 * abs(np.ptp(0.05 * np.tanh((X - 16.3) / 1.2))), rel=0.01)
 
 
 def test_the_monte_carlo_error_of_a_crossing_is_its_spread_over_other_draws() -> None:

@@ -225,7 +225,7 @@ def test_a_pair_has_one_verdict_and_the_papers_estimates_only_where_they_are_ask
     asked = replace(fit.provenance, options=replace(fit.provenance.options, paper=True))
     fit = replace(fit, provenance=asked)
     table, fold = {anchor: parts for anchor, _, parts in fit_report.sections(fit)}["transitions"]
-    assert isinstance(table, Table) and table.rows == [["6→12", "crossed", "40M", "30M … 50M", "–", "", "all losses"]]
+    assert isinstance(table, Table) and table.rows == [["6→12", "crossed", "40M", "30M … 50M", "–", ""]]
     assert isinstance(fold, Fold) and fold.parts[0].rows == [["6→12", "not reached", "> 20M"]]  # type: ignore[union-attr]
     assert fit_report.answer(fit)[1].count("6→12") == 1
 
