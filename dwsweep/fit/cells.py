@@ -514,9 +514,10 @@ def off_surface(
     others: (K, ·) further terms of the polynomial.
     """
     terms = np.zeros((len(x), 0)) if others is None else others
-    found = _far_above(x, y, loss, terms)
+    whole = _Surface.of(x, y, loss, terms)
+    found = _far_above(whole, x, y, loss, terms) if whole else []
     left = np.delete(np.arange(len(x)), [k for k, _, _ in found])
-    while whole := _Surface.of(x[left], y[left], loss[left], terms[left]):
+    while whole := _Surface.of(x[left], y[left], loss[left], terms[left]) if found else whole:
         # a bad loss spoils the residuals of others: without it the rest agrees best
         rests = []
         for k in np.argsort(-np.abs(whole.residual))[:MOST_TRIED]:
@@ -534,12 +535,11 @@ def off_surface(
     return found
 
 
-def _far_above(x: np.ndarray, y: np.ndarray, loss: np.ndarray, terms: np.ndarray) -> list[tuple[int, float, float]]:
+def _far_above(
+    whole: _Surface, x: np.ndarray, y: np.ndarray, loss: np.ndarray, terms: np.ndarray
+) -> list[tuple[int, float, float]]:
     """Losses of runs that diverged, as in ``off_surface``: together they hide each other. All lie above the polynomial
-    through the rest, and far from it."""
-    whole = _Surface.of(x, y, loss, terms)
-    if whole is None:
-        return []
+    through the rest, and far from it. whole: the polynomial through all."""
     columns, weight, above = whole.columns(x, y, terms), np.ones(len(x)), np.zeros(len(x), dtype=bool)
     for step in range(2 * MOST_STEPS):  # least absolute distances first, then least squares of the rest
         root = np.sqrt(weight)

@@ -266,14 +266,10 @@ class _Question:
             row = replace(self._row(CODES[unit], value, said, None, Interval(), None), **size.columns("n_params"))
             row = replace(row, reason="no effect of depth is shown")
             if cost and size.value:
+                row = _with_tokens(row, cost, math.log(value), float(np.interp(math.log(size.value), x, y)))
                 with np.errstate(invalid="ignore"):  # of a draw that is only a bound
-                    drawn["tokens"] = math.log(value) - cost.middle(
-                        drawn["n_params"], np.interp(drawn["n_params"], x, y)
-                    )
-                spent = math.log(value) - cost.middle(
-                    *np.log([[size.value], [np.exp(np.interp(np.log(size.value), x, y))]])
-                )
-                row = replace(row, tokens=math.exp(float(spent[0])))
+                    spent = cost.middle(drawn["n_params"], np.interp(drawn["n_params"], x, y))
+                    drawn["tokens"] = math.log(value) - spent
             yield row, drawn
 
     def _of_nets(self, equal: str, spent: float, said: str, rows: np.ndarray) -> tuple[AnswerRow, Drawn]:
@@ -490,11 +486,13 @@ class _Question:
         )
 
 
-def _with_tokens(row: AnswerRow, cost: Cost, spent: float) -> AnswerRow:
-    """The line of a best net with the tokens that ln cost ``spent`` pays for, where it has a size and a depth."""
-    if not (row.n_params and row.depth):
+def _with_tokens(row: AnswerRow, cost: Cost, spent: float, y: float | None = None) -> AnswerRow:
+    """The line of a best net with the tokens that ln cost ``spent`` pays for, where it has a size and a depth, or is of
+    ln L = ``y``."""
+    y = math.log(row.depth) if y is None and row.depth else y
+    if not row.n_params or y is None:
         return row
-    per_token = float(cost.middle(np.log([row.n_params]), np.log([row.depth]))[0])
+    per_token = float(cost.middle(np.log([row.n_params]), np.array([y]))[0])
     return replace(row, tokens=math.exp(spent - per_token))
 
 

@@ -307,7 +307,7 @@ class Cells:
         if len(np.unique(self.variance)) > 1 or len(self.x) <= FEW_ROWS or many:
             return None
         at = (of.reshape(-1, 1) == np.arange(shapes.shape[1])).astype(float)
-        shared = self.effects[:, self.known.shape[1] :]
+        shared = np.zeros((len(at), 0)) if self.shared is None else self.shared
         basis = span(shared, np.zeros((len(at), 0)))
         rows = span(np.hstack([*(at * one[:, None] for one in factors), self.known]), basis).T
         rows = np.vstack([rows, np.zeros(len(at))])
