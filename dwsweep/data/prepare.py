@@ -17,18 +17,16 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from dwsweep import locks, paths
 from dwsweep.data.corpus import make_store, say
-from dwsweep.data.digests import FEWEST_HELDOUT, fraction_for
+from dwsweep.data.digests import FEWEST_HELDOUT
 from dwsweep.data.files import is_remote
 from dwsweep.data.records import Source
 from dwsweep.data.sources import open_source
 from dwsweep.data.token_store import DamagedStore, Store
 from dwsweep.data.tokenizer import given_files
 from dwsweep.errors import InputError
-from dwsweep.records.store import FORMAT, SPLITS
+from dwsweep.records.store import FORMAT
 
 if TYPE_CHECKING:
     from dwsweep.spec import DataSpec
@@ -111,18 +109,15 @@ def prepare(data: DataSpec, *, progress: bool = True) -> Store:
 
 
 def heldout_caution(store: Store) -> str | None:
-    """Caution for a store that holds out too few documents, with a sufficient fraction; None if it holds out enough."""
-    held_out = store.manifest.splits["validation"].n_documents
+    """Caution for a store that holds out too few documents; None if it holds out enough."""
+    held_out, n = store.manifest.splits["validation"].n_documents, store.manifest.n_documents
     if held_out >= FEWEST_HELDOUT:
         return None
-    digest = np.concatenate([store.documents(split)["digest"] for split in SPLITS])
-    remedy = f"more documents, since {len(digest):,} are too few to hold out {FEWEST_HELDOUT} of them"
-    if len(digest) >= 2 * FEWEST_HELDOUT:
-        remedy = "{:g} holds out {:,} of the ".format(*fraction_for(digest, FEWEST_HELDOUT)) + f"{len(digest):,}"
+    enough = f"a fraction near {1.5 * FEWEST_HELDOUT / n:.2g} holds out enough" if n > 90 else "use more documents"
     return (
         f"data.validation_fraction {store.manifest.settings.get('validation_fraction', 'not recorded')}: {held_out:,} "
-        f"document{'s' * (held_out != 1)} held out; the standard errors of losses, and of differences between shapes, "
-        f"need {FEWEST_HELDOUT} or more; {remedy}"
+        f"of {n:,} documents held out; the standard errors of losses, and of differences between shapes, need "
+        f"{FEWEST_HELDOUT} or more; {enough}"
     )
 
 
@@ -142,17 +137,11 @@ def _prepared(data: DataSpec, progress: bool) -> Store:
             found = _look(path, data)  # another process may have made the store
             if isinstance(found, Store):
                 return found
-            old = _set_aside(path, found, progress) if found else None
-            _remove_abandoned(path.parent)
-            store = _make_whole(data, source, path, progress)
+            if found:
+                say(progress, f"{found.what}; set aside as {paths.set_aside(path)}, preparing it again")
+            return _make_whole(data, source, path, progress)
     except OSError as error:
         raise InputError(*(damage.lines if damage else ()), _named(error, data, path)) from None
-    if old not in (None, store.data_hash):
-        say(
-            progress,
-            f"the content of the store differs now ({store.data_hash[:12]}, was {old[:12]}), and so do all run ids",
-        )
-    return store
 
 
 def _beside(path: Path, suffix: str) -> Path:
@@ -167,13 +156,6 @@ def _look(path: Path, data: DataSpec) -> Store | DamagedStore | None:
         return _of_these_settings(Store.open(path), data)
     except DamagedStore as damage:
         return damage
-
-
-def _set_aside(path: Path, damage: DamagedStore, progress: bool) -> str | None:
-    """Rename a damaged store, replacing an earlier one; returns its data hash if its manifest is readable."""
-    hashed = (paths.read_json(path / "manifest.json") or {}).get("data_hash")
-    say(progress, f"{damage.what}; set aside as {paths.set_aside(path)}, preparing it again")
-    return hashed if isinstance(hashed, str) else None
 
 
 def _make_whole(data: DataSpec, source: Source, path: Path, progress: bool) -> Store:
@@ -209,14 +191,3 @@ def _named(error: OSError, data: DataSpec, path: Path) -> str:
     if place:
         return f"data.source: {place}; cannot be read ({reason})"
     return f"data.source, data.cache_dir: {reason} while {data.source} was read and {root} was written"
-
-
-def _remove_abandoned(root: Path) -> None:
-    """Remove unfinished stores whose lock nobody holds: remains of killed processes."""
-    for partial in root.glob("*.partial"):
-        lock = partial.with_suffix(".lock")
-        with contextlib.suppress(OSError):  # the owner removes it
-            if lock.exists():
-                with locks.if_free(lock) as free:
-                    if free:
-                        paths.remove(partial)

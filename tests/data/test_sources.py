@@ -15,11 +15,9 @@ from sentences import says
 
 from dwsweep import paths
 from dwsweep.data import records, sources
-from dwsweep.data.prepare import prepare
 from dwsweep.data.records import Skipped
 from dwsweep.data.sources import open_source
 from dwsweep.errors import InputError
-from dwsweep.spec import DataSpec
 
 
 def read(source: str, text_field: str | None = None) -> tuple[list[str], Skipped]:
@@ -137,15 +135,12 @@ def test_the_named_text_field_is_read(tmp_path: Path) -> None:
     assert says(skipped.bad, "data: no text field") and "fields found: text, body_text" in str(skipped.first_bad)
 
 
-def test_a_text_file_is_an_article_unless_blank_lines_cut_it(tmp_path: Path) -> None:
+def test_each_of_several_text_files_is_an_article(tmp_path: Path) -> None:
     for name in "ba":
         (tmp_path / f"{name}.txt").write_text(f"\ufeffArticle {name}\n\nwith a blank line\n", "utf-8")
     (tmp_path / ".hidden").write_text("no")
     expected = [f"Article {name}\n\nwith a blank line\n" for name in "ab"]
     assert read(f"text:{tmp_path}")[0] == read(f"text:{tmp_path}/*.txt")[0] == expected
-    assert len(read(f"text:{tmp_path}/*.txt?articles=blank")[0]) == 4
-    with pytest.raises(InputError, match="file or blank"):
-        read(f"text:{tmp_path}/*.txt?articles=lines")
 
 
 @pytest.mark.parametrize("block", [1 << 20, 23])
@@ -160,22 +155,12 @@ def test_text_single_file_of_articles(tmp_path: Path, block: int, end: str, monk
     assert texts == [a.replace("\r\n", "\n") for a in articles]
 
 
-def test_several_large_text_files_must_say_what_an_article_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "WHOLE_FILE_BYTES", 10)
+def test_several_large_text_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "WHOLE_FILE_BYTES", 10)
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text("one article\n\nanother one\n")
-    with pytest.raises(InputError, match=r"add \?articles=blank"):
+    with pytest.raises(InputError, match=r"a.txt has 25 bytes, .* give one file"):
         read(f"text:{tmp_path}/*.txt")
-    assert len(read(f"text:{tmp_path}/*.txt?articles=file")[0]) == 2
-
-
-def test_a_huge_file_without_borders_between_records_is_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "WHOLE_FILE_BYTES", 10)
-    monkeypatch.setattr(records, "ITEM_BYTES", 50)
-    monkeypatch.setattr(records, "MAX_DOCUMENT_BYTES", 200)
-    (tmp_path / "a.jsonl").write_text("x" * 1000)
-    with pytest.raises(InputError, match=r"1 of 1 records are bad .*no border between records"):
-        prepare(DataSpec(source=f"jsonl:{tmp_path}/a.jsonl", cache_dir=str(tmp_path / "cache")), progress=False)
 
 
 def test_parquet_gives_its_text_column_and_says_which_row_or_column_is_bad(
