@@ -46,11 +46,6 @@ def _describe(item: Any) -> str:
         message = f"must be a mapping{' with the keys ' + ', '.join(section) if section else ''}"
     message = message[0].lower() + message[1:]
     message = message.replace("input should", "must", 1)
-    for bound in ("gt", "ge", "lt", "le"):
-        limit = (item.get("ctx") or {}).get(bound)
-        if isinstance(limit, int | float):  # pydantic writes 1e15 and 1e-30 out, zero by zero
-            digits = f"{int(limit):,}" if limit == int(limit) and limit < 1e20 else f"{limit:g}"
-            message = f"{message[: message.rindex(' ')]} {digits}"
     shown = "" if isinstance(value, dict | BaseModel) else value_text(value)
     return f"{key}: {shown}; {message}" if shown else f"{key}: {message}"
 
