@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from checkout import SMOKE, SWEEPS
+from checkout import SWEEPS
 from cli_tools import Command
 from report_sweeps import rows as simulated
 
