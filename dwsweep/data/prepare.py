@@ -110,9 +110,10 @@ def prepare(data: DataSpec, *, progress: bool = True) -> Store:
 
 def heldout_caution(store: Store) -> str | None:
     """Caution for a store that holds out too few documents; None if it holds out enough."""
-    held_out, n = store.manifest.splits["validation"].n_documents, store.manifest.n_documents
+    held_out = store.manifest.splits["validation"].n_documents
     if held_out >= FEWEST_HELDOUT:
         return None
+    n = store.manifest.n_documents
     enough = f"a fraction near {1.5 * FEWEST_HELDOUT / n:.2g} holds out enough" if n > 90 else "use more documents"
     return (
         f"data.validation_fraction {store.manifest.settings.get('validation_fraction', 'not recorded')}: {held_out:,} "
