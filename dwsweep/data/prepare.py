@@ -12,7 +12,6 @@ import contextlib
 import errno
 import hashlib
 import json
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -180,15 +179,12 @@ def _make_whole(data: DataSpec, source: Source, path: Path, progress: bool) -> S
 
 def _named(error: OSError, data: DataSpec, path: Path) -> str:
     """Line for an error of the system while the store at ``path`` was written or the source was read."""
-    root, reason = path.parent, error.strerror or str(error)
-    place = os.fspath(error.filename) if isinstance(error.filename, str | os.PathLike) else ""
+    root, reason, place = path.parent, error.strerror or str(error), str(error.filename or "")
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    if full or (place and (place.startswith(str(path)) or root.is_relative_to(place))):
-        free = "free space there, or " * full
-        return (
-            f"data.cache_dir: {root}; cannot be written ({reason}); "
-            f"{free}choose another folder (data.cache_dir or DWSWEEP_CACHE)"
-        )
-    if place:
+    if place and not (full or place.startswith(str(path)) or root.is_relative_to(place)):
         return f"data.source: {place}; cannot be read ({reason})"
-    return f"data.source, data.cache_dir: {reason} while {data.source} was read and {root} was written"
+    free = "free space there, or " * full
+    return (
+        f"data.cache_dir: {root}; cannot be written ({reason}); "
+        f"{free}choose another folder (data.cache_dir or DWSWEEP_CACHE)"
+    )

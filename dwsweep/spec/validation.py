@@ -51,18 +51,12 @@ def _describe(item: Any) -> str:
 
 
 def _key_meant(name: str, known: Sequence[str]) -> str:
-    """Known key nearest to an unknown ``name``: a key of that name in another section, else one of the ``known`` keys
-    of its own section, else any dotted key; empty if none is near."""
-    elsewhere: dict[str, str] = {}  # first section with a key of this name
-    for dotted in _dotted_keys(Spec):
-        elsewhere.setdefault(dotted.rpartition(".")[2], dotted)
-    lower = name.lower().replace("-", "_")
-    if lower in elsewhere:
-        return elsewhere[lower] if lower not in known else lower
-    if near := difflib.get_close_matches(name, known, n=1, cutoff=0.5):
-        return near[0]
-    near = difflib.get_close_matches(lower, elsewhere, n=1, cutoff=0.75)
-    return elsewhere[near[0]] if near else ""
+    """Key nearest to an unknown ``name``: one of the ``known`` keys of its section, or a dotted key of another one."""
+    keys = {dotted.rpartition(".")[2]: dotted for dotted in reversed([*_dotted_keys(Spec)])} | {
+        key: key for key in known
+    }
+    near = difflib.get_close_matches(name.lower().replace("-", "_"), keys, n=1)
+    return keys[near[0]] if near else ""
 
 
 def _dotted_keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:

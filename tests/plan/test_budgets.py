@@ -72,9 +72,6 @@ def test_the_products_of_the_traced_model_add_up_to_the_budget(model: dict) -> N
         params = jax.eval_shape(built.init, jax.random.key(0))
         forward = products(jax.make_jaxpr(built.mean_loss)(params, windows).jaxpr)
         assert abs(3 * forward * run.steps - budget) <= 1.5 * forward
-        # what is computed in earnest is a little more: a product or two are done again on the way back
-        step = products(jax.make_jaxpr(jax.value_and_grad(built.mean_loss))(params, windows).jaxpr)
-        assert 1 <= step / (3 * forward) < 1.12
         lengths.add(run.steps)
     assert len(lengths) == len(planned.runs) == 2
 
@@ -86,15 +83,6 @@ def test_lengths_are_rounded_to_the_nearest_step_and_are_at_least_one() -> None:
     assert one.steps == 1
     for flops, steps in ((0.4 * step, 1), (1.49 * step, 1), (1.51 * step, 2), (7.4 * step, 7), (7.6 * step, 8)):
         assert [run.steps for run in plan(grid=grid, train={"flops": flops}).runs] == [steps]
-
-
-def test_equal_flops_are_the_ids_of_equal_steps() -> None:
-    """What is hashed are the steps, however the spec gave them."""
-    grid = {"depths": [], "budgets": None, "widths": {2: [64]}, "seeds": 1}
-    by_flops = plan(grid=grid)
-    by_steps = plan(grid=grid, train={"flops": None, "steps": by_flops.runs[0].steps})
-    assert [run.run_id for run in by_flops.runs] == [run.run_id for run in by_steps.runs]
-    assert [pack.pack_id for pack in by_flops.packs] == [pack.pack_id for pack in by_steps.packs]
 
 
 def test_branches_leave_a_trunk_of_equal_flops() -> None:
