@@ -68,13 +68,13 @@ def test_a_truncated_file_is_refused_and_a_misnamed_one_is_read(tmp_path: Path, 
         assert read(f"jsonl:{tmp_path}/{name}")[0] == TEXTS
 
 
-def test_jsonl_bad_lines_are_counted(tmp_path: Path) -> None:
-    bad = b'{"text": "cut\n[1, 2]\n{"body_text": "x", "id": 3}\n{"text": "\xff\xfe"}\n\n{"text": 5}\n'
+def test_jsonl_bad_lines_are_counted_and_the_first_is_named(tmp_path: Path) -> None:
+    deep = b'{"text": "x", "a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"
+    bad = b'{"text": "cut\n[1, 2]\n{"body_text": "x", "id": 3}\n{"text": "\xff\xfe"}\n\n{"text": 5}\n' + deep
     (tmp_path / "a.jsonl").write_bytes(LINES + bad)
     texts, skipped = read(f"jsonl:{tmp_path}/a.jsonl")
-    assert texts == TEXTS
-    assert sum(skipped.bad.values()) == 5
-    assert skipped.bad["not a JSON object"] == 2 and skipped.bad["invalid UTF-8"] == 1
+    assert texts == TEXTS and skipped.bad.total() == 6
+    assert skipped.bad["not a JSON object"] == 3 and skipped.bad["invalid UTF-8"] == 1
     assert skipped.first_bad == f"not a JSON object: {tmp_path}/a.jsonl, byte {len(LINES)}"
 
 
@@ -111,15 +111,6 @@ def test_an_article_file_that_is_too_large_is_skipped(tmp_path: Path, monkeypatc
         (tmp_path / f"{name}.txt").write_text(name * n)
     texts, skipped = read(f"text:{tmp_path}/*.txt")
     assert texts == ["a" * 1000, "c" * 10] and skipped.bad.total() == 1
-
-
-def test_deeply_nested_json_is_skipped(tmp_path: Path) -> None:
-    texts = ["[{" * 5000, '\\"[' * 300]
-    lines = [json.dumps({"text": text, "x": [[1]] * 200}) for text in texts]
-    deep = '{"text": "x", "a": ' + "[" * 100_000 + "]" * 100_000 + "}"
-    (tmp_path / "a.jsonl").write_text("\n".join([*lines, deep, "[" * 100_000]))
-    read_texts, skipped = read(f"jsonl:{tmp_path}/a.jsonl")
-    assert read_texts == texts and skipped.bad == {"not a JSON object": 2}
 
 
 def test_what_a_source_says_in_a_message_is_printable(tmp_path: Path) -> None:
@@ -193,12 +184,6 @@ def test_stdlib_docs_are_the_documentation_of_python() -> None:
     assert source == open_source("stdlib-docs")
 
 
-def test_sources_that_are_not_there(tmp_path: Path) -> None:
-    for source, message in (("jsonl:/nonexistent", "no such file"), (f"text:{tmp_path}", "this folder holds no files")):
-        with pytest.raises(InputError, match=message):
-            open_source(source)
-
-
 @pytest.mark.parametrize("source", ["jsonl:gs://b/*.jsonl", "parquet:gs://b/x.parquet", "tfds:gs://b/wiki"])
 def test_a_bucket_without_its_package_names_the_extra(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from etils import epath
@@ -221,5 +206,10 @@ def test_files_in_a_bucket_are_read_as_local_ones(tmp_path: Path, monkeypatch: p
         path.write_bytes(gzip.compress(json.dumps({"text": f"article {i}"}).encode()))
     assert read("jsonl:gs://bucket/wiki")[0] == read("jsonl:gs://bucket/wiki/AA/*.gz")[0] == ["article 0", "article 1"]
     assert read("jsonl:gs://bucket/wiki/AA/b.jsonl.gz")[0] == ["article 1"]
-    with pytest.raises(InputError, match="no such file"):
-        read("jsonl:gs://bucket/none/*.gz")
+    for source, message in (
+        ("jsonl:gs://bucket/none/*.gz", "no such file"),
+        ("jsonl:/nonexistent", "no such file"),
+        (f"text:{tmp_path / 'bucket'}/none", "no such file"),
+    ):
+        with pytest.raises(InputError, match=message):
+            open_source(source)

@@ -89,8 +89,7 @@ def read(source: str) -> tuple[list[str], Skipped]:
     return [text for item in opened.items() for text in opened.documents(item, skipped)], skipped
 
 
-@pytest.mark.parametrize("item_bytes", [1 << 20, 61])
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("packed", "item_bytes"), [(False, 1 << 20), (True, 61)])
 def test_a_dump_gives_its_articles_as_text(
     tmp_path: Path, packed: bool, item_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

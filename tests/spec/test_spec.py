@@ -10,7 +10,7 @@ from checkout import SWEEPS
 
 from dwsweep.errors import InputError
 from dwsweep.plan import DataFacts, build
-from dwsweep.spec import BudgetRange, Spec, builtin, load_spec, parse_spec, reference
+from dwsweep.spec import Spec, builtin, load_spec, parse_spec, reference
 from dwsweep.spec.bounded_yaml import dump_yaml, load_yaml
 
 GOOD = {"name": "t", "grid": {"depths": [2, 4], "budgets": [1e5, 2e5]}, "train": {"steps": 10}}
@@ -121,12 +121,11 @@ def test_a_text_too_short_for_one_batch_is_refused_before_anything_trains() -> N
         build(spec, data=DataFacts("0" * 64, 900_000, 10_000))
 
 
-def test_log_spaced_budgets_hit_both_ends() -> None:
-    values = BudgetRange(**{"from": 1e6, "to": 6.4e7, "count": 4}).values()
-    assert values == pytest.approx([1e6, 4e6, 1.6e7, 6.4e7])
-
-
 def test_a_spec_survives_its_own_yaml(tmp_path: Path) -> None:
+    budgets = {"from": 1e6, "to": 6.4e7, "count": 4}
+    assert parse_spec(content(grid={"depths": [2], "budgets": budgets})).grid.budget_values() == pytest.approx(
+        [1e6, 4e6, 1.6e7, 6.4e7]
+    )
     spec = parse_spec(content(grid={"widths": {2: [64, 96], 4: [48]}, "seeds": [3, 5], "heads": {"size": 16}}))
     path = tmp_path / "spec.yaml"
     path.write_text(spec.to_yaml())
