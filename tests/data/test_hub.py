@@ -134,20 +134,23 @@ def test_without_the_extra_one_line_names_it(folder: Path, tmp_path: Path, monke
 
 
 @pytest.mark.hf
-def test_a_data_set_of_the_hub_is_read_at_one_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_set_of_the_hub_is_read_at_one_commit(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The libraries' two calls, answered in place of the Hub: the commit of a name, and rows at a commit."""
     import datasets
     import huggingface_hub
 
-    commit, asked = "c0ffee" * 6 + "c0ff", []
+    commit, asked, load = "c0ffee" * 6 + "c0ff", [], datasets.load_dataset
 
-    def rows(*place: str, **options: object) -> Any:
+    def rows(*place: str, **options: Any) -> Any:
         asked.append((*place, options["split"], options["revision"]))
-        return datasets.Dataset.from_dict({"text": TEXTS}).to_iterable_dataset()
+        files = {"train": f"{folder}/first/train-*.parquet"}
+        return load("parquet", data_files=files, split="train", streaming=True)
 
     answer = SimpleNamespace(sha=commit)
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *_, **__: answer)
     monkeypatch.setattr(datasets, "load_dataset", rows)
-    manifest = prepare(data_spec("hf:own/set/first", tmp_path), progress=False).manifest
+    manifest = prepare(data_spec("hf:own/set/first", tmp_path, workers=1), progress=False).manifest
     assert (manifest.revision, manifest.n_documents) == (commit, len(TEXTS))
     assert asked == [("own/set", "first", "train", commit)]
