@@ -232,10 +232,18 @@ def test_explicit_widths() -> None:
     ("sections", "wanted"),
     [
         (
-            {"grid": {"heads": {"size": 64}, "width_multiple": 64}, "model": {"kv_heads": 2}},
+            {
+                "grid": {"depths": [], "budgets": None, "widths": {2: [63, 64], 4: [2]}},
+                "model": {"positions": "rotary"},
+            },
             [
-                "grid.width_multiple: 64; grid.heads {size: 64}: model.kv_heads 2 must divide the heads, 1 at width 64",
+                "grid.widths.2: 63; grid.heads {count: 2}: the width must be a multiple of the 2 heads",
+                "grid.widths.4: 2; grid.heads {count: 2}: rotary positions need an even head size, not 1",
             ],
+        ),
+        (
+            {"grid": {"heads": {"size": 64}, "width_multiple": 64}, "model": {"kv_heads": 2}},
+            ["grid.width_multiple: 64; grid.heads {size: 64}: model.kv_heads 2 must divide the heads, 1 at width 64"],
         ),
         (
             {
