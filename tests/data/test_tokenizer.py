@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dwsweep.data import tokenizer as module
+from dwsweep.data.token_store import token_dtype
 from dwsweep.data.tokenizer import Tokenizer, train
 from dwsweep.errors import InputError
 
@@ -70,6 +71,10 @@ def test_a_vocabulary_of_256_is_the_bytes() -> None:
     for text in AWKWARD:
         ids = plain.encode(text)
         assert ids.tolist() == list(text.encode()) and plain.decode(ids) == text
+
+
+def test_large_vocabulary_takes_four_bytes() -> None:
+    assert token_dtype(65_536) == np.dtype("<u2") and token_dtype(65_537) == np.dtype("<u4")
 
 
 def test_a_loaded_tokenizer_encodes_as_the_saved_one(bpe: Tokenizer, tmp_path) -> None:  # type: ignore[no-untyped-def]
