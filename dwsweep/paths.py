@@ -20,7 +20,6 @@ from typing import Any
 
 from dwsweep.errors import InputError, install
 
-READ_BYTES = 1 << 26  # bytes of one read of a large file
 MOST_BYTES = 1 << 33  # limit for a file that is read whole: parameters of two billion weights
 
 
@@ -144,14 +143,6 @@ class NotAFile(OSError):
         return f"{self.filename}: {self.strerror}"
 
 
-_KINDS = (
-    (stat.S_ISFIFO, "a FIFO"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-    (stat.S_ISSOCK, "a socket"),
-)
-
-
 def check_file(path: Any, most_bytes: int = MOST_BYTES) -> os.stat_result:
     """Refuse a file that would block its reader or never end, before opening it; the file's status otherwise.
 
@@ -165,16 +156,11 @@ def check_file(path: Any, most_bytes: int = MOST_BYTES) -> os.stat_result:
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise NotAFile(path, "is a loop of links; must be a file") from None
-        if error.errno == errno.ENAMETOOLONG:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
         raise
-    except ValueError:  # a NUL in the name: no such file exists
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), repr(str(path))) from None
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(found.st_mode):
-        kind = next((name for is_kind, name in _KINDS if is_kind(found.st_mode)), "something else")
-        raise NotAFile(path, f"is {kind}; must be a file")
+        raise NotAFile(path, "is a FIFO, a device or a socket; must be a file")
     if found.st_size > most_bytes:
         raise NotAFile(path, f"has {found.st_size:,} bytes; must have at most {most_bytes:,}")
     return found
@@ -189,24 +175,8 @@ def read_bytes(path: Any, most_bytes: int = MOST_BYTES) -> bytes:
     if is_remote(path):
         return bytes(path.read_bytes())
     check_file(path, most_bytes)
-    # a former file may be a FIFO now: open without waiting, and look once more
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise NotAFile(path, "must be a file")
-        # one call for nearly all: an object around the descriptor would double the time of thousands of small files
-        data = os.read(descriptor, found.st_size + 1)
-        if len(data) == found.st_size:
-            return data
-        parts = [data]
-        while more := os.read(descriptor, READ_BYTES):  # a large file, or one that grows while it is read
-            parts.append(more)
-            if sum(map(len, parts)) > most_bytes:
-                raise NotAFile(path, f"has more than {most_bytes:,} bytes")
-        return b"".join(parts)
-    finally:
-        os.close(descriptor)
+    with open(path, "rb", buffering=0) as file:
+        return file.readall()
 
 
 def read_text(path: Any, most_bytes: int = MOST_BYTES) -> str:

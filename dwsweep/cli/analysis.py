@@ -461,7 +461,7 @@ def init(
     path: Annotated[PathValue, typer.Argument(metavar="FILE", parser=path_value, help="File to write.")] = "sweep.yaml",
     text: Annotated[
         str | None,
-        typer.Option(metavar="SOURCE", help="Text to train on: 'mine/*.txt', or a data.source; sets its vocabulary."),
+        typer.Option(metavar="SOURCE", help="Text to train on: 'mine/*.txt', or a data.source."),
     ] = None,
 ) -> None:
     """Write a first spec: every key with its default, its values and its meaning."""
@@ -471,11 +471,11 @@ def init(
     check_free("FILE", file)
     changes: dict[str, Any] = {}
     if text is not None:
-        from dwsweep.data.sources import vocabulary_for
+        from dwsweep.data.sources import open_source
         from dwsweep.spec.sections import source_of
 
-        source = source_of(text)
-        changes = {"data.source": source, "data.vocab_size": vocabulary_for(source)}
+        changes = {"data.source": source_of(text)}
+        open_source(changes["data.source"])
     paths.make_directory(file.parent)
     paths.write_atomic(file, reference.commented(str(path), changes))
     print(f"wrote {path}" + "".join(f", {key} {value}" for key, value in changes.items()))

@@ -1,8 +1,7 @@
 """Devices: peak rates, each from its maker's public data sheet. Other devices are unknown, never guessed; a user may
 give their rates: ``tflops=165,gb=24,gbps=1008``.
 
-A device is what JAX counts as one: a GPU, a TPU chip, and for TPU v2 and v3 one of the chip's two cores. A source that
-says ASSUMED has a rate that its maker does not publish.
+A device is what JAX counts as one: a GPU, a TPU chip, and for TPU v2 and v3 one of the chip's two cores.
 """
 
 from __future__ import annotations
@@ -46,7 +45,6 @@ def _device(name: str, tflops: float, memory_gb: float, gb_per_second: float, ki
 
 _NVIDIA = "NVIDIA data sheet, {}"
 _GEFORCE = "NVIDIA white paper, {} architecture"
-_APPLE = "Apple, technical specifications; rate of float32, ASSUMED for 16 bits"
 _CLOUD = "Google Cloud TPU documentation, system architecture, {}"
 
 # name, dense 16-bit TFLOP/s, memory in GB, memory bandwidth in GB/s, JAX's device_kind, source
@@ -78,16 +76,6 @@ DEVICES: tuple[Device, ...] = (
     _device("V100", 125, 16, 900, "Tesla V100-SXM2-16GB", _NVIDIA.format("V100 (SXM2)")),
     _device("V100-32GB", 125, 32, 900, "Tesla V100-SXM2-32GB", _NVIDIA.format("V100 (SXM2)")),
     _device("T4", 65, 16, 320, "Tesla T4", _NVIDIA.format("T4")),
-    # Apple publishes no 16-bit rate: the float32 rate stands in; memory as in the largest model sold
-    _device("M1", 2.6, 16, 68, "Apple M1", _APPLE),
-    _device("M1 Max", 10.4, 64, 400, "Apple M1 Max", _APPLE),
-    _device("M1 Ultra", 21, 128, 800, "Apple M1 Ultra", _APPLE),
-    _device("M2", 3.6, 24, 100, "Apple M2", _APPLE),
-    _device("M2 Max", 13.6, 96, 400, "Apple M2 Max", _APPLE),
-    _device("M2 Ultra", 27.2, 192, 800, "Apple M2 Ultra", _APPLE),
-    # 40 cores of 128 lanes at about 1.4 and 1.6 GHz
-    _device("M3 Max", 14.2, 128, 400, "Apple M3 Max", _APPLE),
-    _device("M4 Max", 16.2, 128, 546, "Apple M4 Max", _APPLE),
     _device("TPU-v6e", 918, 32, 1640, "TPU v6e|TPU v6 lite", _CLOUD.format("v6e (Trillium)")),
     _device("TPU-v5p", 459, 95, 2765, "TPU v5p|TPU v5", _CLOUD.format("v5p")),
     _device("TPU-v5e", 197, 16, 819, "TPU v5e|TPU v5 lite", _CLOUD.format("v5e")),

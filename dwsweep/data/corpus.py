@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dwsweep.data import digests, passes, processes
-from dwsweep.data.progress import ByteProgress
 from dwsweep.data.records import SMALL_BYTES, Skipped, Source, counted
 from dwsweep.data.token_store import DOCUMENT, StreamWriter, checksums, content_hash
 from dwsweep.data.tokenizer import GivenTokenizer, Tokenizer, given_files, train
@@ -36,6 +35,27 @@ if TYPE_CHECKING:
 def say(progress: bool, text: str) -> None:
     if progress:
         print(f"prepare: {text}", file=sys.stderr, flush=True)
+
+
+LINE_SECONDS = 15.0  # interval between two lines of progress
+
+
+class _ByteProgress:
+    """Progress of a pass over bytes: a line on standard error every ``LINE_SECONDS``."""
+
+    def __init__(self, title: str, total: int, show: bool) -> None:
+        self.title, self.total, self.show, self.done = title, total, show, 0
+        self.started = self.said = time.monotonic()
+
+    def advance(self, n_bytes: int) -> None:
+        self.done += n_bytes
+        if time.monotonic() - self.said < LINE_SECONDS:
+            return
+        self.said = time.monotonic()
+        rate = self.done / (self.said - self.started)
+        of = f" of {self.total / 1e6:,.1f}" if self.total else ""
+        left = f", {(self.total - self.done) / rate:,.0f} s left" if rate and self.total > self.done else ""
+        say(self.show, f"{self.title}: {self.done / 1e6:,.1f}{of} MB, {rate / 1e6:,.1f} MB/s{left}")
 
 
 MAX_BAD_FRACTION = 0.01  # share of bad records above which the source itself is judged wrong
@@ -149,7 +169,8 @@ def _read(data: DataSpec, source: Source, spool: Path, workers: int, progress: b
     """Spool the texts of a source, drop exact duplicates, and put each kept text on its side of the split."""
     spots: list[tuple[int, int]] = []
     skipped, texts = Skipped(), [np.empty(0, passes.TEXT)]
-    with ByteProgress("reading", source.total_bytes, show=progress) as bar, open(spool, "wb") as out:
+    bar = _ByteProgress("reading", source.total_bytes, progress)
+    with open(spool, "wb") as out:
         frames = processes.ordered_map(passes.read_item, source.items(), workers, passes.start_reading, (source,))
         for frame in chain.from_iterable(frames):
             spots.append((out.tell(), len(frame.data)))
@@ -197,11 +218,9 @@ def _check(data: DataSpec, corpus: _Corpus) -> None:
             f"data.source: {data.source}; one document{copies}; must have at least two, for training and "
             "validation (text: separates the articles of a single file by blank lines)"
         )
-    side = "validation" if (mark == digests.TRAIN).any() else "training"
-    fraction, held_out = digests.fraction_for(corpus.kept["digest"], max(1, min(digests.FEWEST_HELDOUT, n // 4)))
     raise InputError(
-        f"data.validation_fraction: {data.validation_fraction}; leaves one side empty with these {n:,} documents: "
-        f"none for {side}, since each is drawn by its own hash; {fraction} holds out {held_out}"
+        f"data.validation_fraction: {data.validation_fraction}; leaves one side empty with these {n:,} documents, "
+        "each of which is drawn by its own hash; must be a fraction nearer to one half"
     )
 
 
@@ -231,13 +250,13 @@ def _encode(
         passes.encode_frame, corpus.frames, workers, passes.start_encoding, (spool, partial)
     )
     frames = zip(corpus.frames, np.split(corpus.texts, corpus.borders), results, strict=True)
-    with ByteProgress("encoding", corpus.kept_sum("n_bytes"), show=progress) as bar:
-        for place, texts, encoded in frames:
-            for split, writer in writers.items():
-                chosen, (tokens, n_tokens) = texts[place.mark == split], encoded[split]
-                records = np.empty(len(chosen), DOCUMENT)
-                records["digest"], records["n_bytes"] = chosen["digest"], chosen["n_bytes"]
-                records["n_tokens"] = n_tokens
-                writer.append(np.frombuffer(tokens, tokenizer.dtype), records)
-                bar.advance(int(chosen["n_bytes"].sum(dtype=np.int64)))
+    bar = _ByteProgress("encoding", corpus.kept_sum("n_bytes"), progress)
+    for place, texts, encoded in frames:
+        for split, writer in writers.items():
+            chosen, (tokens, n_tokens) = texts[place.mark == split], encoded[split]
+            records = np.empty(len(chosen), DOCUMENT)
+            records["digest"], records["n_bytes"] = chosen["digest"], chosen["n_bytes"]
+            records["n_tokens"] = n_tokens
+            writer.append(np.frombuffer(tokens, tokenizer.dtype), records)
+            bar.advance(int(chosen["n_bytes"].sum(dtype=np.int64)))
     return {name: writer.close() for name, writer in zip(SPLITS, writers.values(), strict=True)}

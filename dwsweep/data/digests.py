@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,20 +28,6 @@ def validation_mark(digest: NDArray[np.uint64], fraction: float) -> NDArray[np.u
     """Side of each text (TRAIN or VALIDATION), by its own digest alone: more texts move no other text."""
     limit = np.uint64(min(int(fraction * 2**64), 2**64 - 1))
     return np.where(mix64(digest) < limit, VALIDATION, TRAIN).astype(np.uint8)
-
-
-def fraction_for(digest: NDArray[np.uint64], wanted: int) -> tuple[float, int]:
-    """Fraction of fewest digits, two or more, that holds out ``wanted`` of these documents and not all of them, and the
-    number that it holds out."""
-    drawn = np.sort(mix64(digest).astype(np.float64)) / 2.0**64  # draws below a fraction are held out
-    for figures in range(2, 18):
-        last = float(drawn[wanted - 1])
-        step = 10.0 ** (math.floor(math.log10(last)) - figures + 1)
-        fraction = float(f"{(math.floor(last / step) + 1) * step:.{figures}g}")
-        held_out = int((validation_mark(digest, fraction) == VALIDATION).sum())
-        if fraction < 1 and wanted <= held_out < len(digest):
-            return fraction, held_out
-    raise AssertionError("two documents of one hash are one document")
 
 
 def sample_order(digest: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:

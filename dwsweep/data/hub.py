@@ -1,8 +1,8 @@
 """Hub source ``hf:NAME[/CONFIG][@SPLIT]``: a data set of the Hugging Face Hub, or a local folder of such files,
 streamed by ``datasets`` (the extra ``hf``).
 
-NAME is OWNER/NAME on the Hub, or a local folder; a folder with a CONFIG begins with ``/``, ``.`` or ``~``. A data set
-on the Hub is read at the commit of its main branch, or of ``?revision=REV`` at the end: a store belongs to that commit.
+NAME is OWNER/NAME on the Hub, or a local folder, which has no CONFIG. A data set on the Hub is read at the commit of
+its main branch, or of ``?revision=REV`` at the end: a store belongs to that commit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from dwsweep.data.files import find_files
@@ -49,17 +48,19 @@ class HubRows(Files):
         if form is None:
             raise InputError(f"data.source: hf:{source}; must be NAME[/CONFIG][@SPLIT], ?revision=REV at the end")
         split, revision = form["split"] or "train", form["revision"]
-        name, config, local = _place(form["name"])
-        if local:
+        folder = os.path.abspath(os.path.expanduser(form["name"]))
+        if os.path.isdir(folder):
             if revision:
                 raise InputError(
                     f"data.source: hf:{source}; a local folder has no revision; ?revision= is for a data set on the Hub"
                 )
-            return cls(tuple(find_files("hf", name)), name, config, split, None, text_field)
-        if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
+            return cls(tuple(find_files("hf", folder)), folder, None, split, None, text_field)
+        place = re.fullmatch(r"([\w.-]*\w(?:/[\w.-]*\w)?)(?:/(.+))?", form["name"])
+        if place is None:
             raise InputError(
                 f"data.source: hf:{source}; no such folder; must be a folder, or OWNER/NAME[/CONFIG] on the Hub"
             )
+        name, config = place.groups()
         commit = revision if revision and _COMMIT.fullmatch(revision) else _commit_of(name, revision, source)
         return cls((), name, config, split, commit, text_field)
 
@@ -97,13 +98,6 @@ class HubRows(Files):
 
         datasets.disable_progress_bars()
         datasets.logging.set_verbosity(logging.CRITICAL)  # errors are reported once, by us
-        if any((Path(self.name) / mark).is_file() for mark in ("state.json", "dataset_dict.json")):  # `save_to_disk`
-            saved = datasets.load_from_disk(self.name)
-            if isinstance(saved, datasets.DatasetDict):
-                if self.split not in saved:
-                    raise ValueError(f"Bad split: {self.split}. Available splits: {list(saved)}")
-                saved = saved[self.split]
-            return saved.to_iterable_dataset()
         return datasets.load_dataset(self.name, self.config, split=self.split, revision=self.commit, streaming=True)
 
     def _field(self, rows: Any) -> str:
@@ -123,31 +117,9 @@ class HubRows(Files):
         except InputError:
             raise
         except ImportError as error:
-            raise _needs_extra(self._named, error) from None
+            raise _needs_extra(self.name, error) from None
         except Exception as error:  # errors of pyarrow, fsspec, the Hub's client and datasets
-            raise InputError(f"data.source: hf:{self._named}; cannot be read ({one_line(error)})") from None
-
-    @property
-    def _named(self) -> str:
-        """Name of the data set in messages. If the folder is missing, its last part is a config name."""
-        if self.config is None:
-            return self.name
-        place = os.path.join(self.name, self.config)
-        return place if self.commit else f"{place} (no such folder, so the config {self.config} of {self.name})"
-
-
-def _place(name: str) -> tuple[str, str | None, bool]:
-    """Data set, config, and True for a local folder."""
-    path = os.path.abspath(os.path.expanduser(name))
-    if os.path.isdir(path):
-        return path, None, True
-    if name.startswith((".", "/", "~")):
-        parent, config = os.path.split(path)
-        if os.path.isdir(parent) and find_files("hf", parent):
-            return parent, config, True
-        raise InputError(f"data.source: hf:{name}; no such folder")
-    parts = name.split("/", 2)
-    return "/".join(parts[:2]), parts[2] if len(parts) > 2 else None, False
+            raise InputError(f"data.source: hf:{self.name}; cannot be read ({one_line(error)})") from None
 
 
 @lru_cache(maxsize=8)

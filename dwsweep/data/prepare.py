@@ -12,23 +12,20 @@ import contextlib
 import errno
 import hashlib
 import json
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from dwsweep import locks, paths
 from dwsweep.data.corpus import make_store, say
-from dwsweep.data.digests import FEWEST_HELDOUT, fraction_for
+from dwsweep.data.digests import FEWEST_HELDOUT
 from dwsweep.data.files import is_remote
 from dwsweep.data.records import Source
 from dwsweep.data.sources import open_source
 from dwsweep.data.token_store import DamagedStore, Store
 from dwsweep.data.tokenizer import given_files
 from dwsweep.errors import InputError
-from dwsweep.records.store import FORMAT, SPLITS
+from dwsweep.records.store import FORMAT
 
 if TYPE_CHECKING:
     from dwsweep.spec import DataSpec
@@ -111,18 +108,16 @@ def prepare(data: DataSpec, *, progress: bool = True) -> Store:
 
 
 def heldout_caution(store: Store) -> str | None:
-    """Caution for a store that holds out too few documents, with a sufficient fraction; None if it holds out enough."""
+    """Caution for a store that holds out too few documents; None if it holds out enough."""
     held_out = store.manifest.splits["validation"].n_documents
     if held_out >= FEWEST_HELDOUT:
         return None
-    digest = np.concatenate([store.documents(split)["digest"] for split in SPLITS])
-    remedy = f"more documents, since {len(digest):,} are too few to hold out {FEWEST_HELDOUT} of them"
-    if len(digest) >= 2 * FEWEST_HELDOUT:
-        remedy = "{:g} holds out {:,} of the ".format(*fraction_for(digest, FEWEST_HELDOUT)) + f"{len(digest):,}"
+    n = store.manifest.n_documents
+    enough = f"a fraction near {1.5 * FEWEST_HELDOUT / n:.2g} holds out enough" if n > 90 else "use more documents"
     return (
         f"data.validation_fraction {store.manifest.settings.get('validation_fraction', 'not recorded')}: {held_out:,} "
-        f"document{'s' * (held_out != 1)} held out; the standard errors of losses, and of differences between shapes, "
-        f"need {FEWEST_HELDOUT} or more; {remedy}"
+        f"of {n:,} documents held out; the standard errors of losses, and of differences between shapes, need "
+        f"{FEWEST_HELDOUT} or more; {enough}"
     )
 
 
@@ -142,17 +137,11 @@ def _prepared(data: DataSpec, progress: bool) -> Store:
             found = _look(path, data)  # another process may have made the store
             if isinstance(found, Store):
                 return found
-            old = _set_aside(path, found, progress) if found else None
-            _remove_abandoned(path.parent)
-            store = _make_whole(data, source, path, progress)
+            if found:
+                say(progress, f"{found.what}; set aside as {paths.set_aside(path)}, preparing it again")
+            return _make_whole(data, source, path, progress)
     except OSError as error:
         raise InputError(*(damage.lines if damage else ()), _named(error, data, path)) from None
-    if old not in (None, store.data_hash):
-        say(
-            progress,
-            f"the content of the store differs now ({store.data_hash[:12]}, was {old[:12]}), and so do all run ids",
-        )
-    return store
 
 
 def _beside(path: Path, suffix: str) -> Path:
@@ -167,13 +156,6 @@ def _look(path: Path, data: DataSpec) -> Store | DamagedStore | None:
         return _of_these_settings(Store.open(path), data)
     except DamagedStore as damage:
         return damage
-
-
-def _set_aside(path: Path, damage: DamagedStore, progress: bool) -> str | None:
-    """Rename a damaged store, replacing an earlier one; returns its data hash if its manifest is readable."""
-    hashed = (paths.read_json(path / "manifest.json") or {}).get("data_hash")
-    say(progress, f"{damage.what}; set aside as {paths.set_aside(path)}, preparing it again")
-    return hashed if isinstance(hashed, str) else None
 
 
 def _make_whole(data: DataSpec, source: Source, path: Path, progress: bool) -> Store:
@@ -197,26 +179,12 @@ def _make_whole(data: DataSpec, source: Source, path: Path, progress: bool) -> S
 
 def _named(error: OSError, data: DataSpec, path: Path) -> str:
     """Line for an error of the system while the store at ``path`` was written or the source was read."""
-    root, reason = path.parent, error.strerror or str(error)
-    place = os.fspath(error.filename) if isinstance(error.filename, str | os.PathLike) else ""
+    root, reason, place = path.parent, error.strerror or str(error), str(error.filename or "")
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    if full or (place and (place.startswith(str(path)) or root.is_relative_to(place))):
-        free = "free space there, or " * full
-        return (
-            f"data.cache_dir: {root}; cannot be written ({reason}); "
-            f"{free}choose another folder (data.cache_dir or DWSWEEP_CACHE)"
-        )
-    if place:
+    if place and not (full or place.startswith(str(path)) or root.is_relative_to(place)):
         return f"data.source: {place}; cannot be read ({reason})"
-    return f"data.source, data.cache_dir: {reason} while {data.source} was read and {root} was written"
-
-
-def _remove_abandoned(root: Path) -> None:
-    """Remove unfinished stores whose lock nobody holds: remains of killed processes."""
-    for partial in root.glob("*.partial"):
-        lock = partial.with_suffix(".lock")
-        with contextlib.suppress(OSError):  # the owner removes it
-            if lock.exists():
-                with locks.if_free(lock) as free:
-                    if free:
-                        paths.remove(partial)
+    free = "free space there, or " * full
+    return (
+        f"data.cache_dir: {root}; cannot be written ({reason}); "
+        f"{free}choose another folder (data.cache_dir or DWSWEEP_CACHE)"
+    )

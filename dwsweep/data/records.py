@@ -107,11 +107,6 @@ class Files(Source):
         return sum(f.n_bytes for f in self.files)
 
     @property
-    def large(self) -> list[File]:
-        """Files too large for one item."""
-        return [f for f in self.files if f.n_bytes > WHOLE_FILE_BYTES]
-
-    @property
     def parallel(self) -> bool:
         return self.total_bytes > SMALL_BYTES
 

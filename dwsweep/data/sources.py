@@ -28,7 +28,17 @@ from typing import Any
 
 from dwsweep.data.files import find_files, open_raw
 from dwsweep.data.hub import HubRows
-from dwsweep.data.records import Files, Item, Skipped, Source, decode, file_items, grouped, item_blocks
+from dwsweep.data.records import (
+    WHOLE_FILE_BYTES,
+    Files,
+    Item,
+    Skipped,
+    Source,
+    decode,
+    file_items,
+    grouped,
+    item_blocks,
+)
 from dwsweep.data.text_fields import field_of, json_records, text_column
 from dwsweep.data.tfds import TfdsRecords
 from dwsweep.data.wiki import WikiDump
@@ -39,29 +49,6 @@ from dwsweep.text import one_line
 FOLDERS_LEFT_OUT = {
     *("site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "lib2to3", "pydoc_data")
 }
-
-
-SAMPLE_CHARACTERS = 2_000_000  # text by which a vocabulary is chosen
-
-
-def vocabulary_for(source: str, wanted: int = 1000) -> int:
-    """Vocabulary nearest to ``wanted`` that the text of ``data.source`` supports, by its beginning.
-
-    Raises:
-        InputError: the source is missing, or holds no text.
-    """
-    from dwsweep.data.tokenizer import supported_vocabulary
-
-    opened, texts, n = open_source(source), list[str](), 0
-    for item in opened.items():
-        for text in opened.documents(item, Skipped()):
-            texts.append(text)
-            n += len(text)
-        if n > SAMPLE_CHARACTERS:
-            break
-    if not n:
-        raise InputError(f"data.source: {source}; holds no text")
-    return supported_vocabulary(texts, wanted)
 
 
 @dataclass(frozen=True)
@@ -144,34 +131,27 @@ def _joined(owner: ast.Module | ast.ClassDef, body: list[ast.stmt]) -> str:
 
 @dataclass(frozen=True)
 class TextFiles(Files):
-    """Text files, ``text:GLOB``: one article per file; a single file is cut at blank lines.
-
-    ``?articles=file`` or ``?articles=blank`` at the end chooses the rule for any number of files.
-    """
-
-    blank: bool = False
+    """Text files, ``text:GLOB``: one article per file; a single file is cut at blank lines."""
 
     @classmethod
     def find(cls, pattern: str) -> TextFiles:
-        option = re.search(r"\?articles=(\w*)$", pattern)
-        if option and option[1] not in ("file", "blank"):
-            raise InputError(f"data.source: text:{pattern}; articles is {option[1]!r}; must be file or blank")
-        found = cls(tuple(find_files("text", pattern[: option.start()] if option else pattern)))
-        if found.large and len(found.files) > 1 and not option:
-            file = found.large[0]
+        found = cls(tuple(find_files("text", pattern)))
+        if len(found.files) > 1 and (large := next((f for f in found.files if f.n_bytes > WHOLE_FILE_BYTES), None)):
             raise InputError(
-                f"data.source: text:{pattern}; {file.path} has {file.n_bytes:,} bytes: add ?articles=blank "
-                "where blank lines separate articles, ?articles=file where each file is one article"
+                f"data.source: text:{pattern}; {large.path} has {large.n_bytes:,} bytes, and each of several files is "
+                "one article; give one file, cut at its blank lines, or jsonl:"
             )
-        return cls(found.files, blank=option[1] == "blank" if option else len(found.files) == 1)
+        return found
+
+    @property
+    def blank(self) -> bool:
+        return len(self.files) == 1
 
     @property
     def documents_are(self) -> str:
-        if not self.blank:
-            return "one for each file"
-        if len(self.files) == 1:
+        if self.blank:
             return "the file is cut at each blank line; a file for each article, or jsonl:, keeps articles whole"
-        return "the files are cut at each blank line; without ?articles=blank each file is one document"
+        return "one for each file"
 
     def identity(self) -> list[Any]:
         return [self.blank, *super().identity()]

@@ -35,21 +35,12 @@ _SHARD = re.compile(r"\.(array_record|tfrecord)[^/]*$")
 _WIKI40B = re.compile(r"_START_(?:ARTICLE|SECTION|PARAGRAPH)_|_NEWLINE_")
 
 
-class Stored(NamedTuple):
-    """Payload of ``n`` records of an ArrayRecord shard, from number ``first`` of the split, which the parsing worker
-    reads."""
-
-    split: str
-    first: int
-    n: int
-
-
 class Examples(NamedTuple):
-    """Payload of examples of one shard, or of their places."""
+    """Payload of serialised examples, or the number of those that the parsing worker reads from ArrayRecord shards."""
 
-    path: str
-    first: int  # number of the first record in the shard
-    records: Stored | list[bytes]
+    place: str  # path of a TFRecord shard, or name of a split
+    first: int  # number of the first record in it
+    records: list[bytes] | int
     feature: str  # name of the feature that holds the text
 
 
@@ -84,8 +75,9 @@ class TfdsRecords(Files):
             import tensorflow_datasets as tfds
 
             try:
-                stored = any(_is_array_record(file) for file in self.files)
-                builder = tfds.builder_from_directory(self.folder, file_format="array_record" if stored else None)
+                builder = tfds.builder_from_directory(
+                    self.folder, file_format="array_record" if self.is_array_record else None
+                )
                 if not isinstance(builder.info.features, tfds.features.FeaturesDict):
                     raise ValueError("it has no named features")
             except ImportError:
@@ -96,22 +88,39 @@ class TfdsRecords(Files):
                 ) from None
         return builder
 
+    @property
+    def is_array_record(self) -> bool:
+        return any(".array_record" in os.path.basename(file.path) for file in self.files)
+
     def items(self) -> Iterator[Item]:
         builder = self.builder()
         feature = _text_feature(builder, self.folder, self.text_field)
-        places = _places_in_splits(builder)
-        for file in self.files:
-            if _is_array_record(file):
-                yield from _array_record_items(file, places, feature)
-            else:
+        if not self.is_array_record:
+            for file in self.files:
                 yield from _tfrecord_items(file, feature)
+            return
+        for name, split in sorted(builder.info.splits.items()):
+            for first in range(0, split.num_examples, RECORDS_PER_ITEM):
+                n = min(RECORDS_PER_ITEM, split.num_examples - first)
+                yield Item(Examples(name, first, n, feature), split.num_bytes * n // split.num_examples)
+
+    def _stored(self, split: str, first: int, n: int) -> Sequence[bytes]:
+        """Records of the ArrayRecord shards of a split."""
+        try:
+            return _data_source(self, split).__getitems__(range(first, first + n))
+        except ImportError:
+            raise InputError(f"data.source: {self.folder}; ArrayRecord files need: pip install array_record") from None
+        except (RuntimeError, ValueError, IndexError, OSError) as error:
+            raise InputError(
+                f"data.source: {self.folder}; truncated or damaged ArrayRecord files ({one_line(error)})"
+            ) from None
 
     def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
-        path, first, records, feature = item.payload
-        if isinstance(records, Stored):
-            records = _read_stored(self, path, records)
+        place, first, records, feature = item.payload
+        if isinstance(records, int):
+            place, records = f"{self.folder}, {place}", self._stored(place, first, records)
         for i, record in enumerate(records, first):
-            where = f"{path}, record {i}"
+            where = f"{place}, record {i}"
             values = feature_of(record, feature)
             if values is None:
                 skipped.add_bad("not a tf.train.Example", where)
@@ -199,43 +208,6 @@ def _text_feature(builder: Any, folder: str, wanted: str | None) -> str:
         return texts[0]
     found = {name: type(f).__name__ for name, f in features.items()}
     return text_column(found, texts, wanted, f"text feature in {folder}; features")
-
-
-def _is_array_record(file: File) -> bool:
-    return ".array_record" in os.path.basename(file.path)
-
-
-def _places_in_splits(builder: Any) -> dict[str, Stored]:
-    """Range of records of its split in each shard, by the shard's file name."""
-    places = {}
-    for name, split in builder.info.splits.items():
-        first = 0
-        for path, n in zip(split.filepaths, split.shard_lengths, strict=True):
-            places[path.name] = Stored(name, first, n)
-            first += n
-    return places
-
-
-def _array_record_items(file: File, places: dict[str, Stored], feature: str) -> Iterator[Item]:
-    place = places.get(os.path.basename(file.path))
-    if place is None:
-        raise InputError(f"data.source: {file.path}; a shard that dataset_info.json does not name")
-    for first in range(0, place.n, RECORDS_PER_ITEM):
-        stop = min(first + RECORDS_PER_ITEM, place.n)
-        stored = Stored(place.split, place.first + first, stop - first)
-        n_bytes = file.n_bytes * stop // place.n - file.n_bytes * first // place.n
-        yield Item(Examples(file.path, first, stored, feature), n_bytes)
-
-
-def _read_stored(source: TfdsRecords, path: str, stored: Stored) -> Sequence[bytes]:
-    """Records of an ArrayRecord shard; InputError if the file is damaged or the package has no wheel for this
-    platform."""
-    try:
-        return _data_source(source, stored.split).__getitems__(range(stored.first, stored.first + stored.n))
-    except ImportError:
-        raise InputError(f"data.source: {path}; ArrayRecord files need: pip install array_record") from None
-    except (RuntimeError, ValueError, IndexError, OSError) as error:
-        raise InputError(f"data.source: {path}; truncated or damaged ArrayRecord file ({one_line(error)})") from None
 
 
 @lru_cache(maxsize=4)

@@ -15,13 +15,12 @@ that its files are whole is remembered with their sizes and times.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -199,8 +198,11 @@ class Store:
 
     def _verify_once(self) -> None:
         found = self._fingerprint()
-        # faults found earlier by any process that could record them
-        if _verified.get(self.path) != found and all(_read(place) != found for place in self._places()):
+        try:
+            known = (paths.read_json(self.path / VERIFIED) or {}).get("files")
+        except OSError:
+            known = None
+        if found not in (known, _verified.get(self.path)):
             self.verify()
             self._remember(found)
 
@@ -219,17 +221,8 @@ class Store:
     def _remember(self, found: str) -> None:
         """Record that the files with this fingerprint are whole."""
         _verified[self.path] = found
-        for place in self._places():
-            try:
-                paths.make_directory(place.parent)
-                reader.write(place, {"files": found})
-                return
-            except OSError:  # a read-only or full disk
-                continue
-
-    def _places(self) -> tuple[Path, Path]:
-        name = hashlib.sha256(os.fspath(self.path).encode()).hexdigest()[:16]
-        return self.path / VERIFIED, paths.cache_root() / "verified" / f"{name}.json"
+        with contextlib.suppress(OSError):  # a read-only or full disk
+            reader.write(self.path / VERIFIED, {"files": found})
 
     def verify(self) -> None:
         """Compare every byte with the hashes that prepare wrote.
@@ -300,11 +293,6 @@ class Store:
             raise DamagedStore(path, f"its dtype is {documents.dtype}")
         return documents
 
-    @cached_property
-    def pieces(self) -> list[bytes]:
-        """Bytes of each token id; the end token has no bytes."""
-        return [bytes.fromhex(p) for p in json.loads(paths.read_bytes(self.path / "pieces.json"))]
-
 
 def _files_of_tokenizer(folder: Path) -> list[str]:
     """Names of the tokenizer's own files in a store."""
@@ -323,11 +311,3 @@ def _sha256(path: Path) -> str:
     paths.check_file(path, MOST_SHARD_BYTES)
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _read(place: Path) -> str | None:
-    try:
-        found = (paths.read_json(place) or {}).get("files")
-    except OSError:
-        return None
-    return found if isinstance(found, str) else None

@@ -14,7 +14,7 @@ import io
 import json
 import re
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dwsweep import paths
-from dwsweep.data.token_store import GIVEN, TOKENIZER, DamagedStore, Store, token_dtype
+from dwsweep.data.token_store import GIVEN, TOKENIZER, Store, token_dtype
 from dwsweep.errors import InputError, install
 from dwsweep.spec.vocabulary import BYTES, BYTES_VOCAB, is_json, tokenizer_file, vocabulary
 from dwsweep.text import one_line
@@ -64,21 +64,9 @@ class Tokenizer:
 
     @staticmethod
     def of(store: Store) -> Tokenizer:
-        """Tokenizer that made the tokens of a store.
-
-        Raises:
-            DamagedStore: the tokenizer's files differ from the recorded ones.
-        """
+        """Tokenizer that made the tokens of a store; DamagedStore if its files differ from the recorded ones."""
         Store.open(store.path)  # every byte, once
-        try:
-            found = Tokenizer.load(store.path)
-        except InputError:  # the library is not installed
-            raise
-        except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: SentencePiece on a file that is no model
-            raise DamagedStore(store.path / TOKENIZER, one_line(error)) from None
-        if found.pieces != store.pieces or found.end_token != store.end_token:
-            raise DamagedStore(store.path, "its tokenizer has other tokens than its pieces.json")
-        return found
+        return Tokenizer.load(store.path)
 
     @cached_property
     def dtype(self) -> np.dtype:
@@ -291,34 +279,9 @@ def _json_end(own: Any, config: bytes | None, name: str) -> int:
 
 
 def _json_pieces(own: Any) -> list[bytes]:
-    """Bytes of each id, decoded alone, since some decoders look at the neighbours."""
+    """Name of each id, which stands for it in the hash of the tokenizer."""
     vocabulary = {i: token for token, i in own.get_vocab(with_added_tokens=True).items()}
-    added = own.get_added_tokens_decoder()
-    decoder = json.dumps(json.loads(own.to_str())["decoder"])
-    level, between = "ByteLevel" in decoder, " " * ("WordPiece" in decoder)
-    out = []
-    for i in range(max(vocabulary) + 1):
-        token = vocabulary.get(i, "")
-        byte = re.fullmatch(r"<0x([0-9A-F]{2})>", token)
-        if i in added:
-            out.append(b"" if added[i].special else token.encode())
-        elif level:
-            out.append(b"".join(BYTE_LEVEL.get(c, c.encode()) for c in token))
-        else:
-            text = token.removeprefix("##") if token.startswith("##") else between + token.replace(SPACE, " ")
-            out.append(bytes([int(byte[1], 16)]) if byte else text.encode())
-    return out
-
-
-def _byte_level() -> dict[str, bytes]:
-    """Byte table of GPT-2: printable bytes map to themselves, the others to the characters from 256 on, in order."""
-    shown = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
-    others = [b for b in range(256) if b not in shown]
-    return {chr(b): bytes([b]) for b in shown} | {chr(256 + n): bytes([b]) for n, b in enumerate(others)}
-
-
-BYTE_LEVEL = _byte_level()
-"""Byte of each character of a byte-level vocabulary."""
+    return [vocabulary.get(i, "").encode() for i in range(max(vocabulary) + 1)]
 
 
 def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:
@@ -359,40 +322,16 @@ def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     return Tokenizer(model.getvalue())
 
 
-class VocabularyOutOfRange(InputError):
-    """Vocabulary that a text does not support. limit: the largest or the smallest that it would."""
-
-    def __init__(self, line: str, limit: int) -> None:
-        super().__init__(line)
-        self.limit = limit
-
-
-def supported_vocabulary(texts: Sequence[str], wanted: int) -> int:
-    """Vocabulary nearest to ``wanted`` that a sample of texts supports with a margin of a tenth, for the part of the
-    text that is held out; else 256, plain bytes."""
-    try:
-        train(texts, wanted)
-        return wanted
-    except VocabularyOutOfRange as error:
-        size = error.limit * 9 // 100 * 10 if error.limit <= wanted else error.limit * 11 // 100 * 10 + 10
-    try:
-        return train(texts, size).vocab_size if size > BYTES_VOCAB else BYTES_VOCAB
-    except InputError:
-        return BYTES_VOCAB
-
-
 def _training_error(message: str, vocab_size: int) -> InputError:
     if high := re.search(r"set it to a value <= (\d+)", message):
-        return VocabularyOutOfRange(
+        return InputError(
             f"data.vocab_size: {vocab_size}; this text supports at most {high[1]} tokens "
-            "(use more text, or 256 for plain bytes)",
-            int(high[1]),
+            "(use more text, or 256 for plain bytes)"
         )
     if low := re.search(r"\d+ vs (\d+)", message):
-        return VocabularyOutOfRange(
+        return InputError(
             f"data.vocab_size: {vocab_size}; the bytes and characters of this text need more than {low[1]}, "
-            "or 256 for plain bytes",
-            int(low[1]),
+            "or 256 for plain bytes"
         )
     return InputError(
         f"data.vocab_size: {vocab_size}; SentencePiece cannot train on this text: {' '.join(message.split())}"

@@ -5,15 +5,9 @@ Dimension key: B batch, T sequence, H query heads, K key/value heads (a divisor 
 Conditioning of a block's attention: the condition number of its heads' outputs.
 
 Saratchandran, Teney and Lucey 2025 (arXiv 2505.20802, read in secondary sources) take the heads' outputs of one
-sequence side by side, before the matrix that mixes them, and the ratio of that matrix's extreme singular values:
-
-    A = [A_1, …, A_H],  N × H·d_p,        κ(A) = σ_1(A) / σ_min(N, H·d_p)(A)
-
-N is the number of positions. Their argument is for H·d_p ≥ N, where more columns bring κ towards 1; a narrow model has
-fewer columns than positions, and κ is then the ratio over its columns. Ours are the sample, the first ``SEQUENCES``
-held-out windows of the training length; the mean, that of ln κ over them; and the floor: A is computed in float32,
-which resolves no singular value below ε·max(N, H·d_p)·σ_1, so the smallest is raised to that and κ is at most
-1/(ε·max(N, H·d_p)).
+sequence side by side, A = [A_1, …, A_H] of N × H·d_p, before the matrix that mixes them, and κ(A) = σ_1 / σ_min. The
+first ``SEQUENCES`` held-out windows are our sample, and the mean is that of ln κ. A is float32, which resolves no
+singular value below ε·max(N, H·d_p)·σ_1: the smallest is raised to that.
 
 The singular values are found on the host: LAPACK inside a program of several of a CPU's cores can wait for ever.
 """

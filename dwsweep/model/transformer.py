@@ -7,17 +7,10 @@ The residual stream, norms, softmax statistics, logits and master weights are fl
 ``compute`` dtype (products accumulate in float32). In bfloat16 a residual stream would lose more the deeper the net is:
 a bias against depth.
 
-Declaration and initial values of parameters: each declares its group and kind of start, and one draw fills them all.
-
 A module declares its parameters by ``parameter``; the group and the kind of start are metadata of the ``nnx.Param``,
-which outlive the module (``nnx.split``) and which the optimizer's groups come from too. The modules do not draw their
-values themselves from ``nnx.Rngs``, for two reasons. The values of a seed are parts of one long draw, in the order of
-the parameters' names, and a result depends on them to the last bit; a draw per module would be another sequence. And a
-program with a draw for each array takes longer to compile, of three replicas 10 s of CPU in place of 0.7 s at L6 d12,
-4 s in place of 0.7 s at L6 d192.
-
-A counter-based generator (Salmon et al. 2011, Threefry-2×32) computes element i from (key, i) alone. An initialisation
-that asks for each array's own part is then divided among devices as the array is, and no device holds the whole draw.
+which outlive the module (``nnx.split``). Their values are parts of one long draw, in the order of their names: a draw
+per module would be another sequence, and take six times as long to compile. The generator (Salmon et al. 2011,
+Threefry-2×32) computes element i from (key, i) alone, so a divided initialisation never holds the whole draw.
 """
 
 from __future__ import annotations

@@ -260,10 +260,7 @@ def _warnings(plans: Sequence[Plan], names: Sequence[str]) -> tuple[str, ...]:
 
 def _together(parts: Sequence[Estimates]) -> Estimates:
     seconds = [part.device_seconds for part in parts]
-    results = sum(part.results_bytes + part.params_bytes for part in parts)
-    # checkpoints of the packs at work
-    at_work = [part.disk_bytes - part.results_bytes - part.params_bytes for part in parts]
-    summed = ("n_packs", "tokens", "flops", "flops_6nd", "checkpoint_bytes", "results_bytes", "params_bytes")
+    summed = ("n_packs", "tokens", "flops", "flops_6nd", "checkpoint_bytes")
     totals: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in summed}
     return replace(
         parts[0],
@@ -272,5 +269,4 @@ def _together(parts: Sequence[Estimates]) -> Estimates:
         packs={key: value for part in parts for key, value in part.packs.items()},
         device_seconds=None if None in seconds else sum(second for second in seconds if second is not None),
         peak_memory_bytes=max(part.peak_memory_bytes for part in parts),
-        disk_bytes=max(at_work) + results,
     )

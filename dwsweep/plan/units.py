@@ -117,9 +117,6 @@ class Estimates:
     device_seconds: float | None
     peak_memory_bytes: int
     checkpoint_bytes: int  # disk use if the checkpoints of all packs are kept
-    results_bytes: int  # metrics and results of all runs
-    params_bytes: int  # parameters that are kept (``execution.keep_params``)
-    disk_bytes: int  # largest disk use at any time: checkpoints of the packs at work, or of all kept packs
 
 
 @dataclass(frozen=True)
@@ -162,11 +159,6 @@ class Plan:
     def waits_for_data(self) -> bool:
         """True if ``prepare`` has not run: ids end in ``unhashed``, epochs are unknown, and nothing can be trained."""
         return self.data is None
-
-    @property
-    def waiting_figures(self) -> list[str]:
-        """Names of figures unknown before ``prepare``."""
-        return ["hashes of the ids", "epochs", "memory of the token store"] if self.data is None else []
 
     @cached_property
     def pack_sizes(self) -> dict[str, int]:
@@ -216,11 +208,6 @@ def run_config(run: Run, plan: Plan) -> RunConfig:
     return RunConfig(**_facts(run), data_hash=data_hash, shape=run.shape, **plan.of(run).sections)
 
 
-METRICS_ROW_BYTES = 130  # bytes of a line of metrics.jsonl
-PARAM_BYTES = 4  # float32
-RUN_BYTES = 30_000  # config, status, result, and 16 bytes for each of some 1,500 held-out documents
-
-
 def estimate(
     spec: Spec,
     runs: Sequence[Run],
@@ -249,10 +236,6 @@ def estimate(
     waiting = {run.pack_id for run in todo}
     active = [pack.pack_id for pack in packs if pack.pack_id in waiting]
     seconds = [by_pack[name].device_seconds for name in active]
-    checkpoints = sorted((by_pack[name].checkpoint_bytes for name in active), reverse=True)
-    at_work = checkpoints[: spec.execution.workers or 1]
-    results = sum(RUN_BYTES + run.steps // spec.execution.log_steps * METRICS_ROW_BYTES for run in todo)
-    params = sum(PARAM_BYTES * run.shape.n_params_total for run in keeping_params(spec, todo))
     return Estimates(
         device=clock.device_name,
         basis=clock.basis,
@@ -265,21 +248,8 @@ def estimate(
         flops_6nd=sum(by_run[run.run_id].flops_6nd for run in todo),
         device_seconds=None if None in seconds else float(sum(s for s in seconds if s is not None)),
         peak_memory_bytes=max((by_pack[name].memory.total for name in active), default=0),
-        checkpoint_bytes=sum(checkpoints),
-        results_bytes=results,
-        params_bytes=params,
-        disk_bytes=sum(at_work) + results + params,
+        checkpoint_bytes=sum(by_pack[name].checkpoint_bytes for name in active),
     )
-
-
-def keeping_params(spec: Spec, runs: Sequence[Run]) -> list[Run]:
-    """Runs of ``runs`` whose parameters are kept once all are trained; with ``best`` one run per pack and length,
-    chosen at the end of the pack."""
-    if spec.execution.keep_params == "none":
-        return []
-    if spec.execution.keep_params == "all":
-        return list(runs)
-    return list({(run.pack_id, run.steps): run for run in runs}.values())
 
 
 def misfits(estimates: Estimates, packs: Sequence[Pack]) -> list[str]:

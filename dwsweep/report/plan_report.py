@@ -17,6 +17,7 @@ from dwsweep.report.document import Heading, Line, Lines, Part, Table, label, nu
 from dwsweep.text import format_bytes, format_count, format_duration, format_hours, format_rate
 
 UNKNOWN = "?"
+WAITING = ["hashes of the ids", "epochs", "memory of the token store"]  # unknown before `prepare`
 LEGEND = "off: the largest distance of a shape from its budget. "
 MORE = "--full has a row per shape, plan.csv (--out DIR) one per run."
 OF_SHAPES = (
@@ -31,7 +32,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
     return {
         "name": plan.spec.name,
         "data": None if plan.data is None else vars(plan.data),
-        "waits_for_data": plan.waiting_figures,
+        "waits_for_data": WAITING if plan.waits_for_data else [],
         "length": {"key": plan.lengths.key, "value": plan.lengths.value},
         "totals": {
             "run": plan.count(RUN),
@@ -47,9 +48,6 @@ def to_json(plan: Plan) -> dict[str, Any]:
             "device_hours": None if total.device_seconds is None else total.device_seconds / 3600,
             "peak_memory_bytes": total.peak_memory_bytes,
             "checkpoint_bytes": total.checkpoint_bytes,
-            "results_bytes": total.results_bytes,
-            "params_bytes": total.params_bytes,
-            "disk_bytes": total.disk_bytes,
         },
         "warnings": list(plan.warnings),
         "runs": plain(to_rows(plan)),
@@ -87,8 +85,7 @@ def _header(plan: Plan) -> Lines:
     )
     lines: list[Line] = [[(spec.name, "bold"), shapes]]
     if plan.data is None:
-        waits = ", ".join(plan.waiting_figures)
-        lines.append(f"data: {spec.data.source}, not prepared yet; `dwsweep prepare` will give: {waits}")
+        lines.append(f"data: {spec.data.source}, not prepared yet; `dwsweep prepare` will give: {', '.join(WAITING)}")
     else:
         epochs = max((plan.estimates.runs[run.run_id].epochs or 0.0 for run in plan.runs), default=0.0)
         lines.append(
@@ -195,21 +192,8 @@ def _totals(plan: Plan) -> Table:
             ("FLOPs", f"{format_count(total.flops)}  (6·N·D: {format_count(total.flops_6nd)})"),
             *times,
             ("memory", f"{format_bytes(total.peak_memory_bytes)} at most on one device"),
-            ("disk", _disk(plan)),
         ]
     )
-
-
-def _disk(plan: Plan) -> str:
-    total, workers = plan.estimates, plan.spec.execution.workers or 1
-    at_work = "one pack" if workers == 1 else f"{workers} packs"
-    held = f"checkpoints of {at_work} at a time; checkpoints of finished packs are removed"
-    results = f"metrics and results {format_bytes(total.results_bytes)}"
-    if (keep := plan.spec.execution.keep_params) != "none":
-        results += (
-            f"; parameters of {'all runs' if keep == 'all' else 'the best runs'} {format_bytes(total.params_bytes)}"
-        )
-    return f"{format_bytes(total.disk_bytes)} at most: {held}; {results}"
 
 
 def _pairs(rows: Iterable[tuple[str, Line]], apart: bool = False) -> Table:

@@ -24,7 +24,6 @@ ALLOWED = "model.*, train.*, grid.heads, grid.heads.*, grid.learning_rates"
 SHARED = ("seq_len", "batch_size", "steps", "tokens", "tokens_per_param", "token_branches", "flops")
 SHARED_KEYS = tuple(f"train.{name}" for name in (*SHARED, "eval_tokens"))
 LONGEST_NAME = 80
-MOST_ARMS = 100  # limit: each arm is a plan, compared with all others
 
 
 def arms_of(spec: Spec) -> list[tuple[str, Spec]]:
@@ -48,8 +47,6 @@ def with_arms_written_out(content: dict[str, Any]) -> dict[str, Any]:
         return content
     if not isinstance(arms, list) or not all(isinstance(arm, dict) for arm in arms) or len(arms) < 2:
         raise InputError("grid.arms: must be a list of at least two mappings, such as [{}, {model.mlp: gated}]")
-    if len(arms) > MOST_ARMS:
-        raise InputError(f"grid.arms: {len(arms):,} arms; at most {MOST_ARMS}")
     plain = _without_arms(content)
     base = _facts(validated(plain))
     out, seen = [], dict[str, int]()

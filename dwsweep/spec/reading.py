@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
@@ -17,7 +15,6 @@ from dwsweep.spec.sections import LENGTHS, PRESET_KEYS, Spec
 from dwsweep.spec.validation import _known_keys, validated, value_text
 
 SPEC_FILE = "spec.yaml"  # name of the spec in a sweep directory
-NEAR = 0.7  # similarity of two file names above which one is suggested
 
 
 def load_spec(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Spec:
@@ -32,10 +29,8 @@ def load_spec(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Spec:
         text = raw.decode()
     except FileNotFoundError:
         known = ", ".join(names())
-        meant = _file_meant(path)
-        hint = f"did you mean {meant}? " if meant else ""
         raise InputError(
-            f"SPEC: {path} does not exist; {hint}give the path of a sweep spec (YAML), or one of {known}"
+            f"SPEC: {path} does not exist; give the path of a sweep spec (YAML), or one of {known}"
         ) from None
     except (OSError, ValueError) as error:
         raise InputError(f"SPEC: {path} cannot be read: {error}") from None
@@ -73,53 +68,20 @@ def _read(path: str | PathLike[str]) -> bytes:
         return stream.read(MAX_BYTES + 1)
 
 
-def _file_meant(path: str | PathLike[str]) -> str:
-    """Suggestion for a ``path`` that does not exist: the most similar file of its folder, else built-in spec; empty if
-    none."""
-    given = paths.as_path(path)
-    beside = []
-    with contextlib.suppress(OSError):
-        beside = [] if paths.is_remote(given) else [one for one in given.parent.glob("*.y*ml") if one.is_file()]
-    for name in (given.name, f"{given.name}.yaml"):
-        if near := difflib.get_close_matches(name, [one.name for one in beside], n=1, cutoff=NEAR):
-            return str(given.with_name(near[0]))
-    return next(iter(difflib.get_close_matches(given.stem, names(), n=1, cutoff=NEAR)), "")
-
-
 def parse_spec(content: dict[str, Any], overrides: Sequence[str] = ()) -> Spec:
-    """Validate a mapping with overrides, ``dotted.key=value``, applied.
+    """Validate a mapping with overrides, ``dotted.key=value``, applied in their order: the later one wins.
 
     Raises:
         InputError: one line for each wrong key or value.
     """
     # overrides that replace other keys come first, so that any other override wins
-    applied: dict[str, tuple[str, Any]] = {}
     for override in sorted(overrides, key=lambda text: text.partition("=")[0].strip() not in (PRESET, TOKENIZER)):
-        key, value = _apply(content, override)
-        applied.pop(key, None)
-        _refuse_replaced(content, applied, override)
-        applied[key] = override, value
+        _apply(content, override)
     return validated(with_arms_written_out(content))
 
 
-def _refuse_replaced(content: Mapping[str, Any], applied: Mapping[str, tuple[str, Any]], last: str) -> None:
-    """Refuse overrides of which the ``last`` took away another, such as two lengths of a run: one would be ignored.
-
-    ``applied``: earlier overrides and their values, by key. Of two values for one key the later counts.
-    """
-    for key, (override, value) in applied.items():
-        node: Any = content
-        for part in key.split("."):
-            node = node.get(part, _GONE) if isinstance(node, Mapping) else _GONE
-        if value is not None and node is not value and node != value:
-            raise InputError(f"--set {override[:80]}: --set {last[:80]} takes its place; allowed: one of them")
-
-
-_GONE = object()
-
-
-def _apply(content: dict[str, Any], override: str) -> tuple[str, Any]:
-    """Put the value of an override into the content; returns its key and value."""
+def _apply(content: dict[str, Any], override: str) -> None:
+    """Put the value of an override into the content."""
     key, separator, value = override.partition("=")
     if not separator or not all(part.strip() for part in key.split(".")):
         raise InputError(f"--set: {override[:80]!r}; must be KEY=VALUE with a dotted key, such as train.steps=50")
@@ -143,4 +105,3 @@ def _apply(content: dict[str, Any], override: str) -> tuple[str, Any]:
     if path == ["grid"] and last in ("budgets", "widths") and parsed is not None:
         node.pop("widths" if last == "budgets" else "budgets", None)
     node[last] = parsed
-    return ".".join([*path, last]), parsed

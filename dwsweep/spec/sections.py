@@ -285,24 +285,11 @@ class ModelSpec(Section, Proportions):  # type: ignore[misc]  # pydantic freezes
 
 def source_of(text: str) -> str:
     """``data.source`` for a source, or for a path or pattern whose ending names its form; text by default."""
-    known = {form.partition(":")[0] for form in SOURCE_FORMS}
-    return text if text.partition(":")[0] in known else f"{_form_of_file(text) or 'text'}:{text}"
-
-
-def _form_of_file(path: str) -> str | None:
-    """Form of source that reads a file of this name, plain or packed; None: a name of another kind."""
-    if ":" in path.removeprefix("gs://"):
-        return None
-    name = re.sub(r"\.(gz|bz2|xz|zst)$", "", path.lower())
-    return next((form for form, endings in _ENDINGS.items() if name.endswith(endings)), None)
-
-
-_ENDINGS = {
-    "text": (".txt", ".md"),
-    "jsonl": (".jsonl", ".ndjson"),
-    "parquet": (".parquet",),
-    "wikidump": (".xml",),
-}
+    if text.partition(":")[0] in {form.partition(":")[0] for form in SOURCE_FORMS}:
+        return text
+    ending = re.sub(r"\.(gz|bz2|xz|zst)$", "", text.lower()).rpartition(".")[2]
+    forms = {"jsonl": "jsonl", "ndjson": "jsonl", "parquet": "parquet", "xml": "wikidump"}
+    return f"{forms.get(ending, 'text')}:{text}"
 
 
 class DataSpec(Section):
@@ -357,8 +344,6 @@ class DataSpec(Section):
         if kind not in forms or bool(colon) != bool(forms[kind]) or bool(rest.strip()) != bool(forms[kind]):
             near = difflib.get_close_matches(kind, forms, n=1, cutoff=0.6) if kind not in forms else []
             hint = "".join(f"did you mean {form}? " for form in SOURCE_FORMS if [form.partition(":")[0]] == near)
-            if not near and kind not in forms and (of_suffix := _form_of_file(value)):
-                hint = f"a form is missing before the path: did you mean {of_suffix}:{value}? "
             raise ValueError(f"{hint}must be one of {', '.join(SOURCE_FORMS)} (PATH and GLOB local or gs://)")
         return value
 

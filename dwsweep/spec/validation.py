@@ -46,28 +46,17 @@ def _describe(item: Any) -> str:
         message = f"must be a mapping{' with the keys ' + ', '.join(section) if section else ''}"
     message = message[0].lower() + message[1:]
     message = message.replace("input should", "must", 1)
-    for bound in ("gt", "ge", "lt", "le"):
-        limit = (item.get("ctx") or {}).get(bound)
-        if isinstance(limit, int | float):  # pydantic writes 1e15 and 1e-30 out, zero by zero
-            digits = f"{int(limit):,}" if limit == int(limit) and limit < 1e20 else f"{limit:g}"
-            message = f"{message[: message.rindex(' ')]} {digits}"
     shown = "" if isinstance(value, dict | BaseModel) else value_text(value)
     return f"{key}: {shown}; {message}" if shown else f"{key}: {message}"
 
 
 def _key_meant(name: str, known: Sequence[str]) -> str:
-    """Known key nearest to an unknown ``name``: a key of that name in another section, else one of the ``known`` keys
-    of its own section, else any dotted key; empty if none is near."""
-    elsewhere: dict[str, str] = {}  # first section with a key of this name
-    for dotted in _dotted_keys(Spec):
-        elsewhere.setdefault(dotted.rpartition(".")[2], dotted)
-    lower = name.lower().replace("-", "_")
-    if lower in elsewhere:
-        return elsewhere[lower] if lower not in known else lower
-    if near := difflib.get_close_matches(name, known, n=1, cutoff=0.5):
-        return near[0]
-    near = difflib.get_close_matches(lower, elsewhere, n=1, cutoff=0.75)
-    return elsewhere[near[0]] if near else ""
+    """Key nearest to an unknown ``name``: one of the ``known`` keys of its section, or a dotted key of another one."""
+    keys = {dotted.rpartition(".")[2]: dotted for dotted in reversed([*_dotted_keys(Spec)])} | {
+        key: key for key in known
+    }
+    near = difflib.get_close_matches(name.lower().replace("-", "_"), keys, n=1)
+    return keys[near[0]] if near else ""
 
 
 def _dotted_keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:

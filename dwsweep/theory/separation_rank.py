@@ -22,7 +22,6 @@ from typing import Any
 
 from dwsweep import published_law
 from dwsweep.errors import InputError
-from dwsweep.records.record import plain
 
 DEPTH_EFFICIENT = "depth-efficient"
 WIDTH_LIMITED = "depth and width alike"
@@ -42,45 +41,23 @@ def mixed_inputs(depth: int) -> float:
     return (3.0**depth - 1) / 2
 
 
-@dataclass(frozen=True)
-class Theorem:
-    """Bounds of log_3 of the separation rank. A lower bound below 0 is stored as 0, since every rank is at least 1."""
-
-    equation: int  # 7 or 8
-    applies: bool  # True if L and d_x are in its regime
-    lower: float
-    upper: float
-    constants: dict[str, float]
-
-
-def theorem_1(depth: int, width: float, heads: int) -> Theorem:
-    """Bounds by eq. (7), for L < log_3 d_x; requires d_x > H."""
-    a = -depth + 2 - log3(2)
-    lower = 3.0 ** (depth - 2) * (log3(width - heads) + a)
-    upper = mixed_inputs(depth) * log3(width + heads)
-    return Theorem(7, depth < log3(width), max(lower, 0.0), upper, {"a": a})
-
-
-def theorem_2(depth: int, width: float, heads: int) -> Theorem:
-    """Bounds by eq. (8), for L > log_3 d_x; requires d_x > H."""
-    b1, b2 = -depth * (heads / 2 + 1), -width * (1 + log3((width - heads) / 2) / 2)
-    c1, c2 = float(depth), -2 * width * log3(width / (2 * math.sqrt(2 * math.e))) + log3(width)
-    lower, upper = width * depth / 2 + b1 + b2, 2 * width * depth + c1 + c2
-    constants = {"b1": b1, "b2": b2, "c1": c1, "c2": c2}
-    return Theorem(8, depth >= log3(width), max(lower, 0.0), upper, constants)
-
-
 def bounds(depth: int, width: float, heads: int) -> tuple[float, float]:
     """Lower and upper bound of log_3 of the separation rank, by the theorem of the regime that holds (L, d_x).
+
+    A lower bound below 0 is 0, since every rank is at least 1.
 
     Raises:
         InputError: d_x ≤ H, where the bounds are not defined.
     """
     if width <= heads:
         raise InputError(f"width: {width:g}; must be greater than the number of heads, {heads}")
-    found = theorem_1(depth, width, heads)
-    found = found if found.applies else theorem_2(depth, width, heads)
-    return found.lower, found.upper
+    if depth < log3(width):  # Theorem 1
+        a = -depth + 2 - log3(2)
+        lower = 3.0 ** (depth - 2) * (log3(width - heads) + a)
+        return max(lower, 0.0), mixed_inputs(depth) * log3(width + heads)
+    b1, b2 = -depth * (heads / 2 + 1), -width * (1 + log3((width - heads) / 2) / 2)
+    c1, c2 = float(depth), -2 * width * log3(width / (2 * math.sqrt(2 * math.e))) + log3(width)
+    return max(width * depth / 2 + b1 + b2, 0.0), 2 * width * depth + c1 + c2
 
 
 @dataclass(frozen=True)
@@ -154,7 +131,6 @@ def summary(*, width: int, depth: int | None = None, heads: int = 2) -> dict[str
         "mixed_inputs": mixed_inputs(depth),
         "log3_separation_rank_lower": lower,
         "log3_separation_rank_upper": upper,
-        "theorems": [plain(theorem(depth, width, heads)) for theorem in (theorem_1, theorem_2)],
         "published_transition_width": published_law.transition_width(depth),
         "published_transition_n_params": published_law.transition_n_params(depth),
         "widths_needed": [

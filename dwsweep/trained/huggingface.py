@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dwsweep import paths
-from dwsweep.data.tokenizer import BYTE_LEVEL, SPACE, Tokenizer
+from dwsweep.data.tokenizer import SPACE, Tokenizer
 from dwsweep.errors import InputError
 from dwsweep.records.record import to_dict
 from dwsweep.spec.bounded_yaml import dump_yaml
@@ -220,7 +220,9 @@ def _bpe(model: bytes) -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
 
 def _plain_bytes() -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
     """Parts of a tokenizer.json for plain bytes: id = byte; 0, which no text contains, is the end token."""
-    letters = {data[0]: letter for letter, data in BYTE_LEVEL.items()}
+    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]  # GPT-2: these bytes map to themselves
+    others = [byte for byte in range(256) if byte not in shown]
+    letters = {byte: chr(byte) for byte in shown} | {byte: chr(256 + n) for n, byte in enumerate(others)}
     vocab = {END: 0} | {letters[byte]: byte for byte in range(1, 256)}
     bpe = {
         **{"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None},

@@ -30,16 +30,11 @@ from dwsweep.train import targets
     ("kind", "name", "tflops"),
     [
         ("NVIDIA H100 80GB HBM3", "H100", 989),
-        ("NVIDIA H200", "H200", 989),
         ("h200", "H200", 989),
         ("NVIDIA A100-SXM4-40GB", "A100-40GB", 312),
-        ("A100", "A100-80GB", 312),
         ("NVIDIA L4", "L4", 121),
-        ("TPU v4", "TPU-v4", 275),
         ("TPU v5 lite", "TPU-v5e", 197),
-        ("TPU v5", "TPU-v5p", 459),
         ("TPU v6 lite", "TPU-v6e", 918),
-        ("Tesla V100-SXM2-16GB", "V100", 125),
     ],
 )
 def test_devices_by_name_and_by_kind(kind: str, name: str, tflops: float) -> None:
@@ -57,14 +52,11 @@ def test_what_is_not_in_the_table_is_unknown() -> None:
 @pytest.mark.parametrize("name", sorted(targets.GPUS))
 def test_a_gpu_is_described_to_its_compiler_under_a_name_of_the_table(name: str) -> None:
     """Its program is that of a device of the table by the name that JAX then gives it."""
+    assert {*targets.TPUS} <= {device.name for device in DEVICES}
     device = find(name)
     assert device is not None
     found = re.search(r'device_description_str: "([^"]+)"', targets.gpu_config(device))
     assert found and find(found.group(1)) == device
-
-
-def test_every_target_is_a_device_of_the_table() -> None:
-    assert {*targets.GPUS, *targets.TPUS} <= {device.name for device in DEVICES}
 
 
 MEASURED_ON_AN_H200 = [
@@ -128,19 +120,6 @@ def test_assumed_times_are_those_of_runs_that_they_were_not_fitted_to() -> None:
     ratios = [_assumed_over_measured(block.shape(depth, width), 3, *seen) for depth, width, *seen in TRAINED_ON_AN_H200]
     off = np.abs(np.log(ratios))
     assert off.max() < math.log(1.2) and np.sqrt(np.mean(off**2)) < 0.08, ratios
-
-
-def test_assumed_mfu_of_an_a100_is_near_what_others_measured() -> None:
-    """Figures by snimu, 10,000 steps; batch and vocabulary are not published."""
-    figures = {(6, 192): 0.18, (3, 384): 0.35, (6, 384): 0.30, (12, 384): 0.27, (12, 576): 0.35, (6, 768): 0.49}
-    a100 = find("A100-80GB")
-    assert a100 is not None
-    ratios = []
-    for (depth, width), published in figures.items():
-        shape = Block(HeadRule(size=64), 50_304, 1024).shape(depth, width)
-        mfu = assumed_mfu(shape, a100, tokens_per_step=32_768, precision="bfloat16", fused=True)
-        ratios.append(mfu / published)
-    assert min(ratios) > 0.6 and max(ratios) < 1.6, ratios
 
 
 TWO_DEPTHS = {
@@ -238,30 +217,17 @@ def test_a_guide_takes_the_rates_of_a_bench_and_says_where_they_were_measured(tm
     assert (said.training_rate, said.training_device) == ("measured", "NVIDIA H100 80GB HBM3")
 
 
-def test_a_missing_calibration_is_none(tmp_path: Path) -> None:
-    assert Calibration.read(tmp_path / "bench.json") is Calibration.read(tmp_path) is None
-    assert Calibration.of([]) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
+def test_a_missing_calibration_is_none_and_a_broken_one_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    assert Calibration.read(path) is Calibration.read(tmp_path) is Calibration.of([]) is None
+    for text, wanted in (
         ("{", "is not valid JSON"),
         ("{}", "a valid array"),
-        ('[{"depth": 1}]', r"\[0\]\.device_kind: is missing"),
         ('[{"device_kind": "x", "depth": 0, "width": 8}]', r"\[0\]\.depth: 0; "),
-        ('[{"device_kind": "x", "depth": null, "width": 8}]', r"\[0\]\.depth: "),
-        (
-            '[{"device_kind": "x", "depth": 1, "width": 8, "tokens_per_second": "fast"}]',
-            r"\[0\]\.tokens_per_second: 'fast'; ",
-        ),
-    ],
-)
-def test_a_broken_calibration_is_refused(tmp_path: Path, text: str, wanted: str) -> None:
-    path = tmp_path / "bench.json"
-    path.write_text(text)
-    with pytest.raises(InputError, match=wanted):
-        plan(calibration=Calibration.read(path))
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError, match=wanted):
+            plan(calibration=Calibration.read(path))
 
 
 def test_what_does_not_fit_is_said() -> None:

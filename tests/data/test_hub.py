@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import re
-import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -74,25 +68,11 @@ def test_a_local_folder_gives_what_its_files_hold(folder: Path, tmp_path: Path) 
 
 
 @pytest.mark.hf
-def test_configurations_and_what_save_to_disk_wrote(folder: Path, tmp_path: Path) -> None:
-    import datasets
-
-    (folder / "second").rename(folder / "files")  # a configuration is no folder
-    (folder / "README.md").write_text(CONFIGS.replace("second/", "files/"))
-    assert prepare(data_spec(f"hf:{folder}/second", tmp_path), progress=False).manifest.n_documents == 80
-    datasets.DatasetDict({"train": datasets.Dataset.from_dict({"text": TEXTS[:90]})}).save_to_disk(tmp_path / "saved")
-    assert prepare(data_spec(f"hf:{tmp_path}/saved", tmp_path), progress=False).manifest.n_documents == 90
-    with pytest.raises(InputError, match=r"Bad split: test. Available splits: .'train'"):
-        prepare(data_spec(f"hf:{tmp_path}/saved@test", tmp_path), progress=False)
-
-
-@pytest.mark.hf
 def test_what_is_not_there_is_one_line_with_what_is(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "cut").mkdir()
     (tmp_path / "cut" / "train.parquet").write_bytes((folder / "second/train-00000-of-00001.parquet").read_bytes()[:99])
     for source, settings, wanted in (
         (f"{folder}", {}, "Please pick one among the available configs: .'first', 'second'"),
-        (f"{folder}/third", {}, "'third' not found. Available: .'first', 'second'"),
         (f"{folder}/first@validation", {}, "Bad split: validation. Available splits"),
         (
             f"{folder}/first",
@@ -151,89 +131,26 @@ def test_without_the_extra_one_line_names_it(folder: Path, tmp_path: Path, monke
     for source in (f"hf:{folder}/first", "hf:own/set"):
         with pytest.raises(InputError, match=r"pip install -c constraints.txt '\.\[hf\]'"):
             prepare(data_spec(source, tmp_path), progress=False)
-    named = f"hf:{folder}/nope (no such folder, so the config nope of {folder}); needs the package datasets: "
-    with pytest.raises(InputError, match=re.escape(named)):
-        prepare(data_spec(f"hf:{folder}/nope", tmp_path), progress=False)
-
-
-COMMIT = "c0ffee" * 6 + "c0ff"
-
-
-@contextmanager
-def hub(name: str, folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """(address, paths asked for) of a stand-in of the Hub: what ``datasets`` needs of it to stream a folder."""
-    asked: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-        def answer(self, code: int, body: bytes = b"", **headers: str) -> None:
-            self.send_response(code)
-            for key, value in ({"Content-Length": str(len(body)), "X-Repo-Commit": COMMIT} | headers).items():
-                self.send_header(key.replace("_", "-"), value)
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
-
-        def do_GET(self) -> None:
-            path, _, _ = self.path.partition("?")
-            asked.append(path)
-            if re.fullmatch(f"/api/datasets/{name}(/revision/[^/]+)?", path):
-                found = [{"rfilename": str(f.relative_to(folder))} for f in sorted(folder.rglob("*")) if f.is_file()]
-                self.answer(200, json.dumps({"id": name, "sha": COMMIT, "siblings": found}).encode())
-            elif tree := re.fullmatch(f"/api/datasets/{name}/tree/{COMMIT}/?(.*)", path):
-                self.answer(200, json.dumps([entry(f) for f in sorted((folder / tree[1]).iterdir())]).encode())
-            elif (file := re.fullmatch(f"/datasets/{name}/resolve/{COMMIT}/(.*)", path)) and (
-                folder / file[1]
-            ).is_file():
-                data = (folder / file[1]).read_bytes()
-                headers = {"ETag": hashlib.sha1(data).hexdigest(), "Accept-Ranges": "bytes"}
-                if part := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or ""):
-                    start, stop = int(part[1]), min(int(part[2] or len(data)), len(data) - 1)
-                    headers["Content-Range"] = f"bytes {start}-{stop}/{len(data)}"
-                    self.answer(206, data[start : stop + 1], **headers)
-                else:
-                    self.answer(200, data, **headers)
-            else:
-                self.answer(404, X_Error_Code="EntryNotFound" if f"/{name}/" in path else "RepoNotFound")
-
-        do_HEAD = do_GET  # noqa: N815
-
-    def entry(file: Path) -> dict[str, object]:
-        kind = {"type": "directory"} if file.is_dir() else {"type": "file", "size": file.stat().st_size}
-        return {"path": str(file.relative_to(folder)), "oid": COMMIT, **kind}
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 @pytest.mark.hf
-def test_a_data_set_of_the_hub_is_read_at_one_commit_and_found_without_it(folder: Path, tmp_path: Path) -> None:
-    """A server in place of the Hub, and the libraries themselves, which read its address when they are imported."""
+def test_a_data_set_of_the_hub_is_read_at_one_commit(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The libraries' two calls, answered in place of the Hub: the commit of a name, and rows at a commit."""
+    import datasets
+    import huggingface_hub
 
-    def prepared(source: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        arguments = ["prepare", "smoke", "--set", f"data.source={source}", "--set", "data.vocab_size=256"]
-        known = os.environ | {"HF_HOME": str(tmp_path / "home"), "DWSWEEP_CACHE": str(tmp_path / "cache")}
-        command = [sys.executable, "-m", "dwsweep", *arguments]
-        return subprocess.run(command, env=known | environment, capture_output=True, text=True, timeout=120)
+    commit, asked, load = "c0ffee" * 6 + "c0ff", [], datasets.load_dataset
 
-    with hub("own/set", folder) as (address, asked):
-        done = prepared("hf:own/set/first", HF_ENDPOINT=address)
-        assert done.returncode == 0, done.stderr
-        missing = prepared("hf:own/other", HF_ENDPOINT=address)
-    assert missing.returncode == 2 and "hf:own/other; the Hub does not answer for it (404" in missing.stderr
-    manifest = json.loads((Path(done.stdout.strip()) / "manifest.json").read_text())
-    assert manifest["revision"] == COMMIT and manifest["n_documents"] == len(TEXTS)
-    assert not [path for path in asked if "/resolve/" in path and f"/resolve/{COMMIT}/" not in path]
-    nobody = {"HF_ENDPOINT": "http://127.0.0.1:9"}
-    assert prepared(f"hf:own/set/first?revision={COMMIT}", **nobody).stdout == done.stdout
-    refused = prepared("hf:own/set/first", **nobody)
-    assert refused.returncode == 2 and "?revision=COMMIT in full" in refused.stderr
+    def rows(*place: str, **options: Any) -> Any:
+        asked.append((*place, options["split"], options["revision"]))
+        files = {"train": f"{folder}/first/train-*.parquet"}
+        return load("parquet", data_files=files, split="train", streaming=True)
+
+    answer = SimpleNamespace(sha=commit)
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *_, **__: answer)
+    monkeypatch.setattr(datasets, "load_dataset", rows)
+    manifest = prepare(data_spec("hf:own/set/first", tmp_path, workers=1), progress=False).manifest
+    assert (manifest.revision, manifest.n_documents) == (commit, len(TEXTS))
+    assert asked == [("own/set", "first", "train", commit)]

@@ -148,13 +148,11 @@ def test_what_is_missing_is_named(root: Path, tmp_path: Path, monkeypatch: pytes
     ):
         prepare(DataSpec(source="tfds:wikipedia/20230601.en", cache_dir=str(tmp_path)), progress=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())  # as if TensorFlow were there
+    failed = subprocess.CompletedProcess([], 1, stderr="warning\ntfds.DatasetNotFoundError: no such\n")
+    monkeypatch.setattr(subprocess, "run", lambda *args, **options: failed)
     with pytest.raises(InputError, match=r"TFDS could not prepare it \(.*DatasetNotFoundError") as error:
         prepare(DataSpec(source="tfds:no_such_data_set", cache_dir=str(tmp_path)), progress=False)
     assert "\n" not in str(error.value)
-    failed = subprocess.CompletedProcess([], 1, stderr="ModuleNotFoundError: No module named 'apache_beam'\n")
-    monkeypatch.setattr(subprocess, "run", lambda *args, **options: failed)
-    with pytest.raises(InputError, match="built by Apache Beam, in an environment of its own: pip install"):
-        prepare(DataSpec(source="tfds:beam_set", cache_dir=str(tmp_path)), progress=False)
     monkeypatch.undo()
     with pytest.raises(InputError, match=r"no such text feature .*features found: id \(Scalar\), text \(Text\), title"):
         read(f"tfds:{root}/tiny/en", "prose")
@@ -166,9 +164,6 @@ def test_what_is_missing_is_named(root: Path, tmp_path: Path, monkeypatch: pytes
     shards = [file.name for file in (root / "tiny/en/1.10.0").glob("*array_record*")]
     (tmp_path / min(shards)).write_bytes(b"not an array record" * 100)
     with pytest.raises(InputError, match="damaged ArrayRecord"):
-        read(f"tfds:{tmp_path}")
-    (tmp_path / min(shards)).rename(tmp_path / "tiny-train.array_record-00000-of-00001")
-    with pytest.raises(InputError, match=r"a shard that dataset_info.json does not name"):
         read(f"tfds:{tmp_path}")
     (tmp_path / "features.json").write_text('{"featuresDict": 5}')
     with pytest.raises(InputError, match="not a data set that TFDS can restore") as error:

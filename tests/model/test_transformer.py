@@ -153,18 +153,16 @@ def test_bfloat16_products_leave_the_residual_stream_float32() -> None:
 def test_every_parameter_has_its_group() -> None:
     model = make()
     groups = {
-        ".".join(key.key for key in path): model.scales.groups()[name]
-        for path, name in jax.tree_util.tree_leaves_with_path(model.groups)
+        ".".join(key.key for key in path): name for path, name in jax.tree_util.tree_leaves_with_path(model.groups)
     }
-    assert jax.tree.structure(model.groups) == jax.tree.structure(jax.eval_shape(model.init, jax.random.key(0)))
-    s = model.scales
-    assert groups["embedding"] == groups["positions"] == s.embedding
-    assert groups["unembedding"] == s.unembedding
-    assert groups["final_norm.gain"] == groups["final_norm.bias"] == s.final_norm
-    assert groups["blocks.attention.qkv.kernel"] == groups["blocks.mlp.up.kernel"] == s.hidden
-    assert groups["blocks.attention.out.kernel"] == groups["blocks.mlp.down.kernel"] == s.residual
-    for name in ("attention.qkv.bias", "mlp.down.bias", "attention_norm.gain", "mlp_norm.bias"):
-        assert groups[f"blocks.{name}"] == s.block_vector
+    wanted = {
+        **{"embedding": "embedding", "positions": "embedding", "unembedding": "unembedding"},
+        **{"final_norm.gain": "final_norm", "final_norm.bias": "final_norm", "blocks.attention.qkv.kernel": "hidden"},
+        **{"blocks.mlp.up.kernel": "hidden", "blocks.attention.out.kernel": "residual"},
+        "blocks.mlp.down.kernel": "residual",
+    }
+    assert {name: group for name, group in groups.items() if group != "block_vector"} == wanted
+    assert {"blocks.attention.qkv.bias", "blocks.mlp.down.bias", "blocks.mlp_norm.gain"} <= set(groups) - set(wanted)
 
 
 @pytest.mark.parametrize("parametrization", ["standard", "completep"])
@@ -277,14 +275,6 @@ def test_it_is_of_the_heads_outputs_side_by_side(order: str) -> None:
     found = condition_number(np.asarray(jax.jit(model.heads)(params, tokens)))
     assert found.shape == (1, 3)
     np.testing.assert_allclose(found[0], np.linalg.cond(written), rtol=1e-3)
-
-
-def test_more_columns_than_rows_bring_it_towards_one() -> None:
-    """Of Gaussian matrices κ is near (√C + √N)/(√C − √N): the argument for more heads of a given size."""
-    rng = np.random.default_rng(0)
-    for columns in (512, 4096):
-        wanted = (math.sqrt(columns) + 8) / (math.sqrt(columns) - 8)
-        assert condition_number(rng.normal(size=(64, columns))) == pytest.approx(wanted, rel=0.05)
 
 
 def test_what_float32_cannot_resolve_is_the_floor() -> None:

@@ -6,12 +6,10 @@ import math
 from typing import Any
 
 import pytest
-from sentences import says
 from spec_tools import DATA, spec_of
 
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan, build
-from dwsweep.shapes import Shape
 
 ODD = {"heads": {"count": 4, "size": 20}, "seeds": 1}
 """With the model below: a head size apart from d_x / H, grouped heads, a gated MLP and one table of embeddings."""
@@ -65,7 +63,7 @@ def test_the_products_of_the_traced_model_add_up_to_the_budget(model: dict) -> N
     from dwsweep.model.transformer import build as build_model
 
     heads = ODD if model else {"heads": {"count": 2}, "seeds": 1}
-    planned = plan(grid={"depths": [2, 5], "budgets": [3e4, 3e5], **heads}, model=model, train={"seq_len": 32})
+    planned = plan(grid={"depths": [2, 5], "budgets": [3e4], **heads}, model=model, train={"seq_len": 32})
     spec, budget = planned.spec, 3e12
     windows = jax.ShapeDtypeStruct((spec.train.batch_size, spec.train.seq_len + 1), jnp.int32)
     lengths = set()
@@ -74,11 +72,8 @@ def test_the_products_of_the_traced_model_add_up_to_the_budget(model: dict) -> N
         params = jax.eval_shape(built.init, jax.random.key(0))
         forward = products(jax.make_jaxpr(built.mean_loss)(params, windows).jaxpr)
         assert abs(3 * forward * run.steps - budget) <= 1.5 * forward
-        # what is computed in earnest is a little more: a product or two are done again on the way back
-        step = products(jax.make_jaxpr(jax.value_and_grad(built.mean_loss))(params, windows).jaxpr)
-        assert 1 <= step / (3 * forward) < 1.12
         lengths.add(run.steps)
-    assert len(lengths) == len(planned.runs) == 4
+    assert len(lengths) == len(planned.runs) == 2
 
 
 def test_lengths_are_rounded_to_the_nearest_step_and_are_at_least_one() -> None:
@@ -88,15 +83,6 @@ def test_lengths_are_rounded_to_the_nearest_step_and_are_at_least_one() -> None:
     assert one.steps == 1
     for flops, steps in ((0.4 * step, 1), (1.49 * step, 1), (1.51 * step, 2), (7.4 * step, 7), (7.6 * step, 8)):
         assert [run.steps for run in plan(grid=grid, train={"flops": flops}).runs] == [steps]
-
-
-def test_equal_flops_are_the_ids_of_equal_steps() -> None:
-    """What is hashed are the steps, however the spec gave them."""
-    grid = {"depths": [], "budgets": None, "widths": {2: [64]}, "seeds": 1}
-    by_flops = plan(grid=grid)
-    by_steps = plan(grid=grid, train={"flops": None, "steps": by_flops.runs[0].steps})
-    assert [run.run_id for run in by_flops.runs] == [run.run_id for run in by_steps.runs]
-    assert [pack.pack_id for pack in by_flops.packs] == [pack.pack_id for pack in by_steps.packs]
 
 
 def test_branches_leave_a_trunk_of_equal_flops() -> None:
@@ -124,32 +110,12 @@ def test_budgets_that_are_refused(train: dict, named: str) -> None:
     assert named in refusal(train=train)
 
 
-@pytest.mark.parametrize("warmup", [20, 2000])
-def test_the_budget_that_is_asked_for_is_enough(warmup: int) -> None:
-    line = refusal(train={"flops": 2e10, "warmup_steps": warmup})
-    enough = float(line.split("at least ")[1].split(" ")[0])
-    made = plan(train={"flops": enough, "warmup_steps": warmup})
-    assert warmup < min(run.steps for run in made.runs) < 1.02 * warmup + 2
-
-
-def shapes_off(made: Plan) -> dict[Shape, float]:
-    return {run.shape: made.estimates.runs[run.run_id].flops / made.lengths.value - 1 for run in made.runs}
-
-
-def test_what_a_plan_of_equal_flops_warns_of() -> None:
-    long = "\n".join(plan(train={"flops": 1e13}).warnings)
-    assert "whole steps" not in long and "equal N is not equal FLOPs" not in long
-    assert says(long, "plan: FLOPs within a budget")
-    # 34 to 2 steps
-    short = plan(train={"flops": 2e10})
-    off = shapes_off(short)
+def test_steps_that_miss_the_flops_are_said() -> None:
+    assert "whole steps" not in "\n".join(plan(train={"flops": 1e13}).warnings)
+    short = plan(train={"flops": 2e10})  # 34 to 2 steps
+    off = {run.shape: short.estimates.runs[run.run_id].flops / short.lengths.value - 1 for run in short.runs}
     worst = max(off, key=lambda shape: abs(off[shape]))
-    far = sum(abs(share) > 0.02 for share in off.values())
-    (line,) = [line for line in short.warnings if "whole steps" in line]
-    assert (
-        f"{far} of 9 shapes miss the budget by more than 2% in whole steps, {worst.label} by {off[worst]:+.0%}" in line
-    )
-    assert 0 < far < 9
+    assert f"whole steps miss the budget, {worst.label} by {off[worst]:+.0%}" in "\n".join(short.warnings)
 
 
 def test_epochs_that_differ_are_said() -> None:

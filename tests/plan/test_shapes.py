@@ -11,10 +11,8 @@ from spec_tools import DATA, spec_of
 from dwsweep.design import study
 from dwsweep.errors import InputError
 from dwsweep.plan import build
-from dwsweep.report import plan_report
 from dwsweep.shapes import Block, HeadRule, match_width
 from dwsweep.spec import Spec, load_spec
-from dwsweep.terminal import plain_text
 
 
 def block(**changes: object) -> Block:
@@ -41,11 +39,11 @@ def test_total_of_gpt2_small() -> None:
 GATED = block(head_rule=HeadRule(size=64), kv_heads=1, mlp="gated", mlp_ratio=2.75)
 
 
-@pytest.mark.parametrize(("of", "multiples"), [(block(), (2, 8, 64)), (GATED, (64,))], ids=["standard", "gated"])
+@pytest.mark.parametrize(("of", "multiples"), [(block(), (8, 64)), (GATED, (64,))], ids=["standard", "gated"])
 def test_matched_width_is_the_nearest_of_all(of: Block, multiples: tuple[int, ...]) -> None:
-    for depth, budget, multiple in itertools.product((1, 6, 48), (1e5, 1e6, 8.5e7), multiples):
+    for depth, budget, multiple in itertools.product((1, 48), (1e5, 8.5e7), multiples):
         found = match_width(depth, budget, of, multiple)
-        best = min((of.shape(depth, k * multiple) for k in range(1, 1500)), key=lambda s: abs(s.n_params - budget))
+        best = min((of.shape(depth, k * multiple) for k in range(1, 1000)), key=lambda s: abs(s.n_params - budget))
         assert found == best
 
 
@@ -79,34 +77,11 @@ def test_each_rule_is_matched_by_its_true_size() -> None:
     assert widths[1, 1e5] > widths[2, 1e5] > widths[4, 1e5]  # what the heads take is taken from the width
 
 
-def test_arms_have_rules_of_their_own(tmp_path: Any) -> None:
-    arms = [{"name": "standard", "grid.heads": STANDARD}, {"name": "fixed", "grid.heads": FIXED}]
-    made = spec_of(grid={"arms": arms})
-    plan = build(made, data=DATA)
-    assert {arm: len({run.shape.heads for run in one.runs}) for arm, one in plan.arms.items()} == {
-        "standard": 3,
-        "fixed": 3,
-    }
-    path = tmp_path / "spec.yaml"
-    path.write_text(made.to_yaml(), encoding="utf-8")
-    assert load_spec(path) == made
-
-
-def test_shapes_that_differ_in_heads_alone_are_compared() -> None:
-    plan = build(with_heads(*FIXED, depths=[2], budgets=[1e5]), data=DATA)
-    assert len({run.shape for run in plan.runs}) == 3 and "3 shapes" in plain_text(plan_report.render(plan))
-    assert "there is nothing to compare it with" not in " ".join(plan.warnings)
-
-
 @pytest.mark.parametrize(
     ("heads", "line"),
     [
-        ([], "grid: `heads` is empty; give at least one"),
         ([{"count": 2}, {"count": 2}], "grid: `heads` has a value twice: ['{count: 2}', '{count: 2}']"),
         ([{"count": 2}, {}], "grid.heads[1]: give `count` or `size`, or both"),
-        ([{"count": 2}, {"cuont": 2}], "grid.heads[1].cuont: unknown key; did you mean `count`? allowed: count, size"),
-        ([{"count": 2}, 4], "grid.heads[1]: 4; must be a mapping with the keys count, size"),
-        ([{"count": 0}], "grid.heads[0].count: 0; must be greater than 0"),
         (7, "grid.heads: 7; must be a mapping with the keys count, size"),
         (
             [{"count": 2}, {"count": 3}],

@@ -23,7 +23,7 @@ from dwsweep.records.sweep import PLAN_COLUMNS, parse_plan_csv
 from dwsweep.report import plan_report
 from dwsweep.spec import load_spec
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.text import format_bytes, format_clock, format_count, format_duration, format_hours, format_rate
+from dwsweep.text import format_clock, format_count, format_duration
 
 MISMATCHED = {
     "name": "t",
@@ -82,13 +82,6 @@ def test_the_text_has_every_warning_reason_and_shape() -> None:
         assert all(f"{run.shape.depth}×{run.shape.width}" in text for run in plan.runs)
 
 
-def test_the_text_marks_a_budget_of_which_a_shape_does_not_fit() -> None:
-    plan = build(load_spec(SWEEPS / "levine2020.yaml", ["execution.device=L4"]))
-    assert any(pack.fits is False for pack in plan.estimates.packs.values())
-    text = text_of(plan)
-    assert "! does not fit" in text and re.search(r"GB!", text)
-
-
 def test_rows_hold_the_resolved_learning_rates() -> None:
     rows = to_rows(plan_of(model={"base_depth": 2, "base_width": 64}))
     for row in rows:
@@ -109,22 +102,6 @@ def test_csv_and_json_hold_every_run(tmp_path: Path) -> None:
     assert list(parse_plan_csv(path.read_text())) == to_rows(plan)
     assert json.loads(json.dumps(content, allow_nan=False)) == content
     assert content["totals"]["flops"] == sum(row["flops"] for row in content["runs"] if row["action"] == "RUN")
-
-
-def test_the_disk_that_a_sweep_needs() -> None:
-    plan = plan_of()
-    packs = sorted(pack.checkpoint_bytes for pack in plan.estimates.packs.values())
-    assert len(packs) >= 3
-    results = plan.estimates.results_bytes
-    assert 0 < results < packs[-1]
-    assert plan.estimates.disk_bytes == packs[-1] + results
-    assert plan_of(execution={"workers": 2}).estimates.disk_bytes == sum(packs[-2:]) + results
-    assert plan_report.to_json(plan)["totals"]["disk_bytes"] == plan.estimates.disk_bytes
-    for keep, per_shape in (("none", 0), ("best", 1), ("all", len(plan.runs) // len(plan.packs))):
-        found = plan_of(execution={"keep_params": keep}).estimates
-        assert found.params_bytes == 4 * per_shape * sum(pack.shape.n_params_total for pack in plan.packs)
-        assert found.disk_bytes == plan.estimates.disk_bytes + found.params_bytes
-    assert says(text_of(plan), "plan: disk of one pack")
 
 
 def test_a_shared_trunk_is_paid_once() -> None:
@@ -154,21 +131,9 @@ def test_the_command_answers_without_jax() -> None:
 @pytest.mark.parametrize(
     ("function", "value", "text"),
     [
-        (format_count, 950, "950"),
-        (format_count, 999_600, "1M"),
-        (format_count, 6.55e10, "65.5B"),
-        (format_bytes, 5.12e8, "512 MB"),
-        (format_duration, 7.25, "7.2 s"),
-        (format_duration, 99.7, "1.66 min"),
-        (format_duration, 3600 * 3.4, "3.4 h"),
-        (format_duration, 86400 * 852, "852 d"),
-        (format_hours, 20447.3, "20,447"),
-        (format_hours, 0.278, "0.278"),
-        (format_rate, 1.5e-4, "1.5e-4"),
-        (format_rate, 1e-3, "1e-3"),
-        (format_rate, 0.125, "0.125"),
-        *((format_clock, seconds, text) for seconds, text in ((0.04, "0.0 s"), (42.2, "42 s"), (187, "3:07"))),
-        *((format_clock, seconds, text) for seconds, text in ((18720, "5:12:00"), (183600, "2 d 03:00"))),
+        *((format_count, n, text) for n, text in ((950, "950"), (999_600, "1M"), (6.55e10, "65.5B"))),
+        *((format_duration, s, text) for s, text in ((7.25, "7.2 s"), (99.7, "1.66 min"), (86400 * 852, "852 d"))),
+        *((format_clock, s, text) for s, text in ((42.2, "42 s"), (187, "3:07"), (183600, "2 d 03:00"))),
     ],
 )
 def test_units(function: Any, value: float, text: str) -> None:
@@ -209,15 +174,7 @@ def test_a_sound_plan_warns_of_width_only() -> None:
     [
         (
             {"model": {"parametrization": "standard"}},
-            "does not carry the learning rate over depth, and the grid has one learning rate:",
-        ),
-        (
-            {"model": {"parametrization": "mup"}, "grid": {"learning_rates": [1e-3, 2e-3]}},
-            "the grid has 2 learning rates",
-        ),
-        (
-            {"model": {"parametrization": "standard"}, "grid": {"learning_rates": [1e-3, 2e-3, 4e-3]}},
-            "3 learning rates per shape are searched",
+            "does not carry the learning rate over depth, and the grid has 1 learning rate:",
         ),
         ({"train": {"steps": None, "tokens_per_param": 20}}, "tokens grow with the size"),
         ({"train": {"warmup_steps": 1000}}, "never reaches its peak"),
@@ -225,17 +182,13 @@ def test_a_sound_plan_warns_of_width_only() -> None:
             {"train": {"warmup_steps": 900, "schedule": "wsd"}},
             "reaches into the cool-down of the shortest run, which is its last 200 of 1,000 steps",
         ),
-        ({"grid": {"depths": [6, 12]}}, "2 depths give 1 pair; a width law needs at least three"),
+        ({"grid": {"depths": [6, 12]}}, "2 depths: a width law needs at least three pairs"),
         ({"grid": {"depths": [6]}}, "one depth (6)"),
         ({"grid": {"seeds": 1}}, "one seed"),
-        ({"grid": {"seeds": [4]}}, "one seed"),
         ({}, "d_x above the vocabulary of 256"),
         ({"model": {"embedding_rank": 16}}, "d_x above model.embedding_rank 16"),
-        ({"model": {"embedding_rank": 200}}, "no less than min(d_x, V)"),
-        ({"model": {"embedding_rank": 300}}, "d_x above the vocabulary of 256"),
         ({"train": {"seq_len": 65}}, "head size below the window of 65"),
         ({"grid": {"width_multiple": 64, "max_mismatch": 0.05}}, "further than max_mismatch 5%"),
-        ({"train": {"seq_len": 2048}, "grid": {"heads": {"count": 2}}}, "equal N is not equal FLOPs"),
     ],
 )
 def test_each_warning(sections: dict, wanted: str) -> None:
@@ -254,7 +207,7 @@ def test_more_than_one_epoch() -> None:
     [
         (100, None, None, ""),
         (100, None, 3000, ""),
-        (100, None, 2999, "train.eval_tokens 2,999: evaluates about 29 held-out documents; .* 3,000 tokens"),
+        (100, None, 2999, "train.eval_tokens 2,999: .* need 30 held-out documents or more, about 3,000 tokens"),
         (3, "three held out", 50, "three held out"),
     ],
 )
@@ -273,29 +226,9 @@ def _with_tokens(n_train_tokens: int) -> str:
     ("needed", "sections"),
     [
         ("train.momentum 0.5 has no effect: it belongs to train.optimizer: muon", {"train": {"momentum": 0.5}}),
-        ("train.cooldown_fraction 0.4 has no effect", {"train": {"cooldown_fraction": 0.4}}),
         ("model.rope_theta 500.0 has no effect", {"model": {"rope_theta": 500.0}}),
-        ("model.base_width 32 has no effect", {"model": {"base_width": 32, "parametrization": "standard"}}),
-        ("model.base_depth 7 has no effect", {"model": {"base_depth": 7, "parametrization": "mup"}}),
-        ("data.text_field body has no effect", {"data": {"text_field": "body"}}),
-        (
-            "grid.max_mismatch 0.2 has no effect: it belongs to grid.budgets",
-            {
-                "grid": {
-                    "depths": [],
-                    "budgets": None,
-                    "widths": {1: [64], 2: [64]},
-                    "width_multiple": 4,
-                    "max_mismatch": 0.2,
-                }
-            },
-        ),
         ("data.seed 3 has no effect", {"data": {"seed": 3, "tokenizer": "bytes", "vocab_size": 256}}),
         ("", {"train": {"momentum": 0.5, "optimizer": "muon"}}),
-        ("", {"train": {"cooldown_fraction": 0.4, "schedule": "wsd"}}),
-        ("", {"model": {"rope_theta": 500.0, "positions": "rotary"}}),
-        ("", {"model": {"base_width": 32, "parametrization": "mup"}}),
-        ("", {"data": {"text_field": "body", "source": "jsonl:a/*.jsonl"}}),
     ],
 )
 def test_a_key_without_effect_is_named_with_the_key_that_it_belongs_to(needed: str, sections: dict) -> None:

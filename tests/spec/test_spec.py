@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ from checkout import SWEEPS
 
 from dwsweep.errors import InputError
 from dwsweep.plan import DataFacts, build
-from dwsweep.spec import BudgetRange, Spec, builtin, load_spec, parse_spec, reference
+from dwsweep.spec import Spec, builtin, load_spec, parse_spec, reference
 from dwsweep.spec.bounded_yaml import dump_yaml, load_yaml
 
 GOOD = {"name": "t", "grid": {"depths": [2, 4], "budgets": [1e5, 2e5]}, "train": {"steps": 10}}
@@ -53,10 +51,8 @@ def test_all_errors_at_once() -> None:
 
 HINTS = {
     "wiki:de": "did you mean wikidump:PATH? ",
-    "/data/a.txt": "a form is missing before the path: did you mean text:/data/a.txt? ",
-    "a/*.jsonl.gz": "a form is missing before the path: did you mean jsonl:a/*.jsonl.gz? ",
 }
-NO_SOURCES = ("wikkipedia:foo", "text:", "text: ", "jsonl", "stdlib-docs:x", "", "x:a.txt", *HINTS)
+NO_SOURCES = ("text: ", "jsonl", "stdlib-docs:x", "", "/data/a.txt", *HINTS)
 WRONG: list[tuple[str | dict, str]] = [
     # sections of a spec; a whole file, of several lines; or an override
     ({"grid": {"depths": [2]}}, "budgets"),
@@ -64,12 +60,9 @@ WRONG: list[tuple[str | dict, str]] = [
     ({"grid": {"budgets": [1e5]}}, "depths"),
     ({"grid": {"depths": [2], "budgets": [1e5], "widths": {2: [64]}}}, "not both"),
     ({"grid": {"depths": [2, 4], "widths": {2: [64]}}}, "4"),
-    ({"grid": {"depths": [2], "budgets": []}}, "empty"),
     ({"grid": {"depths": [2], "budgets": {"from": 5e5, "to": 1e5, "count": 3}}}, "greater"),
     ({"grid": {"depths": [2], "budgets": [1e5], "heads": {}}}, "count"),
-    ({"grid": {"depths": [2], "budgets": [float("nan")]}}, "finite"),
     ({"train": {}}, "none"),
-    ({"train": 5}, "train: 5; must be a mapping"),
     ({"train": {"steps": 5, "tokens": 1e6}}, "steps, tokens"),
     ({"train": {"steps": 5, "token_branches": [1e3]}}, "wsd"),
     ({"train": {"steps": 5, "betas": [0.9, 1.0]}}, "less than 1"),
@@ -82,30 +75,20 @@ WRONG: list[tuple[str | dict, str]] = [
     ("- 1\n", "holds list"),
     ("{}\n", "name"),
     ("name: t\nname: other\n", 'found duplicate key "name"; a key must be given once; again in line 2'),
-    ("grid:\n  seeds: 1\n  seeds: 4\n", 'duplicate key "seeds"'),
     ("x: " + "{a: " * 400 + "1" + "}" * 400 + "\n", "nested deeper than 50 levels in line 1"),
     ("a: &a [1]\ngrid: {depths: *a}\n", "an alias in line 2; the value must be written out"),
     ("name: " + "x" * 4_000_001 + "\n", "is larger than 4,000,000 bytes"),
-    ("train.steps", "--set"),
-    ("=5", "--set"),
     ("name.deeper=5", "--set"),
     ("train..steps=5", "--set: 'train..steps=5'; must be KEY=VALUE"),
-    ("name=" + "x" * 200, "name: "),
     ("train.steps=true", "train.steps: True; must not be true or false"),
     ("execution.keep_params=false", "execution.keep_params: False; must be 'none', 'best' or 'all'"),
     ("grid.depths=[1, true]", "grid.depths: [1, True]"),
-    ("grid.seeds=1000000000000000000000000000000", "grid.seeds"),
-    (f"grid.depths=[{10**400}]", "grid.depths[0]"),
     ("grid.widths={}", "widths"),
     ("train.weight_decay=.inf", "train.weight_decay: inf"),
-    ("grid.depths=[1000000000000]", "grid.depths[0]: 1000000000000; must be less than or equal to 10,000"),
-    ("grid.budgets=[1.0e-300]", "grid.budgets[0]: 1e-300; must be greater than or equal to 100"),
-    ("train.tokens=1.0e+300", "train.tokens: 1e+300; must be less than or equal to"),
-    ("data.seed=18446744073709551616", "data.seed: 18446744073709551616; must be less than 9,223"),
+    ("grid.depths=[1000000000000]", "grid.depths[0]: 1000000000000; must be less than or equal to 10000"),
+    ("data.seed=18446744073709551616", "data.seed: 18446744073709551616; must be less than 9223"),
     ('data.cache_dir="a\\0b"', "data.cache_dir: 'a\\x00b'; must not hold a null character"),
     (f"train.steps={'9' * 5000}", "is not valid YAML: Exceeds the limit"),
-    (f"train.steps=0x{'f' * 5000}", "train.steps: "),
-    ("train.steps=2024-13-01", "is not valid YAML: month must be in 1..12"),
     ("train.steps=!!bool perhaps", "is not valid YAML: a value does not fit its tag"),
     ("train.tokens=1.0e+18", "train.tokens: 1e+18; gives "),
     ("model.mlp_ratio=0.01", "model.mlp_ratio: 0.01; leaves no MLP at width 4"),
@@ -138,18 +121,11 @@ def test_a_text_too_short_for_one_batch_is_refused_before_anything_trains() -> N
         build(spec, data=DataFacts("0" * 64, 900_000, 10_000))
 
 
-def test_a_plan_of_models_with_trillions_of_parameters() -> None:
-    grid = {"depths": [96, 1000], "budgets": [1e12, 1e14], "width_multiple": 128, "heads": {"size": 128}}
-    plan = build(parse_spec(content(grid=grid, train={"tokens": 1e14, "batch_size": 4096})))
-    assert {round(math.log10(run.shape.n_params), 1) for run in plan.runs} == {12.0, 14.0}
-
-
-def test_log_spaced_budgets_hit_both_ends() -> None:
-    values = BudgetRange(**{"from": 1e6, "to": 6.4e7, "count": 4}).values()
-    assert values == pytest.approx([1e6, 4e6, 1.6e7, 6.4e7])
-
-
 def test_a_spec_survives_its_own_yaml(tmp_path: Path) -> None:
+    budgets = {"from": 1e6, "to": 6.4e7, "count": 4}
+    assert parse_spec(content(grid={"depths": [2], "budgets": budgets})).grid.budget_values() == pytest.approx(
+        [1e6, 4e6, 1.6e7, 6.4e7]
+    )
     spec = parse_spec(content(grid={"widths": {2: [64, 96], 4: [48]}, "seeds": [3, 5], "heads": {"size": 16}}))
     path = tmp_path / "spec.yaml"
     path.write_text(spec.to_yaml())
@@ -177,27 +153,12 @@ def test_overrides_replace_and_exclude(tmp_path: Path) -> None:
     assert spec.data.source == "text:a/*.txt"
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ("train.steps=50", "train.tokens=1e6"),
-        ("train.steps=50", "train={tokens: 1e6}"),
-        ("train.steps=50", "train={steps: 60}"),
-        ("grid.budgets=[1e5]", "grid.widths={2: [64]}"),
-    ],
-)
-def test_an_override_that_another_takes_away_is_refused(tmp_path: Path, first: str, second: str) -> None:
-    path = write(tmp_path, parse_spec(GOOD).to_yaml())
-    with pytest.raises(InputError, match=f"^--set {re.escape(first)}: --set {re.escape(second)} takes its place"):
-        load_spec(path, [first, second])
-
-
-def test_the_later_of_two_values_for_a_key_counts_and_null_takes_nothing_away(tmp_path: Path) -> None:
+def test_the_later_of_two_overrides_counts_and_null_takes_nothing_away(tmp_path: Path) -> None:
     path = write(tmp_path, parse_spec(GOOD).to_yaml())
     assert load_spec(path, ["train.steps=50", "train.steps=60"]).train.steps == 60
+    assert load_spec(path, ["train.steps=50", "train.tokens=1e6"]).train.steps is None
     for pair in (["train.steps=null", "train.tokens=1e6"], ["train.tokens=1e6", "train.steps=null"]):
         assert load_spec(path, pair).train.tokens == 1e6
-    assert load_spec(path, ["train={tokens: 1e6}", "train.batch_size=8"]).train.batch_size == 8
 
 
 @pytest.mark.parametrize(
@@ -209,7 +170,7 @@ def test_numbers_are_those_of_yaml_1_2(written: str, value: object) -> None:
     assert found == value and type(found) is type(value)
 
 
-@pytest.mark.parametrize("text", ["1e5", "1_000", "010", "2:30", "null", "true", "yes", "a: b", "#", "", " x", "é\n"])
+@pytest.mark.parametrize("text", ["1e5", "010", "2:30", "null", "yes", "a: b", "", " x", "é\n"])
 def test_a_text_that_is_written_is_read_as_that_text(text: str) -> None:
     content = {"b": text, "a": [text, {"c": text}], text: 1e-8}
     found = load_yaml(dump_yaml(content), "text")

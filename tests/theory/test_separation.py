@@ -20,9 +20,10 @@ def log3(x: float) -> float:
     return math.log(x) / LN3
 
 
-def test_threshold() -> None:
-    assert theory.threshold_depth(512) == pytest.approx(5.678, abs=1e-3)
+def test_the_threshold_and_the_published_law_against_their_tables() -> None:
     assert theory.threshold_depth(3**7) == pytest.approx(7)
+    assert published_law.transition_depth(512) == pytest.approx(21.6, abs=0.05)
+    assert published_law.transition_n_params(80.5) == pytest.approx(12 * 96 * 12288**2, rel=0.01)
 
 
 @pytest.mark.parametrize(("depth", "width", "heads"), [(6, 1000, 16), (3, 64, 2), (2, 4096, 8)])
@@ -83,12 +84,6 @@ def test_sizes_that_are_none(arguments: dict, lines: list[str]) -> None:
     with pytest.raises(InputError) as caught:
         theory.summary(**arguments)
     assert [line.split(";")[0] for line in caught.value.lines] == lines
-
-
-def test_the_law_against_its_table() -> None:
-    assert published_law.transition_depth(512) == pytest.approx(21.6, abs=0.05)
-    assert published_law.transition_depth(1000) == pytest.approx(33.7, abs=0.05)
-    assert published_law.transition_n_params(80.5) == pytest.approx(12 * 96 * 12288**2, rel=0.01)
 
 
 def test_bottlenecks() -> None:
