@@ -143,7 +143,6 @@ class PackState:
     rebuilt_into: tuple[Name, ...] = ()  # packs that took the replicas over
     events: tuple[PackEvent, ...] = field(default=())
     begun: Amount = None  # last handover to a worker, seconds since the epoch; None in files of earlier versions
-    compiling: Amount = None  # last start of the compilation, likewise
     started: tuple[StartFacts, ...] = ()  # training conditions of each attempt, oldest first; the last ATTEMPTS_KEPT
 
     def with_start(self, facts: StartFacts) -> PackState:

@@ -79,27 +79,8 @@ class Released:
 
 
 @dataclass(frozen=True)
-class Begun:
-    """Handover of the job to the worker process ``pid``; the parent's own event."""
-
-    pid: int
-
-
-@dataclass(frozen=True)
 class Compiling:
     microbatch: int  # sequences
-
-
-@dataclass(frozen=True)
-class Evaluating:
-    share: float  # share of the held-out set that is done
-
-
-@dataclass(frozen=True)
-class Diverged:
-    run_id: str
-    step: int
-    cause: str
 
 
 @dataclass(frozen=True)
@@ -120,7 +101,7 @@ class Ended:
     microbatch: int | None = None  # sequences per forward pass that the trainer used, if it came that far
 
 
-Event = Joined | Released | Begun | Compiling | StartFacts | PackProgress | Evaluating | Diverged | Note | Ended
+Event = Joined | Released | Compiling | StartFacts | PackProgress | Note | Ended
 Emit = Callable[[Event], None]
 Post = Callable[[str, Event], None]
 """Receives (pack_id, event), from any thread."""

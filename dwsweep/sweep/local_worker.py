@@ -25,7 +25,6 @@ from dwsweep.records.run import DONE, INTERRUPTED
 from dwsweep.sweep import policy
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import (
-    Begun,
     Command,
     Compiling,
     Emit,
@@ -95,7 +94,6 @@ class WorkerProcess:
             self.kill()
             kind, cause = policy.of_exception(error)
             return Ended(kind, f"no worker could be started: {cause}")
-        on_event(Begun(process.pid))
         for event in self._events(process):
             if isinstance(event, Ended):
                 healthy = event.kind in (DONE, INTERRUPTED)

@@ -27,7 +27,6 @@ from dwsweep.sweep.events import Emit
 from dwsweep.sweep.loggers import Logger
 from dwsweep.train import Recorder
 
-EVALUATING_SECONDS = 10.0  # interval between two reports during the evaluation
 PROGRESS_SECONDS = 1.0  # interval between two writes of progress.json
 
 
@@ -60,18 +59,11 @@ class RunRecorder(Recorder):
         self._progress = PackProgress(steps=pack.branch_steps[-1])
         self._has_step = False
         self._written_at = float("-inf")
-        self._evaluated_at = float("-inf")
 
     # interface to the trainer
 
     def compiling(self, microbatch: int) -> None:
         self.emit(events.Compiling(microbatch))
-
-    def evaluating(self, share: float) -> None:
-        now = time.monotonic()
-        if now - self._evaluated_at >= EVALUATING_SECONDS:
-            self._evaluated_at = now
-            self.emit(events.Evaluating(share))
 
     def started(self, facts: StartFacts) -> None:
         step = facts.step
@@ -153,7 +145,7 @@ class RunRecorder(Recorder):
         self._frozen.add(run_id)
         for logger in self.loggers:
             logger.finished(run_id, {"diverged": True})
-        self.emit(events.Diverged(run_id, step, cause))
+        self.note(f"{run_id}: diverged, {cause}")
 
     def flush(self) -> None:
         """Flush every row to its destination: rows before a checkpoint must not be lost with this host."""

@@ -162,15 +162,18 @@ def test_an_idle_worker_leaves_when_its_parent_is_gone(tmp_path: Path, last: str
     assert worker.returncode == 0 and json.loads(worker.stdout) == {"type": "Released", "status": 3}
 
 
-def test_a_worker_that_compiles_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its compiler never ends, and its parent is killed. Nothing is lost: no step was taken."""
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_worker_that_compiles_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """Its compiler never ends, and its parent is killed or told to stop. Nothing is lost: no step was taken."""
     order(tmp_path, compiles_until=str(tmp_path / "never"))
     process = start(tmp_path / "sweep")
-    store = SweepStore(tmp_path / "sweep")
-    wait_for(lambda: any(store.pack_state(name).compiling for name in store.pack_ids()))
+    wait_for(lambda: list(tmp_path.glob("sweep/packs/*/compiles")))
     (worker,) = workers_of(process.pid)
-    process.kill()
+    process.send_signal(number)
     process.communicate(timeout=60)
+    assert process.returncode == (3 if number == signal.SIGTERM else -9)
     wait_for(lambda: state_of(worker) in ("", "Z"))
     order(tmp_path)
     train_here(monkeypatch)

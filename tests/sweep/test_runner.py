@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -33,7 +32,7 @@ from dwsweep.cost.arithmetic import training_flops
 from dwsweep.errors import InputError
 from dwsweep.plan import build
 from dwsweep.report.progress import ProgressView
-from dwsweep.sweep import local_worker, runner, silence
+from dwsweep.sweep import local_worker, runner
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.runner import run_sweep
 from dwsweep.sweep.work_queue import parse_shard
@@ -305,27 +304,6 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     os.kill(process.pid, signal.SIGINT)
     process.communicate(timeout=30)
     assert process.returncode == 3
-
-
-def test_a_worker_that_does_not_heed_a_signal_is_named_and_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(silence, "STOP_NOTICE_SECONDS", 0.5)
-    monkeypatch.setattr(silence, "STOP_KILL_SECONDS", 1.5)
-    order(tmp_path, hang_at=3, hang_seconds=3600.0)
-
-    def stop_when_it_hangs() -> None:
-        wait_for(lambda: list((tmp_path / "sweep").glob("packs/*/hangs")))
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=stop_when_it_hangs).start()
-    status, text = run(make_plan(), tmp_path / "sweep")
-    assert status == 3 and says(text, "sweep: stopped by a signal")
-    (log,) = (tmp_path / "sweep").glob("packs/*/log.txt")
-    process = log.read_text().split("process ")[1].split()[0]
-    assert re.search(
-        rf"has not answered the request to stop for . s while training.*process {process}, log {log}", text
-    )
 
 
 @pytest.mark.parametrize("descriptor", ["a closed pipe", "a full disk"])
