@@ -42,7 +42,6 @@ from dwsweep.locks import TRY_SECONDS, locked, opened
 from dwsweep.paths import FencedOff
 from dwsweep.records import record as reader
 from dwsweep.records.record import Count, Damaged, Positive
-from dwsweep.sweep.directory import set_aside_unless_file
 
 Shard = tuple[int, int]  # (index, count)
 Say = Callable[[str], None]
@@ -159,7 +158,7 @@ def hold(
     Raises:
         InputError: somebody else holds it; names host and process.
     """
-    kind = _Lock if _has_locks(folder := _folder_of_locks(directory, say), say) else _Lease
+    kind = _Lock if _has_locks(folder := _folder_of_locks(directory), say) else _Lease
     held = kind(directory, folder, shard, takeover, say)
     claim = held.take()
     ended = threading.Event()
@@ -216,18 +215,18 @@ def _refusal(directory: Any, owner: Owner | None) -> InputError:
     )
 
 
-def _folder_of_locks(directory: Any, say: Say) -> Any:
-    """Folder ``locks``, created if missing. What stands in its place or in a lock's, a link to elsewhere or
-    another kind of file, is set aside: it is never followed."""
+def _folder_of_locks(directory: Any) -> Any:
+    """Folder ``locks``, created if missing.
+
+    Raises:
+        InputError: a link is in its place or in a lock's: it may lead to somebody else's file.
+    """
     folder = paths.as_path(paths.absolute(directory)) / "locks"
-    if paths.is_remote(folder):
-        return folder
-    if paths.is_link(folder) or (folder.exists() and not folder.is_dir()):
-        say(f"locks: must be a folder and no link; set aside as {paths.set_aside(folder)}")
-    paths.make_directory(folder)
-    for name in paths.names_in(folder):
-        if not name.endswith(".damaged"):
-            set_aside_unless_file(folder / name, f"locks/{name}", say)
+    if not paths.is_remote(folder):
+        for path in (folder, *(folder / name for name in paths.names_in(folder))):
+            if paths.is_link(path):
+                raise InputError(f"--out: {path}; must be no link: remove it")
+        paths.make_directory(folder)
     return folder
 
 

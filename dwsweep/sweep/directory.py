@@ -282,19 +282,6 @@ class SweepStore:
         if why := fault_of_documents(self.place("runs", run_id, DOCUMENTS), result):
             raise Damaged(path := self.documents_path(run_id), self.name_of(path), why)
 
-    def lacking_documents(self, run_ids: Collection[str]) -> list[str]:
-        """Line on finished runs without documents.npy. Not looked at in a bucket, where each look is a request."""
-        if paths.is_remote(self.directory):
-            return []
-        lacking = [name for name in run_ids if not os.path.exists(self.place("runs", name, DOCUMENTS))]
-        if not lacking:
-            return []
-        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-        return [
-            f"{self.name_of(self.documents_path(lacking[0]))}{more}: missing; the loss stands, but `fit` cannot pair "
-            "shapes by held-out document"
-        ]
-
     def has_result(self, run_id: str) -> bool:
         """True for a run with a sound result: a finite loss, and the documents behind it whole."""
         result = self.result(run_id)
@@ -400,9 +387,3 @@ def is_over(state: str, retry: Collection[str] = ()) -> bool:
     ``failed`` covers ``oom``.
     """
     return state in FINAL | STOPPED and state not in retry and not (state == OOM and FAILED in retry)
-
-
-def set_aside_unless_file(path: Any, name: str, say: Callable[[str], None]) -> None:
-    """Set aside a foreign object in the place of one of our files; ``name``: of the path in messages."""
-    if paths.is_link(path) or (path.exists() and not path.is_file()):
-        say(f"{name}: must be a file; set aside as {paths.set_aside(path)}")

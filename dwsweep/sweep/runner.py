@@ -19,7 +19,7 @@ from dwsweep.paths import FencedOff
 from dwsweep.plan import Plan
 from dwsweep.records.pack import REBUILT, PackEvent, PackProgress, StartFacts
 from dwsweep.records.run import DIVERGED, DONE, FINAL, INTERRUPTED, RUNNING, STOPPED, RunState
-from dwsweep.sweep import claim, inventory, loggers, policy, remains, work_queue
+from dwsweep.sweep import claim, inventory, loggers, policy, work_queue
 from dwsweep.sweep.claim import Claim, Shard
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Compiling, Ended, Event, Job, Note, Post
@@ -69,7 +69,7 @@ def run_sweep(
     """
     if plan.waits_for_data:
         raise InputError("SPEC: its data is not prepared; run `dwsweep prepare` first")
-    loggers.check(plan.spec.execution.loggers, view.say)
+    loggers.check(plan.spec.execution.loggers)
     store = SweepStore(directory)
     try:
         paths.make_directory(store.directory)
@@ -136,11 +136,9 @@ class _Sweep:
 
     def run(self, executor: str, address: str | None, worker: WorkerProcess | None = None) -> int:
         mine = work_queue.own(self.plan, self.shard)
-        remains.remove_temporaries(self.store, mine, self.view.say)
+        inventory.remove_temporaries(self.store)
         inventory.mend(self.store, self.plan, mine, self.view.say)
-        remains.settle(self.store, mine, self.view.say)
-        for line in work_queue.changes_of_spec(self.plan.spec, self.store):
-            self.view.say(line)
+        inventory.settle(self.store, mine)
         self.store.write_plan(self.plan)
         todo = work_queue.make(self.plan, self.store, self.shard, self.retry)
         if not todo.units:
@@ -334,10 +332,7 @@ class _Sweep:
 
     def _report(self, states: dict[str, RunState], trained: bool) -> int:
         """Say how the runs of this call ended; the exit status. ``states``: of the runs, by id."""
-        done = [name for name, state in states.items() if state.state == DONE]
         for line in summary(states, self.store.results_path, trained, self.stop_cause):
-            self.view.say(line)
-        for line in self.store.lacking_documents(done):
             self.view.say(line)
         found = {state.state for state in states.values()}
         if found - (FINAL | STOPPED):

@@ -120,9 +120,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
     running = {run.pack_id for run in runs if run.state.state == RUNNING}
     progress = {pack_id: store.progress(pack_id) for pack_id in running}
     orphans = len(set(store.run_ids()) - {row.run_id for row in planned})
-    done = [run.plan.run_id for run in runs if run.state.state == DONE]
-    lines = (*damaged, *store.lacking_documents(done))
-    return Snapshot(store.directory.name, tuple(runs), orphans, progress, tuple(live), now, lines)
+    return Snapshot(store.directory.name, tuple(runs), orphans, progress, tuple(live), now, tuple(damaged))
 
 
 class SweepView(Protocol):
