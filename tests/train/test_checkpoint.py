@@ -75,11 +75,6 @@ def flipped(newest: Path) -> None:
         file.write_bytes(bytes(content))
 
 
-def half_meta(newest: Path) -> None:
-    file = newest / "meta" / "metadata"
-    file.write_text(file.read_text()[:20])
-
-
 def other_numbers(newest: Path) -> None:
     """Which can be read: a fingerprint finds them, apart from the storage layer."""
     file = newest / "meta" / "metadata"
@@ -102,7 +97,6 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "flipped": flipped,
     "missing data": lambda newest: shutil.rmtree(newest / "state"),
     "missing meta": lambda newest: shutil.rmtree(newest / "meta"),
-    "half meta": half_meta,
     "damaged: w": other_numbers,
     "changed meta data": other_progress,
 }
@@ -210,7 +204,7 @@ class Fence:
             raise FencedOff("somebody else owns it")
 
 
-@pytest.mark.parametrize("lost_at", [1, 2, 3])
+@pytest.mark.parametrize("lost_at", [1, 2])
 def test_an_owner_that_lost_the_directory_commits_nothing(tmp_path: Path, lost_at: int) -> None:
     write(tmp_path / "pack", 1)
     checkpoints = Checkpoints(tmp_path / "pack", keep=1, note=print)
@@ -218,38 +212,16 @@ def test_an_owner_that_lost_the_directory_commits_nothing(tmp_path: Path, lost_a
         checkpoints.save(tree(2), {"value": 2})
         checkpoints.close()
     assert not (tmp_path / "pack" / "2").exists()
-    if lost_at < 3:  # Orbax removes what is kept no longer together with the rename
-        assert read(tmp_path / "pack")[0][1] == {"value": 1}
+    assert read(tmp_path / "pack")[0][1] == {"value": 1}
     write(tmp_path / "pack", 3)  # the next owner's
     assert read(tmp_path / "pack")[0][1] == {"value": 3}
 
 
-def test_a_checkpoint_of_the_next_owner_is_not_taken_back(tmp_path: Path) -> None:
-    write(tmp_path / "pack", 1)
-    checkpoints = Checkpoints(tmp_path / "pack", keep=3, note=print)
-    checkpoints.save(tree(2), {"value": 2})
-    checkpoints._manager.wait_until_finished()
-    (tmp_path / "pack" / "2").rename(tmp_path / "ours")
-    shutil.copytree(tmp_path / "ours", tmp_path / "pack" / "2")
-    with paths.fence(tmp_path, Fence(1).check), pytest.raises(FencedOff):
-        checkpoints.wait()
-    assert read(tmp_path / "pack")[0][1] == {"value": 2}
-
-
-def test_a_checkpoint_from_before_a_key_came_into_the_spec_is_resumed() -> None:
+def test_a_checkpoint_from_before_runs_were_named_in_it_is_resumed_and_another_packs_refused() -> None:
     pack = make_pack(SimpleNamespace(data_hash="f00d"))  # type: ignore[arg-type]
     stored = json.loads(json.dumps(PackMeta.of(pack, Progress(), forked=False, kernel="xla").pack))
     check_identity(stored, pack, "here")
-    del stored["train"]["flops"], stored["model"]["kv_heads"]
-    check_identity(stored, pack, "here")
-    # other words for the same: what counts is the steps, and the values that a preset stands for
-    check_identity({**stored, "train": {**stored["train"], "flops": 1e9, "steps": None}}, pack, "here")
-    check_identity({**stored, "model": {**stored["model"], "preset": "gpt2"}}, pack, "here")
-    with pytest.raises(InputError, match=r"of another pack \(model\)"):
-        check_identity({**stored, "model": {**stored["model"], "norm_type": "rmsnorm"}}, pack, "here")
-    del stored["train"]["weight_decay"]  # 0.1 by default, and so here
-    check_identity(stored, pack, "here")
-    with pytest.raises(InputError, match=r"of another pack \(train\)"):
-        check_identity({**stored, "train": {**stored["train"], "weight_decay": 0.2}}, pack, "here")
-    with pytest.raises(InputError, match=r"of another pack \(branch_steps\)"):
-        check_identity({**stored, "branch_steps": [11]}, pack, "here")
+    check_identity({**{key: stored[key] for key in stored if key != "runs"}, "model": {"norm": "pre"}}, pack, "here")
+    for key, other in (("runs", ["L2-d16"]), ("branch_steps", [11]), ("data_hash", "beef"), ("replicas", [[0, 1.0]])):
+        with pytest.raises(InputError, match=rf"of another pack \({key}\)"):
+            check_identity({**stored, key: other}, pack, "here")
