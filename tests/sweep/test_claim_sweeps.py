@@ -36,7 +36,8 @@ def has_begun(place: str) -> bool:
     return any(store.progress(name).step for name in store.pack_ids())
 
 
-def test_two_shards_at_once(tmp_path: Path) -> None:
+def test_two_shards_at_once_and_no_parent_imports_jax(tmp_path: Path) -> None:
+    """``sweep_tools`` ends a parent that does with another status."""
     order(tmp_path, step_seconds=0.01)
     shards = [start(tmp_path / "sweep", shard=[k, 2]) for k in (0, 1)]
     texts = [process.communicate(timeout=120)[0] for process in shards]
@@ -55,9 +56,6 @@ def test_a_takeover_from_another_host_brings_the_packs_to_a_checkpoint(place: st
     order(tmp_path, step_seconds=SLOW)
     first = start(place)
     wait_for(lambda: has_begun(place))
-    refused = start(place, by=HOST)
-    text, _ = refused.communicate(timeout=60)
-    assert refused.returncode != 0 and says(text, "sweep: owned by another process"), text
     second = start(place, by=HOST, takeover=True)
     text, _ = first.communicate(timeout=60)
     assert first.returncode == 3 and says(text, "sweep: sweep taken over") and "host another-host" in text, text

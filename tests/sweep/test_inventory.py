@@ -109,10 +109,6 @@ def digit(path: Path, other: Path) -> None:
     path.write_bytes(whole[:place] + (b"1" if whole[place : place + 1] != b"1" else b"2") + whole[place + 1 :])
 
 
-def cut(path: Path, other: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-40])
-
-
 def missing(path: Path, other: Path) -> None:
     path.unlink()
 
@@ -126,7 +122,7 @@ def fifo(path: Path, other: Path) -> None:
     os.mkfifo(path)
 
 
-FAULTS: dict[str, Callable[[Path, Path], None]] = {one.__name__: one for one in (digit, cut, missing, another, fifo)}
+FAULTS: dict[str, Callable[[Path, Path], None]] = {one.__name__: one for one in (digit, missing, another, fifo)}
 TABLE: dict[str, tuple[str, dict[str, str]]] = {
     # file: (outcome of status, of reading the results, of run; outcomes of faults that have others)
     "spec.yaml": ("same, same, same", {}),

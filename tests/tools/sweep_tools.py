@@ -187,4 +187,7 @@ if __name__ == "__main__":
     if "shard" in arguments:
         arguments["shard"] = tuple(arguments["shard"])
     view = ProgressView(terminal.console())
-    sys.exit(run_sweep(make_plan(**json.loads(sys.argv[2])), "/nowhere", sys.argv[1], view=view, **arguments))
+    status = run_sweep(make_plan(**json.loads(sys.argv[2])), "/nowhere", sys.argv[1], view=view, **arguments)
+    if {"jax", "flax", "optax", "orbax"} & {name.split(".")[0] for name in sys.modules}:
+        sys.exit("the parent imported JAX")
+    sys.exit(status)
