@@ -125,23 +125,17 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
 
 class SweepView(Protocol):
     """View of a running sweep; entered while packs train. ``say`` may come before, after, and from any
-    thread."""
+    thread: it prints a line that stays."""
 
     def __enter__(self) -> object: ...
-
     def __exit__(self, *_: object) -> None: ...
-
-    def say(self, text: str) -> None:
-        """Print a line that stays."""
+    def say(self, text: str) -> None: ...
 
     def expect(self, packs: Sequence[Pack], name: str, labels: Mapping[str, str]) -> None:
         """Expect these packs of the sweep ``name`` to be trained; ``labels``: their names, by pack_id."""
 
-    def started(self, pack: Pack) -> None:
-        """Show that a worker begins an attempt at the pack."""
-
+    def started(self, pack: Pack) -> None: ...
     def compiling(self, pack_id: str) -> None: ...
-
     def stepped(self, pack_id: str, progress: PackProgress) -> None: ...
 
     def ended(self, pack_id: str, text: str, finished: bool) -> None:

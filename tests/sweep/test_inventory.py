@@ -220,30 +220,8 @@ def test_each_fault_of_a_kind_of_file_has_its_outcome(made: Made, tmp_path: Path
     assert found == {fault: others.get(fault, usual) for fault in found}
 
 
-WHOLE = {
-    "no text": "\udcff\udcfe",
-    "foreign": '{"run_id": "L9-d9-h1", "pack_id": "L9-d9-h1", "state": 3, "host": [], "calls": {}, "losses": 1}',
-}
 RECORDS = ("config.json", "status.json", "result.json", "pack.json", "state.json", "progress.json", "manifest.json")
 VALUES = ["x", [], {}, None, True, -1, 1.5, float("nan"), float("inf"), 10**30, "[/bold]"]
-
-
-@pytest.mark.parametrize(("begun", "damage"), [("finished", "foreign"), ("stopped", "no text")])
-def test_a_sweep_with_every_record_damaged_ends_with_the_same_results(
-    made: Made, tmp_path: Path, begun: str, damage: str
-) -> None:
-    directory = Path(shutil.copytree(made.folder[begun], tmp_path / "sweep"))
-    for name in RECORDS:
-        for path in files(directory, name):
-            path.write_bytes(WHOLE[damage].encode(errors="surrogateescape"))
-    (directory / "locks" / "shard-0-of-1.lock").write_bytes(WHOLE[damage].encode(errors="surrogateescape"))
-    assert "4 runs" in text_of(directory)
-    state, text = run(made.plan, directory)
-    assert state == 0 and "config.json: " in text, text
-    assert_complete(made.plan, directory)
-    assert table_of(directory) == table_of(made.folder["finished"])
-    assert files(directory, "config.json.damaged") and "damaged" not in text_of(directory)
-    assert work_in(run(made.plan, directory)[1]) == (0, 0, 4)
 
 
 @pytest.mark.parametrize("name", RECORDS)

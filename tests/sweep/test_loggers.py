@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,6 @@ import pytest
 from sweep_tools import assert_complete, make_plan, order, run
 
 from dwsweep.errors import InputError
-from dwsweep.sweep import loggers
-from dwsweep.sweep.directory import SweepStore
 
 pytestmark = pytest.mark.usefixtures("standin_here")
 
@@ -66,19 +63,6 @@ def test_tensorboard_over_an_interruption(tmp_path: Path) -> None:
         found = scalars(tmp_path / "sweep" / "tensorboard" / planned.run_id)
         assert found["train/loss"] == pytest.approx({row["step"]: row["loss"] for row in rows})
         assert found["result/loss"][30] == pytest.approx(json.loads((directory / "result.json").read_text())["loss"])
-
-
-def test_two_attempts_within_a_second_keep_both_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TensorBoard's files are named by the second and the host."""
-    pytest.importorskip("tensorboardX")
-    plan = make_plan(**ONE_PACK)
-    run_id = plan.runs[0].run_id
-    monkeypatch.setattr(time, "time", lambda: 1_800_000_000.5)
-    for first in (1, 11):
-        logger = loggers.TensorBoardLogger(SweepStore(tmp_path), plan.packs[0])
-        logger.metrics(run_id, [{"step": step, "loss": float(step)} for step in range(first, first + 10)])
-        logger.close()
-    assert scalars(tmp_path / "tensorboard" / run_id)["train/loss"] == {step: step for step in range(1, 21)}
 
 
 def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
