@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from dwsweep.errors import InputError
 from dwsweep.records.pack import PackProgress, StartFacts
 from dwsweep.records.record import line_of, parse, to_dict
 from dwsweep.sweep.claim import Claim
@@ -117,11 +116,7 @@ def from_line(line: str) -> Any:
     """Parse a message, a ``Command`` or an ``Event``.
 
     Raises:
-        InputError: the line holds a message of another version.
-        ValueError: it holds none, such as the last line of a killed process.
+        ValueError: the line holds none, such as the last line of a killed process.
     """
     content = json.loads(line)
-    kind = _KINDS.get(content.pop("type", "")) if isinstance(content, dict) else None
-    if kind is None:
-        raise InputError(f"{line[:80]!r}; must be a JSON object whose 'type' is one of {', '.join(_KINDS)}")
-    return parse(kind, content)
+    return parse(_KINDS[content.pop("type")], content)

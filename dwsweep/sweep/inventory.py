@@ -19,7 +19,6 @@ from dwsweep.data.prepare import find as find_store
 from dwsweep.errors import InputError
 from dwsweep.locks import exclusive
 from dwsweep.plan import Plan
-from dwsweep.plan.units import run_config
 from dwsweep.records import bench as bench_record
 from dwsweep.records import fit as fit_record
 from dwsweep.records.metrics import CHANGED, MISSING, metrics_of
@@ -242,7 +241,10 @@ def mend(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Say) -> No
         for file in _faulty(_record(store, Manifest, needed=bool(store.pack_ids()))):
             _report(store, file, say, "begun anew")
     with exclusive(store.directory / "locks" / "repair.guard"):
-        _mend_configs(store, plan, say)
+        planned = {run.run_id for run in plan.runs if run.action != DROP}
+        for run_id in planned & {*store.run_ids()}:
+            for file in _faulty(_record(store, RunConfig, run_id, True)):
+                _report(store, file, say, "written again from the plan")
     families = work_queue.Families(store)
     for pack in packs:
         for run_id in pack.run_ids:
@@ -308,17 +310,6 @@ def _report(store: SweepStore, file: File, say: Say, then: str) -> None:
     """Set a damaged file aside, and say so; a missing one is said."""
     aside = "" if file.why == MISSING else f"set aside as {paths.set_aside(file.path)}, "
     say(f"{store.name_of(file.path)}: {file.why}; {aside}{then}")
-
-
-def _mend_configs(store: SweepStore, plan: Plan, say: Say) -> None:
-    there = set(store.run_ids())
-    for run in plan.runs:
-        if run.action == DROP or run.run_id not in there:
-            continue
-        expected = run_config(run, plan)
-        for file in _faulty(_record(store, RunConfig, run.run_id, True)):
-            _report(store, file, say, "written again from the plan")
-            store.write(run.run_id, expected)
 
 
 def _mend_run(store: SweepStore, run_id: str, say: Say) -> None:

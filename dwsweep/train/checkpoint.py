@@ -160,9 +160,7 @@ class Checkpoints:
                 create=True,
                 cleanup_tmp_directories=True,
                 # called after all is written and before the rename
-                async_options=ocp.options.AsyncOptions(
-                    post_finalization_callback=lambda: paths.check_fence(self.directory)
-                ),
+                async_options=ocp.options.AsyncOptions(post_finalization_callback=self._before_commit),
             ),
             item_handlers={"state": ocp.StandardCheckpointHandler(), "meta": ocp.JsonCheckpointHandler()},
         )
@@ -229,6 +227,10 @@ class Checkpoints:
         if self._is_used:
             with self._failing():
                 self._manager.wait_until_finished()
+
+    def _before_commit(self) -> None:
+        """Check ownership in Orbax's thread, the last call before the rename."""
+        paths.check_fence(self.directory)
 
     def numbers(self) -> list[int]:
         """Numbers of the existing checkpoints, newest first."""

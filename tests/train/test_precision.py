@@ -21,6 +21,7 @@ from dwsweep.model import transformer
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Compute, build
 from dwsweep.train.pack_trainer import train_pack
+from dwsweep.train.program import Blueprint
 
 DEPTH, WIDTH, SEQ_LEN = 48, 32, 32
 PRESETS = ("llama", "qwen3", "nanochat")  # beside gpt2
@@ -104,7 +105,11 @@ def test_the_error_does_not_grow_with_depth() -> None:
     assert deep[0] > 2 * shallow[0] and deep[1] > 2 * shallow[1]
 
 
-def test_a_pack_in_bfloat16_on_a_cpu_says_that_it_takes_longer(store: Store, tmp_path: Path) -> None:
+def test_a_pack_in_bfloat16_on_a_cpu_says_that_it_takes_longer(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept, pack = Kept(), make_pack(store, make_spec(train={"precision": "bfloat16"}))
-    train_pack(pack, store, tmp_path, kept, should_stop=lambda: True)
+    monkeypatch.delattr(Blueprint, "compiled_dispatch")  # it is said before anything is compiled
+    with pytest.raises(AttributeError):
+        train_pack(pack, store, tmp_path, kept)
     assert "bfloat16 on a CPU" in kept.notes[0]
