@@ -234,15 +234,14 @@ def _table(kind: str, path: Any, text: str) -> File:
 def mend(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Say) -> None:
     """Set the damaged records of a sweep aside, and write those that follow from others; ``say`` receives a line each.
 
-    ``packs`` are the planned packs that the caller answers for. Files that every shard may write are mended under a
-    lock of the kernel. The records of a run come before those of its pack, which follow from them.
+    ``packs`` are the planned packs that the caller answers for. The records of a run come before those of its pack.
     """
     with store.manifest_guard():
         for file in _faulty(_record(store, Manifest, needed=bool(store.pack_ids()))):
             _report(store, file, say, "begun anew")
     with exclusive(store.directory / "locks" / "repair.guard"):
         planned = {run.run_id for run in plan.runs if run.action != DROP}
-        for run_id in planned & {*store.run_ids()}:
+        for run_id in sorted(planned & {*store.run_ids()}):
             for file in _faulty(_record(store, RunConfig, run_id, True)):
                 _report(store, file, say, "written again from the plan")
     families = work_queue.Families(store)

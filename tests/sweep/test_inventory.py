@@ -284,6 +284,8 @@ def test_a_split_pack_whose_records_are_lost_is_not_trained_again(made: Made, tm
     for path in files(tmp_path / "sweep", "state.json"):
         path.write_text('{"state": "rebuilt", "rebuilt_into": 3}')
     assert work_in(run(made.plan, tmp_path / "sweep")[1]) == (0, 0, 4)
+    store = SweepStore(tmp_path / "sweep")
+    assert {store.pack_state(pack_id).state for pack_id in store.pack_ids()} == {"done"}
 
 
 def test_metrics_of_a_stopped_run_keep_what_can_be_read(made: Made, stopped: Path) -> None:
