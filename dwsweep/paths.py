@@ -406,10 +406,6 @@ def remove(path: Any) -> None:
             path.rmtree()
 
 
-def is_folder(path: Any) -> bool:
-    return bool(path.is_dir()) if is_remote(path) else os.path.isdir(path)
-
-
 def is_there(path: Any) -> bool:
     """True if anything has this name, a broken link included."""
     return bool(path.exists()) if is_remote(path) else os.path.lexists(path)

@@ -77,7 +77,6 @@ LONGEST = (
     "train/test_mesh.py",
     "train/test_bucket.py",
     "sweep/test_claim.py",
-    "sweep/test_claim_sweeps.py",
     "sweep/test_runner.py",
     "fit/test_analysis.py",
     "fit/test_meaning.py",

@@ -10,12 +10,11 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from dwsweep.records.record import Positive
 
@@ -88,24 +87,3 @@ def versions(packages: Mapping[str, str] = PACKAGES) -> dict[str, str]:
     on."""
     found = {name: _version(package) for name, package in packages.items()}
     return {"python": platform.python_version(), **{name: one for name, one in found.items() if one is not None}}
-
-
-def differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Differences between two footings as mappings, such as ``cores 2 → 1``; an unknown value counts as equal."""
-    for name in dict.fromkeys([*before, *after]):
-        old, new = before.get(name), after.get(name)
-        if old == new or name in ("host",) or (not prefix and (old is None or new is None)):
-            continue
-        if isinstance(old, Mapping) and isinstance(new, Mapping):
-            yield from differences(old, new, f"{prefix}{name}.")
-        elif isinstance(old, list | tuple) and isinstance(new, list | tuple):
-            changes = [f"without {one}" for one in old if one not in new] + [
-                f"with {one}" for one in new if one not in old
-            ]
-            yield f"{prefix}{name} {', '.join(changes)}"
-        else:
-            yield f"{prefix}{name} {_shown(old)} → {_shown(new)}"
-
-
-def _shown(value: Any) -> str:
-    return "none" if value is None else str(value)

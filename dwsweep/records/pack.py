@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from dwsweep.records.footing import Footing, differences
-from dwsweep.records.record import Amount, Count, Name, Number, Positive, PositiveNumber, one_of, plain
+from dwsweep.records.footing import Footing
+from dwsweep.records.record import Amount, Count, Name, Number, Positive, PositiveNumber, one_of
 from dwsweep.records.run import DONE, FAILED, INTERRUPTED, OOM, PENDING, RUNNING
 from dwsweep.shapes import Shape
 
@@ -111,12 +111,15 @@ class StartFacts:
     footing: Footing | None = None  # further conditions of the last bits; None in files of earlier versions
 
     def differences(self, after: StartFacts) -> list[str]:
-        """Conditions of the last bits that changed in a later attempt."""
-        mine, theirs = ({name: plain(getattr(facts, name)) for name in _FOOTING} for facts in (self, after))
-        return [*differences(mine, theirs), *differences(plain(self.footing) or {}, plain(after.footing) or {})]
+        """Conditions of the last bits that changed in a later attempt; an unknown value counts as equal."""
+        one, other = ({**vars(facts), **(vars(facts.footing) if facts.footing else {})} for facts in (self, after))
+        return [name for name in _FOOTING if None not in (one.get(name), other.get(name)) and one[name] != other[name]]
 
 
-_FOOTING = ("device_kind", "devices", "mesh", "attention_kernel", "microbatch", "remat", "unroll", "pack_size")
+_FOOTING = (
+    *("device_kind", "devices", "mesh", "attention_kernel", "microbatch", "remat", "unroll", "pack_size", "processor"),
+    *("instructions", "cores", "workers", "flags", "backend", "versions"),
+)
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,6 @@ class PackState:
     rebuilt_into: tuple[Name, ...] = ()  # packs that took the replicas over
     events: tuple[PackEvent, ...] = field(default=())
     begun: Amount = None  # last handover to a worker, seconds since the epoch; None in files of earlier versions
-    compiling: Amount = None  # last start of the compilation, likewise
     started: tuple[StartFacts, ...] = ()  # training conditions of each attempt, oldest first; the last ATTEMPTS_KEPT
 
     def with_start(self, facts: StartFacts) -> PackState:

@@ -9,7 +9,6 @@ The file of a sweep as a whole: ``manifest.json``.
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import os
 import platform
@@ -25,19 +24,15 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from dwsweep import paths
 from dwsweep.records.columns import RESULTS
 from dwsweep.records.footing import versions
 from dwsweep.records.pack import StartFacts
 from dwsweep.records.record import (
-    SEAL,
-    Damaged,
     Positive,
     columns_of,
     csv_text,
     one_of,
     parse,
-    read,
     table_text,
     unquoted_text,
 )
@@ -121,21 +116,6 @@ def results_text(rows: Sequence[Mapping[str, Any]]) -> str:
     return table_text(rows, RESULTS, str)
 
 
-def _manifest_beside(table: Any) -> Manifest | None:
-    """Manifest of a table's sweep; None without one, and for another tool's file of this name."""
-    path = table.with_name(MANIFEST_NAME)
-    try:
-        return read(path, Manifest)
-    except Damaged:
-        try:
-            is_ours = SEAL.encode() in paths.read_bytes(path)
-        except OSError:  # a folder, a FIFO
-            is_ours = True
-        if is_ours:
-            raise
-        return None
-
-
 _PACKAGES = {name: name for name in ("dwsweep", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")}
 _CALLS_KEPT = 100
 
@@ -170,31 +150,7 @@ class Manifest:
         return replace(self, devices=self.devices | {kind: known})
 
 
-RESULTS_NAME, MANIFEST_NAME = "results.csv", "manifest.json"
-LOOKS, LOOK_SECONDS = 10, 0.1  # while a sweep trains, its table and the table's hash are written one after the other
-
-
-def read_results(path: Any) -> bytes:
-    """Read results.csv, checked by the hash in manifest.json; one without such a hash, which another tool or an earlier
-    version wrote, as it is.
-
-    Raises:
-        Damaged: it was changed since it was written.
-        OSError: it cannot be read.
-    """
-    for look in range(LOOKS):
-        data = paths.read_bytes(path)
-        known = _manifest_beside(path)
-        expected = (known.files or {}).get(path.name) if known is not None else None
-        if expected is None or hashlib.sha256(data).hexdigest() == expected:
-            return data
-        time.sleep(LOOK_SECONDS if look + 1 < LOOKS else 0.0)
-    raise Damaged(
-        path,
-        str(path),
-        f"is not the table that was derived from the runs beside it, whose hash is in {MANIFEST_NAME}; `dwsweep fit "
-        f"{path.parent}` writes it again, and a table that was changed on purpose goes by another name",
-    )
+RESULTS_NAME = "results.csv"
 
 
 def timestamp() -> str:

@@ -17,17 +17,13 @@ from dwsweep.records.record import to_dict
 from dwsweep.records.run import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, PENDING, RUN_STATES, RUNNING
 from dwsweep.report.console import render as rendered
 from dwsweep.report.document import MISSING, Line, Lines, Part, Said, Table, label, number, prose
-from dwsweep.sweep.forecast import compile_seconds, flops_per_token, step_of, time_left
-from dwsweep.sweep.snapshot import COMPILING, STARTING, RunView, Snapshot, snapshot
+from dwsweep.sweep.snapshot import RunView, Snapshot, snapshot
 from dwsweep.text import format_clock, format_count
 
 MAX_ROWS = 30  # rows of the table of shapes; a longer table has one row per depth
 MAX_REASONS = 12
 FOLLOW_SECONDS = 2.0
-SHOWN_STATES = (DONE, RUNNING, COMPILING, STARTING, *RUN_STATES[2:])
 _STYLES = {
-    COMPILING: "cyan",
-    STARTING: "cyan",
     DONE: "green",
     RUNNING: "cyan",
     FAILED: "red",
@@ -61,7 +57,6 @@ def to_json(directory: str | os.PathLike[str]) -> dict[str, object]:
             for run in now.runs
         ],
         "running": {pack: to_dict(progress) for pack, progress in now.progress.items()},
-        "stages": {pack: {"stage": stage.name, "seconds": stage.seconds} for pack, stage in now.stages.items()},
         "seconds_left": time_left(now),
         "orphans": now.orphans,
         "damaged": list(now.damaged),
@@ -69,37 +64,30 @@ def to_json(directory: str | os.PathLike[str]) -> dict[str, object]:
 
 
 def follow(directory: str | os.PathLike[str], console: Console | None = None) -> None:
-    """Show the status every two seconds until nobody works on the sweep; Ctrl-C ends it.
-
-    Between two packs no rate is known, so the last estimate of the time left counts down.
-    """
+    """Show the status every two seconds until nobody works on the sweep; Ctrl-C ends it."""
     from rich.live import Live
 
     console = console or terminal.console()
-    now, ends = snapshot(directory), None
+    now = snapshot(directory)
     with Live(show(now), console=console, auto_refresh=False) as live:
         while now.is_live:
-            if (left := time_left(now)) is not None:
-                ends = now.time + left
-            live.update(show(now, ends), refresh=True)
+            live.update(show(now), refresh=True)
             time.sleep(FOLLOW_SECONDS)
             now = snapshot(directory)
         live.update(show(now), refresh=True)
 
 
-def show(now: Snapshot, ends: float | None = None) -> Group:
-    """Report of a snapshot. ends: expected end of the sweep when a rate was last known."""
-    return rendered(parts_of(now, ends))
+def show(now: Snapshot) -> Group:
+    """Report of a snapshot."""
+    return rendered(parts_of(now))
 
 
-def parts_of(now: Snapshot, ends: float | None = None) -> list[Part]:
+def parts_of(now: Snapshot) -> list[Part]:
     """Parts of a status: counts, the table of shapes, running packs and reasons of failure."""
-    parts: list[Part] = [_headline(now, ends), _table(now)]
+    parts: list[Part] = [_headline(now), _table(now)]
     if now.progress:
         parts.append(_running(now))
-    if now.stages:
-        parts.append(_starting(now))
-    if now.is_live and not now.progress and not now.stages:
+    if now.is_live and not now.progress:
         parts.append(Lines(["between packs: the next one starts"], soft=True))
     parts += _reasons(now)
     if now.orphans:
@@ -107,10 +95,12 @@ def parts_of(now: Snapshot, ends: float | None = None) -> list[Part]:
     return [*parts, _damaged(now)]
 
 
-def _shown_state(run: RunView, now: Snapshot) -> str:
-    """State of a run, or the stage of its pack before the first step."""
-    stage = now.stages.get(run.pack_id)
-    return stage.name if stage is not None and run.state.state in (PENDING, INTERRUPTED) else run.state.state
+def time_left(now: Snapshot) -> float | None:
+    """Seconds for the remaining FLOPs at the present rate; None where no pack has one."""
+    rates = {pack: one.tokens_per_second or 0.0 for pack, one in now.progress.items() if now.is_live}
+    rate = sum(tokens * now.flops_per_token(pack) for pack, tokens in rates.items())
+    left = (run for run in now.runs if run.state.state in (PENDING, INTERRUPTED, RUNNING))
+    return sum(run.plan.flops * (1 - now.step_of(run) / run.plan.steps) for run in left) / rate if rate else None
 
 
 def _damaged(now: Snapshot) -> Lines:
@@ -125,18 +115,17 @@ def _damaged(now: Snapshot) -> Lines:
     return Lines([[(text, "yellow")], *(f"  {line}" for line in now.damaged[:MAX_REASONS]), *more])
 
 
-def _headline(now: Snapshot, ends: float | None) -> Lines:
+def _headline(now: Snapshot) -> Lines:
     said: list[Said] = [(f"{now.name}: {len(now.runs)} runs", "bold")]
-    counts = Counter(_shown_state(run, now) for run in now.runs)
-    for state in SHOWN_STATES:
+    counts = Counter(run.state.state for run in now.runs)
+    for state in RUN_STATES:
         if count := counts[state]:
             said.append((f" · {count} {state}", f"bold {_STYLES.get(state, '')}".strip()))
     work = sum(run.plan.flops for run in now.runs)
-    done = sum(run.plan.flops * step_of(run, now) / run.plan.steps for run in now.runs)
+    done = sum(run.plan.flops * now.step_of(run) / run.plan.steps for run in now.runs)
     if now.is_live and work:
         said.append((f" · {done / work:.0%}", "bold"))
-    left = max(0.0, ends - now.time) if ends is not None else time_left(now)
-    if left is not None:
+    if (left := time_left(now)) is not None:
         said.append((f" · about {format_clock(left)} left", "bold"))
     owners: list[Line] = [[(f"owned by {owner}", "dim")] for owner in now.owners]
     return Lines([said, *owners])
@@ -153,7 +142,7 @@ def _table(now: Snapshot) -> Table:
         shape = (run.plan.depth, 0 if by_depth else run.plan.width)
         groups.setdefault((arms.index(run.plan.arm), *shape), []).append(run)
     for _, runs in sorted(groups.items()):
-        done, total = [step_of(run, now) for run in runs], [run.plan.steps for run in runs]
+        done, total = [now.step_of(run) for run in runs], [run.plan.steps for run in runs]
         losses = [run.state.loss for run in runs if run.state.state == DONE and run.state.loss is not None]
         table.add(
             (runs[0].plan.arm or "") if len(arms) > 1 else "",
@@ -161,7 +150,7 @@ def _table(now: Snapshot) -> Table:
             _range([run.plan.width for run in runs], ""),
             _range([run.plan.n_params for run in runs], format_count),
             str(len(runs)),
-            _states(Counter(_shown_state(run, now) for run in runs)),
+            _states(Counter(run.state.state for run in runs)),
             f"{_range(done, ',')}/{_range(total, ',')}",
             _range(losses, ".4f") if by_depth else _mean_text(losses),
         )
@@ -177,28 +166,13 @@ def _running(now: Snapshot) -> Table:
         rate = progress.tokens_per_second
         table.add(
             pack_id,
-            f"{progress.step:,}/{progress.steps:,}",
+            f"{progress.step:,}/{progress.steps:,}" if progress.started else "starts",
             _mean_text(losses),
             f"{rate:,.0f}" if rate else MISSING,
-            _mfu(facts, (rate or 0.0) * flops_per_token(pack_id, now)),
+            _mfu(facts, (rate or 0.0) * now.flops_per_token(pack_id)),
             facts.device_kind or MISSING,
         )
     return table
-
-
-def _starting(now: Snapshot) -> Lines:
-    """Lines on packs before their first step: stage, elapsed time, and the usual compile time on this host."""
-    usual = compile_seconds(now)
-    lines = []
-    for pack_id, stage in sorted(now.stages.items()):
-        left = ""
-        if stage.name == COMPILING and usual is not None:
-            rest = usual - stage.seconds
-            left = (
-                f", about {format_clock(rest)} left" if rest > 0 else f", longer than the usual {format_clock(usual)}"
-            )
-        lines.append(f"{pack_id}: {stage.name} for {format_clock(stage.seconds)}{left}")
-    return Lines(lines, apart=True)
 
 
 def _mfu(facts: StartFacts, flops_per_second: float) -> str:
@@ -229,7 +203,7 @@ def _reasons(now: Snapshot) -> list[Lines]:
 
 def _states(counts: Counter[str]) -> Line:
     said: list[Said] = []
-    for state in SHOWN_STATES:
+    for state in RUN_STATES:
         if counts[state]:
             words = state if counts[state] == counts.total() else f"{counts[state]} {state}"
             said.append((f"{', ' if said else ''}{words}", _STYLES.get(state, "dim")))

@@ -2,7 +2,7 @@
 
 Where the file system has the kernel's locks (flock), the claim is such a lock, free when its process is dead:
 
-locks/shard-I-of-N.lock     locked by the owner, and names it; its time of change is the owner's last sign of life
+locks/shard-I-of-N.lock     locked by the owner, and names it
 locks/shard-I-of-N.workers  locked in common by the workers while they train: the next owner waits for them
 locks/shard-I-of-N.request  locked by a process that waits to take over: the request dies with its maker
 
@@ -42,7 +42,6 @@ from dwsweep.locks import TRY_SECONDS, locked, opened
 from dwsweep.paths import FencedOff
 from dwsweep.records import record as reader
 from dwsweep.records.record import Count, Damaged, Positive
-from dwsweep.sweep.directory import set_aside_unless_file
 
 Shard = tuple[int, int]  # (index, count)
 Say = Callable[[str], None]
@@ -159,7 +158,7 @@ def hold(
     Raises:
         InputError: somebody else holds it; names host and process.
     """
-    kind = _Lock if _has_locks(folder := _folder_of_locks(directory, say), say) else _Lease
+    kind = _Lock if _has_locks(folder := _folder_of_locks(directory), say) else _Lease
     held = kind(directory, folder, shard, takeover, say)
     claim = held.take()
     ended = threading.Event()
@@ -216,18 +215,18 @@ def _refusal(directory: Any, owner: Owner | None) -> InputError:
     )
 
 
-def _folder_of_locks(directory: Any, say: Say) -> Any:
-    """Folder ``locks``, created if missing. What stands in its place or in a lock's, a link to elsewhere or
-    another kind of file, is set aside: it is never followed."""
+def _folder_of_locks(directory: Any) -> Any:
+    """Folder ``locks``, created if missing.
+
+    Raises:
+        InputError: a link is in its place or in a lock's: it may lead to somebody else's file.
+    """
     folder = paths.as_path(paths.absolute(directory)) / "locks"
-    if paths.is_remote(folder):
-        return folder
-    if paths.is_link(folder) or (folder.exists() and not folder.is_dir()):
-        say(f"locks: must be a folder and no link; set aside as {paths.set_aside(folder)}")
-    paths.make_directory(folder)
-    for name in paths.names_in(folder):
-        if not name.endswith(".damaged"):
-            set_aside_unless_file(folder / name, f"locks/{name}", say)
+    if not paths.is_remote(folder):
+        for path in (folder, *(folder / name for name in paths.names_in(folder))):
+            if paths.is_link(path):
+                raise InputError(f"--out: {path}; must be no link: remove it")
+        paths.make_directory(folder)
     return folder
 
 
@@ -292,12 +291,6 @@ def _is_locked(path: Any) -> bool:
     return False
 
 
-def _sign_of_life(path: Any) -> int:
-    """Time of change of a lock, read by opening it: a network file system may have an older one in its cache."""
-    with opened(path, os.O_RDONLY) as lock:
-        return os.fstat(lock).st_mtime_ns
-
-
 def _inode(path: str) -> int:
     try:
         return os.stat(path).st_ino
@@ -333,6 +326,7 @@ class _Lock:
         return Claim(str(self.path), mine.nonce, inode=os.fstat(lock).st_ino)
 
     def renew(self) -> None:
+        """Renew the time of change, by which a host without locks sees that the owner lives."""
         os.utime(self.descriptor)
 
     def asked(self) -> str:
@@ -387,22 +381,10 @@ class _Lock:
             data = reader.text_of(Owner.this_process(self.shard)).encode()
             os.pwrite(asking, data, 0)
             os.ftruncate(asking, len(data))
-            self.say(
-                f"locks/{path.name}: held by {_read(path) or 'another process'}; waiting until it lets go at a "
-                f"checkpoint, or gives no sign of life for {LEASE_SECONDS:.0f} s"
-            )
-            state, since = _sign_of_life(path), time.monotonic()
-            begun = since
-            while not locked(lock, fcntl.LOCK_EX, min(TRY_SECONDS, HEARTBEAT_SECONDS)):
-                if (found := _sign_of_life(path)) != state:
-                    state, since = found, time.monotonic()
-                elif time.monotonic() - since >= LEASE_SECONDS:
-                    raise self._stuck(path, f"has given no sign of life for {LEASE_SECONDS:.0f} s")
-                if time.monotonic() - begun >= ANSWER_SECONDS:
-                    raise InputError(
-                        f"--takeover: {self.directory}; its owner lives and has not let go for "
-                        f"{ANSWER_SECONDS / 60:.0f} min: end that process ({_read(path)}), and run again"
-                    )
+            owner = _read(path) or "another process"
+            self.say(f"locks/{path.name}: held by {owner}; waiting until it lets go at a checkpoint")
+            if not locked(lock, fcntl.LOCK_EX, ANSWER_SECONDS):
+                raise self._stuck(path, f"has not let go for {ANSWER_SECONDS / 60:.0f} min")
 
     def _wait_for_workers(self, lock: Path) -> None:
         """Wait for workers of an earlier owner: each writes its last checkpoint and ends.
@@ -415,11 +397,8 @@ class _Lock:
             if locked(workers, fcntl.LOCK_EX, 0.0):
                 return
             self.say(f"locks/{path.name}: waits for the worker of an earlier run to reach its checkpoint")
-            begun = time.monotonic()
-            while not locked(workers, fcntl.LOCK_EX, HEARTBEAT_SECONDS):
-                self.renew()
-                if time.monotonic() - begun >= ORPHAN_SECONDS:
-                    raise self._stuck(path, f"has not ended for {ORPHAN_SECONDS:.0f} s after its parent's death")
+            if not locked(workers, fcntl.LOCK_EX, ORPHAN_SECONDS):
+                raise self._stuck(path, f"has not ended for {ORPHAN_SECONDS:.0f} s after its parent's death")
 
     def _stuck(self, path: Path, why: str) -> InputError:
         return InputError(

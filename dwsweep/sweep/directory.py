@@ -15,8 +15,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from stat import S_ISREG
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dwsweep import jsonl, paths
 from dwsweep.locks import exclusive
@@ -52,26 +51,6 @@ def _names(kind: type, owner: str) -> tuple[str, ...]:
     return (folder, owner, name) if folder else (name,)
 
 
-KEPT_RECORDS = 1 << 15
-"""Cache of records by file: the parent of a sweep reads each file some four times a call."""
-SETTLED_SECONDS = 0.1
-"""Age beyond which another change surely gets another time stamp (kernel ticks take 1 to 10 ms); a younger file is read
-again."""
-_kept: dict[tuple[type, str], tuple[tuple[int, int, int], Any]] = {}  # (kind, path) → (version of the file, record)
-
-
-def _version_of(path: str) -> tuple[int, int, int] | None:
-    """Inode, size and time of change of a file, by which its content is known again; None if there is no regular
-    file, or one so young that the next might have the same."""
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    age = time.time() - found.st_mtime
-    settled = S_ISREG(found.st_mode) and age > SETTLED_SECONDS
-    return (found.st_ino, found.st_size, found.st_mtime_ns) if settled else None
-
-
 class SweepStore:
     """Store of one sweep directory: its reader and writer. Holds no state: several processes may each have one.
 
@@ -97,10 +76,6 @@ class SweepStore:
             Damaged: the file is damaged.
         """
         place = self.place(*_names(kind, owner))
-        key = kind, place
-        version = None if self._root is None else _version_of(place)
-        if version is not None and (kept := _kept.get(key)) is not None and kept[0] == version:
-            return cast(Record, kept[1])
         try:
             record = reader.read(place, kind)
         except Damaged as error:
@@ -112,10 +87,6 @@ class SweepStore:
             raise Damaged(
                 path := self.path_of(kind, owner), self.name_of(path), f"{field}: {named!r}; must be {owner!r}"
             )
-        if version is not None and record is not None:
-            if len(_kept) >= KEPT_RECORDS:
-                _kept.clear()
-            _kept[key] = version, record
         return record
 
     def place(self, *names: str) -> Any:
@@ -127,7 +98,6 @@ class SweepStore:
         """Write a record of the run or the pack ``owner``; ``durable`` waits until the disk has it, ``folder``: its
         name too."""
         path = self.path_of(type(record), owner)
-        _kept.pop((type(record), self.place(*_names(type(record), owner))), None)
         paths.make_directory(path.parent)
         reader.write(path, record, durable=durable, folder=folder)
 
@@ -282,19 +252,6 @@ class SweepStore:
         if why := fault_of_documents(self.place("runs", run_id, DOCUMENTS), result):
             raise Damaged(path := self.documents_path(run_id), self.name_of(path), why)
 
-    def lacking_documents(self, run_ids: Collection[str]) -> list[str]:
-        """Line on finished runs without documents.npy. Not looked at in a bucket, where each look is a request."""
-        if paths.is_remote(self.directory):
-            return []
-        lacking = [name for name in run_ids if not os.path.exists(self.place("runs", name, DOCUMENTS))]
-        if not lacking:
-            return []
-        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-        return [
-            f"{self.name_of(self.documents_path(lacking[0]))}{more}: missing; the loss stands, but `fit` cannot pair "
-            "shapes by held-out document"
-        ]
-
     def has_result(self, run_id: str) -> bool:
         """True for a run with a sound result: a finite loss, and the documents behind it whole."""
         result = self.result(run_id)
@@ -400,9 +357,3 @@ def is_over(state: str, retry: Collection[str] = ()) -> bool:
     ``failed`` covers ``oom``.
     """
     return state in FINAL | STOPPED and state not in retry and not (state == OOM and FAILED in retry)
-
-
-def set_aside_unless_file(path: Any, name: str, say: Callable[[str], None]) -> None:
-    """Set aside a foreign object in the place of one of our files; ``name``: of the path in messages."""
-    if paths.is_link(path) or (path.exists() and not path.is_file()):
-        say(f"{name}: must be a file; set aside as {paths.set_aside(path)}")

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from dwsweep.errors import InputError
 from dwsweep.records.pack import PackProgress, StartFacts
 from dwsweep.records.record import line_of, parse, to_dict
 from dwsweep.sweep.claim import Claim
@@ -79,27 +78,8 @@ class Released:
 
 
 @dataclass(frozen=True)
-class Begun:
-    """Handover of the job to the worker process ``pid``; the parent's own event."""
-
-    pid: int
-
-
-@dataclass(frozen=True)
 class Compiling:
     microbatch: int  # sequences
-
-
-@dataclass(frozen=True)
-class Evaluating:
-    share: float  # share of the held-out set that is done
-
-
-@dataclass(frozen=True)
-class Diverged:
-    run_id: str
-    step: int
-    cause: str
 
 
 @dataclass(frozen=True)
@@ -120,7 +100,7 @@ class Ended:
     microbatch: int | None = None  # sequences per forward pass that the trainer used, if it came that far
 
 
-Event = Joined | Released | Begun | Compiling | StartFacts | PackProgress | Evaluating | Diverged | Note | Ended
+Event = Joined | Released | Compiling | StartFacts | PackProgress | Note | Ended
 Emit = Callable[[Event], None]
 Post = Callable[[str, Event], None]
 """Receives (pack_id, event), from any thread."""
@@ -136,11 +116,7 @@ def from_line(line: str) -> Any:
     """Parse a message, a ``Command`` or an ``Event``.
 
     Raises:
-        InputError: the line holds a message of another version.
-        ValueError: it holds none, such as the last line of a killed process.
+        ValueError: the line holds none, such as the last line of a killed process.
     """
     content = json.loads(line)
-    kind = _KINDS.get(content.pop("type", "")) if isinstance(content, dict) else None
-    if kind is None:
-        raise InputError(f"{line[:80]!r}; must be a JSON object whose 'type' is one of {', '.join(_KINDS)}")
-    return parse(kind, content)
+    return parse(_KINDS[content.pop("type")], content)

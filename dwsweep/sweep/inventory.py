@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 from dwsweep import paths
@@ -18,22 +19,20 @@ from dwsweep.data.prepare import find as find_store
 from dwsweep.errors import InputError
 from dwsweep.locks import exclusive
 from dwsweep.plan import Plan
-from dwsweep.plan.units import run_config
 from dwsweep.records import bench as bench_record
 from dwsweep.records import fit as fit_record
 from dwsweep.records.metrics import CHANGED, MISSING, metrics_of
-from dwsweep.records.pack import IN_PART, REBUILT, Pack, PackProgress, PackState
+from dwsweep.records.pack import REBUILT, Pack, PackProgress, PackState
 from dwsweep.records.record import Damaged
 from dwsweep.records.run import DONE, FINAL, PENDING, RunConfig, RunResult, RunState
 from dwsweep.records.sweep import DROP, Manifest
 from dwsweep.spec import load_spec
 from dwsweep.sweep import work_queue
-from dwsweep.sweep.directory import DOCUMENTS, METRICS, NOT_WRITTEN, PLAN, SweepStore, set_aside_unless_file
+from dwsweep.sweep.directory import NOT_WRITTEN, PLAN, SweepStore
 from dwsweep.sweep.results_table import results_text
 
 RESULTS, SPEC = "results.csv", "spec.yaml"
-IN_NAME = ("seed", "learning_rate", "steps", "tokens", "n_params", "n_params_total", "data_hash", "shape")
-"""Fields determined by a run_id: a config.json with other values belongs to another run."""
+ABANDONED_SECONDS = 3600.0  # age at which a half-written file counts as a killed process's
 
 Say = Callable[[str], None]
 
@@ -132,43 +131,18 @@ def _kept(store: SweepStore, run_id: str) -> Iterator[File]:
         yield File(_kind_of(store, metrics), metrics, found.fault or lost)
 
 
-def _pack(store: SweepStore, pack_id: str, finished: bool, planned: Pack | None = None) -> Iterator[File]:
-    """Records of a pack; ``finished``: a run names it as the pack that finished it. A pack.json must be part of the
-    ``planned`` one."""
-    yield from _record(store, Pack, pack_id, finished, partial(_of_plan, planned=planned) if planned else None)
+def _pack(store: SweepStore, pack_id: str, finished: bool) -> Iterator[File]:
+    """Records of a pack; ``finished``: a run names it as the pack that finished it."""
+    yield from _record(store, Pack, pack_id, finished)
     yield from _record(store, PackProgress, pack_id)
     yield from _record(store, PackState, pack_id, finished)
 
 
-def _of_plan(pack: Pack, planned: Pack) -> str:
-    """Fault of a pack that is no part of the planned one."""
-    others = [replica.seed for replica in pack.replicas if replica not in planned.replicas]
-    why = f"replicas: seed {others[0]} is not of the pack of this name" if others else ""
-    return _differs(pack, planned, ("shape", "branch_steps", "data_hash")) or why
-
-
-def _differs(record: Any, expected: Any, names: Iterable[str]) -> str:
-    wrong = (name for name in names if getattr(record, name) != getattr(expected, name))
-    return next((f"{name}: must be {getattr(expected, name)!r}" for name in wrong), "")
-
-
-def _record(
-    store: SweepStore,
-    kind: type,
-    owner: str = "",
-    needed: bool = False,
-    contradiction: Callable[[Any], str] | None = None,
-) -> Iterator[File]:
-    """File of a record, if it is there or ``needed``; ``contradiction``: between the record and what is known."""
+def _record(store: SweepStore, kind: type, owner: str = "", needed: bool = False) -> Iterator[File]:
+    """File of a record, if it is there or ``needed``."""
     path = store.path_of(kind, owner)
-
-    def check() -> None:
-        record = store.read(kind, owner)
-        if record is not None and contradiction is not None and (why := contradiction(record)):
-            raise Damaged(path, path.name, why)
-
     if (there := paths.is_there(path)) or needed:
-        yield File(_kind_of(store, path), path, _fault(check) if there else MISSING)
+        yield File(_kind_of(store, path), path, _fault(lambda: store.read(kind, owner)) if there else MISSING)
 
 
 def _lost_results(store: SweepStore, pack_id: str) -> Iterator[File]:
@@ -260,40 +234,71 @@ def _table(kind: str, path: Any, text: str) -> File:
 def mend(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Say) -> None:
     """Set the damaged records of a sweep aside, and write those that follow from others; ``say`` receives a line each.
 
-    ``packs`` are the planned packs that the caller answers for. Files that every shard may write are mended under a
-    lock of the kernel. The records of a run come before those of its pack, which follow from them.
+    ``packs`` are the planned packs that the caller answers for. The records of a run come before those of its pack.
     """
     with store.manifest_guard():
         for file in _faulty(_record(store, Manifest, needed=bool(store.pack_ids()))):
             _report(store, file, say, "begun anew")
     with exclusive(store.directory / "locks" / "repair.guard"):
-        _mend_texts(store, say)
-        _mend_configs(store, plan, say)
+        planned = {run.run_id for run in plan.runs if run.action != DROP}
+        for run_id in sorted(planned & {*store.run_ids()}):
+            for file in _faulty(_record(store, RunConfig, run_id, True)):
+                _report(store, file, say, "written again from the plan")
     families = work_queue.Families(store)
     for pack in packs:
-        family = families.of(pack.pack_id)
         for run_id in pack.run_ids:
             _mend_run(store, run_id, say)
-        states = {run_id: store.state(run_id) for run_id in pack.run_ids}
-        finished_by = {state.pack_id for state in states.values() if state.state in FINAL}
-        trained_by = {run_id: state.pack_id for run_id, state in states.items()}
+        finished_by = store.packs_that_finished(pack.run_ids)
+        for pack_id in families.of(pack.pack_id):
+            for file in _faulty(_pack(store, pack_id, pack_id in finished_by)):
+                if file.path == store.path_of(PackState, pack_id):
+                    state = DONE if _is_complete(store, pack_id) else PENDING
+                    _report(store, file, say, f"taken as {state}")
+                    store.write(pack_id, PackState(state, checkpoint=store.newest_checkpoint(pack_id)))
+                elif file.why != MISSING:
+                    _report(store, file, say, "written again when its pack trains")
+
+
+def _is_complete(store: SweepStore, pack_id: str) -> bool:
+    pack = store.pack(pack_id)
+    return pack is not None and all(store.state(name).state in FINAL for name in pack.run_ids)
+
+
+def settle(store: SweepStore, packs: Collection[Pack]) -> None:
+    """Sync the runs of packs that did not end well, and remove progress.json and checkpoints of finished packs.
+
+    If the parent was killed before it recorded a pack as done, the results of its runs prove it.
+    """
+    families = work_queue.Families(store)
+    for planned in packs:
+        family = families.of(planned.pack_id)
+        if any(store.pack_state(pack_id).state not in (DONE, REBUILT) for pack_id in family):
+            for run_id in planned.run_ids:
+                store.sync(run_id)
         for pack_id in family:
-            log = store.log_path(pack_id)
-            set_aside_unless_file(log, store.name_of(log), say)
-            for file in _faulty(_pack(store, pack_id, pack_id in finished_by, pack)):
-                if file.path == store.path_of(Pack, pack_id):
-                    derived = _derived_pack(store, pack, pack_id, family, trained_by)
-                    if derived or file.why != MISSING:
-                        _report(store, file, say, "written again from the plan" if derived else "trained anew")
-                    if derived:
-                        store.write_pack(derived)
-                elif file.path == store.path_of(PackProgress, pack_id):
-                    _report(store, file, say, "the next start writes it")
-        for pack_id in family:
-            for file in _faulty(_record(store, PackState, pack_id, pack_id in finished_by)):
-                state = _derived_state(store, pack_id, family)
-                _report(store, file, say, f"taken as {state.state}")
-                store.write(pack_id, state)
+            if not {"progress.json", "checkpoints"} & set(paths.names_in(store.place("packs", pack_id))):
+                continue
+            state = store.pack_state(pack_id)
+            if state.state not in (DONE, REBUILT):
+                if not _is_complete(store, pack_id):
+                    continue
+                store.write(pack_id, replace(state, state=DONE))
+            store.remove_progress(pack_id)
+            store.remove_checkpoints(pack_id)
+
+
+def remove_temporaries(store: SweepStore) -> None:
+    """Remove half-written files of processes that were killed an hour ago or more."""
+    if paths.is_remote(store.directory):
+        return
+    folders = [store.place("runs", name) for name in store.run_ids()]
+    folders += [store.place("packs", name) for name in store.pack_ids()]
+    for folder in [*folders, store.place(), store.place("locks")]:
+        for name in paths.temporaries_in(folder):
+            path = Path(folder, name)
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
+                    path.unlink()
 
 
 def _faulty(files: Iterable[File]) -> Iterator[File]:
@@ -304,29 +309,6 @@ def _report(store: SweepStore, file: File, say: Say, then: str) -> None:
     """Set a damaged file aside, and say so; a missing one is said."""
     aside = "" if file.why == MISSING else f"set aside as {paths.set_aside(file.path)}, "
     say(f"{store.name_of(file.path)}: {file.why}; {aside}{then}")
-
-
-def _mend_texts(store: SweepStore, say: Say) -> None:
-    """Set folders aside in the place of the texts that every call writes again."""
-    for name in (SPEC, PLAN, RESULTS):
-        _clear(store, store.directory / name, say)
-
-
-def _clear(store: SweepStore, path: Any, say: Say) -> None:
-    if paths.is_folder(path):
-        _report(store, File("", paths.as_path(path), "is a folder"), say, "written again")
-
-
-def _mend_configs(store: SweepStore, plan: Plan, say: Say) -> None:
-    there = set(store.run_ids())
-    for run in plan.runs:
-        if run.action == DROP or run.run_id not in there:
-            continue
-        expected = run_config(run, plan)
-        check = partial(_differs, expected=expected, names=IN_NAME)
-        for file in _faulty(_record(store, RunConfig, run.run_id, True, check)):
-            _report(store, file, say, "written again from the plan")
-            store.write(run.run_id, expected)
 
 
 def _mend_run(store: SweepStore, run_id: str, say: Say) -> None:
@@ -340,39 +322,3 @@ def _mend_run(store: SweepStore, run_id: str, say: Say) -> None:
         if file.path == store.documents_path(run_id) and result is not None:
             paths.set_aside(store.path_of(RunResult, run_id))
             store.write_state(run_id, RunState(PENDING, pack_id=result.pack_id))
-    for name in (METRICS, DOCUMENTS):
-        _clear(store, store.place("runs", run_id, name), say)
-
-
-def _derived_pack(
-    store: SweepStore, planned: Pack, pack_id: str, family: list[str], trained_by: dict[str, str | None]
-) -> Pack | None:
-    """Pack by the plan, with the replicas whose runs name it; None if none do. A planned pack also has the replicas
-    that nobody trained, and those that left it later."""
-    own = {None, *family} if pack_id == planned.pack_id else {pack_id}
-    members = tuple(replica for replica in planned.replicas if own & {trained_by[name] for name in replica.run_ids})
-    if not members:
-        return None
-    parent = next((name for name in family if pack_id in store.pack_state(name).rebuilt_into), None)
-    split = parent is not None and store.pack_state(parent).state == REBUILT  # the damaged file alone held the reason
-    reason = IN_PART if len(members) < len(planned.replicas) and not split else None
-    return replace(planned, pack_id=pack_id, replicas=members, rebuilt_from=parent, reason=reason)
-
-
-def _derived_state(store: SweepStore, pack_id: str, family: list[str]) -> PackState:
-    """State of a pack by its runs, and by the packs that took its replicas over: all of them after a split."""
-    packs = [pack for pack in map(store.pack, family) if pack is not None]
-    children = [pack for pack in packs if pack.rebuilt_from == pack_id]
-    own = next((pack for pack in packs if pack.pack_id == pack_id), None)
-    state = PENDING
-    if any(child.reason != IN_PART for child in children):
-        state = REBUILT
-    elif own is not None and all(store.state(name).state in FINAL for name in own.run_ids):
-        state = DONE
-    started = store.progress(pack_id).started
-    return PackState(
-        state,
-        checkpoint=store.newest_checkpoint(pack_id),
-        microbatch=started.microbatch if started else None,
-        rebuilt_into=tuple(child.pack_id for child in children),
-    )

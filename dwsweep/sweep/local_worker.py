@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -25,7 +24,6 @@ from dwsweep.records.run import DONE, INTERRUPTED
 from dwsweep.sweep import policy
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import (
-    Begun,
     Command,
     Compiling,
     Emit,
@@ -95,7 +93,6 @@ class WorkerProcess:
             self.kill()
             kind, cause = policy.of_exception(error)
             return Ended(kind, f"no worker could be started: {cause}")
-        on_event(Begun(process.pid))
         for event in self._events(process):
             if isinstance(event, Ended):
                 healthy = event.kind in (DONE, INTERRUPTED)
@@ -259,8 +256,7 @@ def gpus(environment: Mapping[str, str], devices: Path = Path("/dev")) -> list[s
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1")]
-    found = (re.fullmatch(r"nvidia(\d+)", path.name) for path in devices.glob("nvidia*"))
-    return [str(k) for k in range(sum(match is not None for match in found))]
+    return [str(k) for k in range(len(list(devices.glob("nvidia[0-9]*"))))]
 
 
 def tpus(environment: Mapping[str, str], devices: Path = Path("/dev")) -> list[str]:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import functools
 import importlib.util
 import io
-import json
-import netrc
 import os
 import re
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,7 +23,6 @@ from dwsweep.text import one_line
 if TYPE_CHECKING:
     from tensorboardX import SummaryWriter
 
-ANSWER_SECONDS = 10.0  # time for W&B's server to answer to a key
 _PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
 
 
@@ -46,9 +39,8 @@ class Logger(Protocol):
         """Close; everything logged is on disk afterwards."""
 
 
-def check(names: Sequence[str], say: Callable[[str], None] = lambda line: None) -> None:
-    """Refuse loggers that are not installed, before anything trains. Without a key that its server takes W&B keeps its
-    runs on disk, with a message through ``say``: asked for a key it would wait for an answer, or log nothing.
+def check(names: Sequence[str]) -> None:
+    """Refuse loggers that are not installed, before anything trains.
 
     Raises:
         InputError: names the extra to install.
@@ -60,35 +52,6 @@ def check(names: Sequence[str], say: Callable[[str], None] = lambda line: None) 
     ]
     if lines:
         raise InputError(*lines)
-    online = "wandb" in names and os.environ.get("WANDB_MODE", "online") in ("online", "run", "shared")
-    if online and (why := _fault_of_key()):
-        os.environ["WANDB_MODE"] = "offline"  # workers inherit it
-        say(f"execution.loggers: wandb; {why}, so its runs are kept on disk (WANDB_MODE=offline)")
-
-
-def _fault_of_key() -> str:
-    """Why W&B would log nothing: its server does not answer to the key of the environment or the user's netrc file, or
-    there is none; empty if it does."""
-    base = (os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai").rstrip("/")
-    key = os.environ.get("WANDB_API_KEY", "")
-    places = [os.environ["NETRC"]] if "NETRC" in os.environ else ["~/.netrc", "~/_netrc"]
-    for place in map(os.path.expanduser, places):
-        with contextlib.suppress(OSError, netrc.NetrcParseError):
-            found = netrc.netrc(place).authenticators(urllib.parse.urlparse(base).hostname or "")
-            key = key or (found[2] if found else "")
-    if not key:
-        return "there is no key"
-    basic = base64.b64encode(f"api:{key}".encode()).decode()
-    headers = {"Authorization": f"Basic {basic}", "Content-Type": "application/json"}
-    ask = urllib.request.Request(f"{base}/graphql", b'{"query": "{ viewer { id } }"}', headers)
-    try:
-        with urllib.request.urlopen(ask, timeout=ANSWER_SECONDS) as answer:
-            known = json.load(answer)["data"]["viewer"]
-    except urllib.error.HTTPError as error:
-        known = error.code not in (401, 403)  # another fault of the server passes, or its logger says so
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        return f"{base} does not answer ({one_line(error)})"
-    return "" if known else f"{base} refuses the key"
 
 
 def make(

@@ -129,10 +129,9 @@ def _join(worker: WorkerProcess, log: Path) -> Joined:
     try:
         return worker.join(log)
     except RuntimeError as error:
-        more = "; only TPU, Slurm and Open MPI name the hosts to JAX: elsewhere set DWSWEEP_COORDINATOR=HOST:PORT, "
-        more += "DWSWEEP_PROCESSES=N and DWSWEEP_PROCESS=I"
-        hint = "" if settings(os.environ) else more
-        raise InputError(f"--distributed: this host could not join the others ({error}){hint}") from None
+        raise InputError(
+            f"--distributed: this host could not join the others ({error}); set {', '.join(_VARIABLES)}"
+        ) from None
     except BaseException:  # Ctrl-C during the wait: this process would keep the coordinator's port
         worker.kill()
         raise

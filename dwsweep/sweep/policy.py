@@ -42,9 +42,9 @@ def of_exception(error: BaseException) -> tuple[str, str]:
     A bucket or a file system that does not answer stops the sweep: no pack is at fault.
     Wrong input is not retried; anything else may be a fault of the device and is.
     """
-    chain = list(_chain(error))
+    chain = _chain(error)
     cause = f"{type(error).__name__}: {first_line(str(error))}".rstrip(": ")
-    if any(_is_disk_full(link) for link in chain):
+    if is_disk_full(error):
         return DISK_FULL, f"the disk is full, or files may not be as large ({cause})"
     if reason := paths.out_of_reach(error):
         return INTERRUPTED, reason

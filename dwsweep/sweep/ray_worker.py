@@ -23,7 +23,7 @@ from dwsweep.records.pack import PackProgress, StartFacts
 from dwsweep.records.run import INTERRUPTED, OOM
 from dwsweep.sweep import policy
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.events import Diverged, Emit, Ended, Event, Job, Note, Post
+from dwsweep.sweep.events import Emit, Ended, Event, Job, Note, Post
 from dwsweep.sweep.executor import Executor
 from dwsweep.sweep.local_worker import CPU_THREADS, WorkerProcess, each_core_a_device, part_of_a_gpu
 
@@ -294,7 +294,7 @@ def run_job(job: Job, environment: dict[str, str]) -> list[Event]:
                     return
 
     def keep(event: Event) -> None:
-        if isinstance(event, StartFacts | Note | Diverged):
+        if isinstance(event, StartFacts | Note):
             events.append(event)
 
     threading.Thread(target=heed_stop, daemon=True).start()

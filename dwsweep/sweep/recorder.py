@@ -6,7 +6,6 @@ time, the first record stands.
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -16,8 +15,7 @@ import numpy as np
 
 from dwsweep import jsonl, paths
 from dwsweep.plan import Pack
-from dwsweep.plan.schedule import cooldown_start
-from dwsweep.records.metrics import Metrics, MetricsRow, read_metrics
+from dwsweep.records.metrics import MetricsRow, read_metrics
 from dwsweep.records.pack import PackProgress, StartFacts
 from dwsweep.records.record import to_dict
 from dwsweep.records.run import DIVERGED, FINAL, INTERRUPTED, RUNNING, RunResult, RunState
@@ -27,7 +25,6 @@ from dwsweep.sweep.events import Emit
 from dwsweep.sweep.loggers import Logger
 from dwsweep.train import Recorder
 
-EVALUATING_SECONDS = 10.0  # interval between two reports during the evaluation
 PROGRESS_SECONDS = 1.0  # interval between two writes of progress.json
 
 
@@ -60,18 +57,11 @@ class RunRecorder(Recorder):
         self._progress = PackProgress(steps=pack.branch_steps[-1])
         self._has_step = False
         self._written_at = float("-inf")
-        self._evaluated_at = float("-inf")
 
     # interface to the trainer
 
     def compiling(self, microbatch: int) -> None:
         self.emit(events.Compiling(microbatch))
-
-    def evaluating(self, share: float) -> None:
-        now = time.monotonic()
-        if now - self._evaluated_at >= EVALUATING_SECONDS:
-            self._evaluated_at = now
-            self.emit(events.Evaluating(share))
 
     def started(self, facts: StartFacts) -> None:
         step = facts.step
@@ -90,11 +80,11 @@ class RunRecorder(Recorder):
             jsonl.LineWriter(path).flush()
             found = read_metrics(path)
             kept = [row for row in found.rows if row["step"] <= step]
-            if found.lost and path.exists():
+            if found.lost:
                 paths.set_aside(path)
-            missing = lost_rows(found, kept, self._recorded_to(name, step), self.pack.execution.log_steps)
-            if missing:
-                self.note(f"runs/{name}/metrics.jsonl: {missing}; the run resumes from its checkpoint at step {step:,}")
+                self.note(
+                    f"runs/{name}/metrics.jsonl: {found.lost} damaged lines left out, kept in metrics.jsonl.damaged"
+                )
             # needed even if nothing is dropped: a kill may have left half a line at the end
             if found.rows or found.lost or path.exists():
                 jsonl.rewrite_lines(path, kept)
@@ -153,7 +143,7 @@ class RunRecorder(Recorder):
         self._frozen.add(run_id)
         for logger in self.loggers:
             logger.finished(run_id, {"diverged": True})
-        self.emit(events.Diverged(run_id, step, cause))
+        self.note(f"{run_id}: diverged, {cause}")
 
     def flush(self) -> None:
         """Flush every row to its destination: rows before a checkpoint must not be lost with this host."""
@@ -185,17 +175,6 @@ class RunRecorder(Recorder):
     def unfinished(self) -> list[str]:
         return [name for name in self.run_ids if name not in self._frozen]
 
-    def _recorded_to(self, run_id: str, step: int) -> int:
-        """Last step whose row a run can have if its pack resumes from ``step``.
-
-        While a token branch cools down, the runs of the longer ones have their rows up to where it left the trunk.
-        """
-        branches = {name: i for replica in self.pack.replicas for i, name in enumerate(replica.run_ids)}
-        first = min(branches[name] for name in self.unfinished())
-        if branches[run_id] == first or first == len(self.pack.branch_steps) - 1:
-            return step
-        return min(step, cooldown_start(self.pack.branch_steps[first], self.pack.train))
-
     def _close(self, run_id: str) -> None:
         """Fold the metrics of an ended run into one object where they were uploaded in segments."""
         writer = self._writers.pop(run_id, None)
@@ -208,23 +187,3 @@ class RunRecorder(Recorder):
     def _write_progress(self) -> None:
         self.store.write_progress(self.pack.pack_id, self._progress)
         self._written_at = time.monotonic()
-
-
-def lost_rows(found: Metrics, kept: Sequence[MetricsRow], end: int, log_steps: int) -> str:
-    """Describe steps up to ``end`` missing from a run's metrics; empty if they lack nothing.
-
-    The first step has a row, and so has every ``log_steps``-th; rows of an earlier call may lie further apart.
-    """
-    steps = [row["step"] for row in kept]
-    gaps = [after - before for before, after in itertools.pairwise(steps)]
-    parts = []
-    if found.lost:
-        parts.append(f"{found.lost} damaged line{'s' * (found.lost != 1)} left out (kept in metrics.jsonl.damaged)")
-    if end > 0 and not steps:
-        parts.append(f"the rows of steps 1–{end:,} are lost")
-    elif end > 0:
-        if steps[0] > 1:
-            parts.append(f"the rows of steps 1–{steps[0] - 1:,} are lost")
-        if end - steps[-1] >= max(log_steps, *gaps, 1):
-            parts.append(f"the rows of steps {steps[-1] + 1:,}–{end:,} are lost")
-    return ", ".join(parts)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from dwsweep import paths
@@ -13,7 +11,7 @@ from dwsweep.errors import InputError
 from dwsweep.locks import exclusive
 from dwsweep.records import sweep as sweep_record
 from dwsweep.records.record import Damaged
-from dwsweep.records.sweep import DROP, results_row
+from dwsweep.records.sweep import DROP, RESULTS_NAME, results_row
 from dwsweep.sweep.claim import owners
 from dwsweep.sweep.directory import SweepStore
 
@@ -31,14 +29,12 @@ def results_text(store: SweepStore) -> str:
 
 
 def rebuild_results(store: SweepStore) -> Any:
-    """Write results.csv, and its hash into the manifest; returns its path. A table that is there stays."""
+    """Write results.csv; returns its path. A table that is there stays."""
     # reading and replacing go together, lest a slower shard put back an older table
     with exclusive(store.directory / "locks" / "results.guard"):
         text, path = results_text(store), store.results_path
         if _bytes_of(path) != text.encode():
             paths.write_atomic(path, text)
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        store.update_manifest(lambda old: replace(old, files={**(old.files or {}), path.name: digest}))
     return path
 
 
@@ -50,14 +46,16 @@ def _bytes_of(path: Any) -> bytes | None:
 
 
 def settle_results(directory: Any, say: Callable[[str], None]) -> None:
-    """Bring a sweep directory's results.csv up to date before it is read: an outdated one is set aside and rebuilt.
-    ``say``: log callback. Nothing is done to a table without runs beside it, in a bucket, or while a
-    sweep trains.
+    """Bring the results.csv of a sweep up to date before it is read, by its folder or its own name: another table is
+    set aside, with a line to ``say``. Nothing is done to a table without runs beside it, in a bucket, or while a sweep
+    trains.
 
     Raises:
         InputError: it is not, and cannot be written again.
     """
     damaged: dict[str, None] = {}
+    directory = paths.as_path(directory)
+    directory = directory.parent if directory.name == RESULTS_NAME else directory
     store = SweepStore(directory, lambda error: damaged.setdefault(error.lines[0]))
     if paths.is_remote(store.directory) or not (store.directory / "plan.csv").exists() or not store.run_ids():
         return
@@ -73,17 +71,14 @@ def settle_results(directory: Any, say: Callable[[str], None]) -> None:
 
 def _settle(store: SweepStore, say: Callable[[str], None]) -> None:
     path = store.results_path
-    if results_text(store).encode() == (data := _bytes_of(path)):
+    if results_text(store).encode() == _bytes_of(path):
         return
-    known = (store.manifest.files or {}).get(path.name)
-    said = "is older than the runs; written again from runs/"
     try:
-        if os.path.lexists(path) and (data is None or hashlib.sha256(data).hexdigest() != known):
-            said = f"is not the table of the runs; set aside as {paths.set_aside(path)}, written again from runs/"
+        aside = f"set aside as {paths.set_aside(path)}, " if os.path.lexists(path) else ""
         rebuild_results(store)
     except OSError as error:
         raise InputError(
             f"{path}: is not the table of the runs in {store.directory / 'runs'}, and cannot be written again "
             f"({error.strerror or error}); copy the sweep to where it can be written"
         ) from None
-    say(f"{path}: {said}")
+    say(f"{path}: is not the table of the runs; {aside}written again from runs/")

@@ -19,18 +19,18 @@ from dwsweep.paths import FencedOff
 from dwsweep.plan import Plan
 from dwsweep.records.pack import REBUILT, PackEvent, PackProgress, StartFacts
 from dwsweep.records.run import DIVERGED, DONE, FINAL, INTERRUPTED, RUNNING, STOPPED, RunState
-from dwsweep.sweep import claim, inventory, loggers, policy, remains, work_queue
+from dwsweep.sweep import claim, inventory, loggers, policy, work_queue
 from dwsweep.sweep.claim import Claim, Shard
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.events import Compiling, Diverged, Ended, Evaluating, Event, Job, Note, Post
+from dwsweep.sweep.events import Compiling, Ended, Event, Job, Note, Post
 from dwsweep.sweep.executor import Executor
 from dwsweep.sweep.local_worker import WorkerProcess, local_workers
 from dwsweep.sweep.multihost import handled, join_slice
 from dwsweep.sweep.results_table import rebuild_results
-from dwsweep.sweep.silence import Silence
 from dwsweep.sweep.snapshot import SweepView, announcement, summary
 from dwsweep.sweep.work_queue import Unit
 
+START_KILL_SECONDS = 5.0  # time to heed a stop before the first step: nothing is saved then, and a compiler hears none
 REBUILDING = 0.02  # share of the time that results.csv may take while packs train
 KILL_NOTICE = "stopping: workers write their checkpoints (Ctrl-C again: stop at once)"
 
@@ -69,7 +69,7 @@ def run_sweep(
     """
     if plan.waits_for_data:
         raise InputError("SPEC: its data is not prepared; run `dwsweep prepare` first")
-    loggers.check(plan.spec.execution.loggers, view.say)
+    loggers.check(plan.spec.execution.loggers)
     store = SweepStore(directory)
     try:
         paths.make_directory(store.directory)
@@ -128,18 +128,17 @@ class _Sweep:
     waiting: deque[Unit] = field(default_factory=deque)
     active: dict[str, Unit] = field(default_factory=dict)
     stop_cause: str | None = None
-    silence: Silence = field(default_factory=Silence)
+    stopped_at: float = float("inf")  # clock at the first request to stop
+    training: set[str] = field(default_factory=set)  # packs at work that have come to their first step
     signals: int = 0
     rebuilt_at: float = float("-inf")  # clock after the last results.csv
     rebuild_seconds: float = 0.0  # its time
 
     def run(self, executor: str, address: str | None, worker: WorkerProcess | None = None) -> int:
         mine = work_queue.own(self.plan, self.shard)
-        remains.remove_temporaries(self.store, mine, self.view.say)
+        inventory.remove_temporaries(self.store)
         inventory.mend(self.store, self.plan, mine, self.view.say)
-        remains.settle(self.store, mine, self.view.say)
-        for line in work_queue.changes_of_spec(self.plan.spec, self.store):
-            self.view.say(line)
+        inventory.settle(self.store, mine)
         self.store.write_plan(self.plan)
         todo = work_queue.make(self.plan, self.store, self.shard, self.retry)
         if not todo.units:
@@ -191,10 +190,9 @@ class _Sweep:
                 self._start(self.waiting.popleft())
             with contextlib.suppress(queue.Empty):
                 self._handle(*self.inbox.get(timeout=0.5))
-            for notice in self.silence.notices():
-                self.view.say(notice)
-            for pack_id in self.silence.unresponsive():
-                self.executor.kill(pack_id)
+            if time.monotonic() - self.stopped_at > START_KILL_SECONDS:
+                for pack_id in self.active.keys() - self.training:
+                    self.executor.kill(pack_id)
 
     def _start(self, unit: Unit) -> None:
         pack = unit.pack
@@ -202,30 +200,22 @@ class _Sweep:
         self.store.write(pack.pack_id, replace(state, state=RUNNING, attempts=state.attempts + 1, begun=time.time()))
         self.active[pack.pack_id] = unit
         self.view.started(pack)
-        self.silence.begin(
-            pack.pack_id, self.plan.labels.get(pack.pack_id, pack.shape.label), self.store.log_path(pack.pack_id)
-        )
         directory = paths.absolute(self.store.directory)  # workers may start elsewhere; Orbax requires it
         following = self.waiting[0].pack.pack_id if self.waiting else None
         self.executor.start(Job(pack.pack_id, directory, self.store_path, unit.frozen, following, self.claim))
 
     def _handle(self, pack_id: str, event: Event) -> None:
-        self.silence.heard(pack_id, event)
+        if isinstance(event, PackProgress | StartFacts):
+            self.training.add(pack_id)
         match event:
             case PackProgress():
                 self.view.stepped(pack_id, event)
             case Compiling():
-                state = self.store.pack_state(pack_id)
-                self.store.write(pack_id, replace(state, compiling=time.time()))  # `status` reads it in another process
                 self.view.compiling(pack_id)
-            case Evaluating(share):
-                self.view.evaluating(pack_id, share)
             case StartFacts():
                 self._started(pack_id, event)
             case Note(message):
                 self.view.say(f"note: {message}")
-            case Diverged(run_id, _, cause):
-                self.view.say(f"{run_id}: diverged, {cause}")
             case Ended():
                 self._ended(pack_id, event)
 
@@ -244,7 +234,7 @@ class _Sweep:
 
     def _ended(self, pack_id: str, ended: Ended) -> None:
         unit = self.active.pop(pack_id)
-        self.silence.end(pack_id)
+        self.training.discard(pack_id)
         states = {name: self.store.state(name) for name in unit.runs}
         finished = {name for name, state in states.items() if state.state in FINAL} | set(unit.frozen)
         if ended.kind != DONE:  # a run may read as done although its last write failed
@@ -301,7 +291,7 @@ class _Sweep:
     def _stop(self, cause: str) -> None:
         if self.stop_cause is None:
             self.stop_cause = cause
-            self.silence.stop_asked()
+            self.stopped_at = time.monotonic()
             self.executor.stop(cause)
 
     def lose(self, why: str, at_once: bool) -> None:
@@ -342,10 +332,7 @@ class _Sweep:
 
     def _report(self, states: dict[str, RunState], trained: bool) -> int:
         """Say how the runs of this call ended; the exit status. ``states``: of the runs, by id."""
-        done = [name for name, state in states.items() if state.state == DONE]
         for line in summary(states, self.store.results_path, trained, self.stop_cause):
-            self.view.say(line)
-        for line in self.store.lacking_documents(done):
             self.view.say(line)
         found = {state.state for state in states.values()}
         if found - (FINAL | STOPPED):

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dwsweep.errors import InputError
-from dwsweep.records.pack import Pack, PackProgress, PackState
+from dwsweep.records.pack import Pack, PackProgress
 from dwsweep.records.record import Damaged
 from dwsweep.records.run import (
     DIVERGED,
@@ -25,7 +25,6 @@ from dwsweep.records.run import (
     PENDING,
     RUNNING,
     STOPPED,
-    RunResult,
     RunState,
 )
 from dwsweep.records.sweep import DROP, PlanRow
@@ -34,30 +33,6 @@ from dwsweep.sweep.directory import SweepStore
 
 if TYPE_CHECKING:
     from dwsweep.sweep.work_queue import Schedule, Shard
-
-
-STARTING, COMPILING = "starting", "compiling"  # stages of a pack before its first step
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Stage of a pack before its first step: ``STARTING`` or ``COMPILING``, for ``seconds`` so far."""
-
-    name: str
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Time of a pack, by the results of its finished runs.
-
-    flops: of these runs; run_flops: of the largest one. seconds: training clock at the end of the longest run.
-    """
-
-    flops: float
-    run_flops: float
-    seconds: float
-    compile_seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -80,8 +55,6 @@ class Snapshot:
     owners: tuple[Owner, ...]  # processes that own it, or a shard of it
     time: float
     damaged: tuple[str, ...] = ()  # damaged files, one line each
-    stages: Mapping[str, Stage] = field(default_factory=dict)  # stages of the packs before their first step, by pack
-    measured: Mapping[str, Measured] = field(default_factory=dict)  # progress by pack, while the sweep is live
 
     @property
     def is_live(self) -> bool:
@@ -90,22 +63,17 @@ class Snapshot:
     def count(self, *states: str) -> int:
         return sum(run.state.state in states for run in self.runs)
 
+    def flops_per_token(self, pack_id: str) -> float:
+        """FLOPs of training one of the pack's runs on a token."""
+        run = next(run for run in self.runs if run.pack_id == pack_id)
+        return run.plan.flops / run.plan.tokens
 
-def measured(results: Iterable[tuple[RunView, RunResult]]) -> dict[str, Measured]:
-    """Time of each pack with finished runs, by pack_id; none for a result without a time."""
-    groups: dict[str, list[tuple[float, RunResult]]] = defaultdict(list)
-    for run, result in results:
-        if result.wall_seconds:
-            groups[run.pack_id].append((run.plan.flops, result))
-    return {
-        pack_id: Measured(
-            flops=sum(flops for flops, _ in found),
-            run_flops=max(flops for flops, _ in found),
-            seconds=max(result.wall_seconds or 0.0 for _, result in found),
-            compile_seconds=max((result.compile_seconds or 0.0 for _, result in found), default=0.0) or None,
-        )
-        for pack_id, found in groups.items()
-    }
+    def step_of(self, run: RunView) -> int:
+        """Finished steps of a run."""
+        if run.state.state == DONE:
+            return run.plan.steps
+        progress = self.progress.get(run.pack_id) if run.state.state == RUNNING else None
+        return min(run.plan.steps, (progress.step if progress else 0) or run.state.step or 0)
 
 
 def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
@@ -135,66 +103,39 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
             store.check_plan()
         except Damaged as error:
             note(error)
+    now = time.time()
+    since = min((owner.since for owner in live), default=now)
     runs = []
     for row in planned:
         state = store.state(row.run_id)
+        pack_id = state.pack_id or row.pack_id
         if state.state == RUNNING and not live:
             # a killed process cannot record its own end
             state = RunState(INTERRUPTED, state.step, state.loss, state.pack_id, "its process is gone")
-        runs.append(RunView(row, state.pack_id or row.pack_id, state))
+        elif state.state in (PENDING, INTERRUPTED) and live:  # a run has no state of its own before its first step
+            pack = store.pack_state(pack_id)
+            if pack.state == RUNNING and (pack.begun or 0.0) >= since:
+                state = replace(state, state=RUNNING)
+        runs.append(RunView(row, pack_id, state))
     running = {run.pack_id for run in runs if run.state.state == RUNNING}
     progress = {pack_id: store.progress(pack_id) for pack_id in running}
     orphans = len(set(store.run_ids()) - {row.run_id for row in planned})
-    done = [run.plan.run_id for run in runs if run.state.state == DONE]
-    lines = (*damaged, *store.lacking_documents(done))
-    now = time.time()
-    since = min((owner.since for owner in live), default=now)
-    waiting = dict.fromkeys(run.pack_id for run in runs if live and run.state.state in (PENDING, INTERRUPTED))
-    stages = {pack_id: stage for pack_id in waiting if (stage := _stage(store.pack_state(pack_id), since, now))}
-    results = ((run, store.result(run.plan.run_id)) for run in runs if live and run.state.state == DONE)
-    return Snapshot(
-        store.directory.name,
-        tuple(runs),
-        orphans,
-        progress,
-        tuple(live),
-        now,
-        lines,
-        stages,
-        measured((run, result) for run, result in results if result is not None),
-    )
-
-
-def _stage(state: PackState, since: float, now: float) -> Stage | None:
-    """Stage of a pack whose runs have no step yet; None if no worker of an owner ``since`` then has it."""
-    if state.state != RUNNING or state.begun is None or state.begun < since:
-        return None
-    if state.compiling is not None and state.compiling >= state.begun:
-        return Stage(COMPILING, max(0.0, now - state.compiling))
-    return Stage(STARTING, max(0.0, now - state.begun))
+    return Snapshot(store.directory.name, tuple(runs), orphans, progress, tuple(live), now, tuple(damaged))
 
 
 class SweepView(Protocol):
     """View of a running sweep; entered while packs train. ``say`` may come before, after, and from any
-    thread."""
+    thread: it prints a line that stays."""
 
     def __enter__(self) -> object: ...
-
     def __exit__(self, *_: object) -> None: ...
-
-    def say(self, text: str) -> None:
-        """Print a line that stays."""
+    def say(self, text: str) -> None: ...
 
     def expect(self, packs: Sequence[Pack], name: str, labels: Mapping[str, str]) -> None:
         """Expect these packs of the sweep ``name`` to be trained; ``labels``: their names, by pack_id."""
 
-    def started(self, pack: Pack) -> None:
-        """Show that a worker begins an attempt at the pack."""
-
+    def started(self, pack: Pack) -> None: ...
     def compiling(self, pack_id: str) -> None: ...
-
-    def evaluating(self, pack_id: str, share: float) -> None: ...
-
     def stepped(self, pack_id: str, progress: PackProgress) -> None: ...
 
     def ended(self, pack_id: str, text: str, finished: bool) -> None:

@@ -7,7 +7,6 @@ with the other replicas. A finished pack that lost a result trains again as it w
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections import defaultdict
@@ -24,7 +23,7 @@ from dwsweep.errors import InputError
 from dwsweep.plan import DROP, DataFacts, Pack, Plan, build
 from dwsweep.records.pack import IN_PART, REBUILT
 from dwsweep.records.run import DIVERGED, DONE, PENDING, RunState
-from dwsweep.spec import Spec, load_spec
+from dwsweep.spec import Spec
 from dwsweep.sweep import claim
 from dwsweep.sweep.claim import Shard
 from dwsweep.sweep.directory import SweepStore, is_over
@@ -243,43 +242,6 @@ def check(spec: Spec) -> None:
     """
     given_files(spec.data)
     build(spec)
-
-
-MOST_CHANGES = 8  # changed keys that are named
-
-
-def changes_of_spec(spec: Spec, store: SweepStore) -> list[str]:
-    """Line on the keys whose values differ from those of the spec that was last run in the directory; none where that
-    is damaged."""
-    try:
-        before = _leaves(load_spec(store.directory / "spec.yaml").model_dump(mode="json", by_alias=True))
-    except (InputError, OSError):
-        return []
-    after = _leaves(spec.model_dump(mode="json", by_alias=True))
-    changed = [
-        f"{key} {_short(value)} → {_short(after[key]) if key in after else 'left out'}"
-        for key, value in before.items()
-        if key not in after or after[key] != value
-    ]
-    if not changed:
-        return []
-    more = f"; and {len(changed) - MOST_CHANGES} more" if len(changed) > MOST_CHANGES else ""
-    return [f"spec.yaml: differs from the last call here: {'; '.join(changed[:MOST_CHANGES])}{more}"]
-
-
-def _leaves(value: Any, key: str = "") -> dict[str, Any]:
-    """Values of a spec by dotted key; a list is a value."""
-    if not isinstance(value, dict) or not value:
-        return {key: value}
-    found: dict[str, Any] = {}
-    for name, one in value.items():
-        found |= _leaves(one, f"{key}.{name}".lstrip("."))
-    return found
-
-
-def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= 40 else f"{text[:39]}…"
 
 
 def write_plan(plan: Plan, directory: str | os.PathLike[str]) -> Any:

@@ -94,9 +94,6 @@ class Channel:
                     self.stop(command.cause)
                 else:
                     self.jobs.put(command)
-        except InputError as error:  # such as a job of another version; the parent reads the reason in the log
-            print(error, file=sys.stderr, flush=True)
-            os._exit(1)
         except ValueError:
             pass  # half a line: the parent died while it wrote
         self.stop("the parent process is gone")

@@ -32,9 +32,6 @@ class Recorder:
     def progress(self, step: int, steps: int, tokens_per_second: float, losses: list[float]) -> None:
         """Receive once per dispatch the steps done, the pack's rate over all replicas, and each replica's last loss."""
 
-    def evaluating(self, share: float) -> None:
-        """Receive the share of the held-out set that is evaluated; a large one takes minutes."""
-
     def finished(
         self, run_id: str, result: RunResult, documents: np.ndarray, params: Mapping[str, np.ndarray] | None = None
     ) -> None:

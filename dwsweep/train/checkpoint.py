@@ -2,7 +2,7 @@
 
 Orbax writes each into a temporary directory and renames it; against damaged bytes every array's fingerprint is stored
 and compared. A damaged checkpoint is passed over, with a note, for the one before; one of another model is refused.
-Ownership is checked before a save, before its rename and after it: a checkpoint of that moment is taken back.
+Ownership is checked before a save and before its rename.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,6 @@ from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.paths import FencedOff
 from dwsweep.plan import Pack
-from dwsweep.spec import LENGTHS, ModelSpec, Section, TrainSpec
 from dwsweep.train.mesh import agreed, all_agree
 
 if TYPE_CHECKING:
@@ -37,10 +35,6 @@ FORMAT = 2
 
 Meta = Mapping[str, Any]
 """Meta data in JSON form."""
-_SECTIONS: dict[str, type[Section]] = {"model": ModelSpec, "train": TrainSpec}
-_SAID_ELSEWHERE = {"preset", *LENGTHS, "token_branches", "conditioning"}
-"""Keys of the spec without information of their own: a preset is its values, lengths are ``branch_steps``, and others
-only measure."""
 
 
 @dataclass
@@ -80,36 +74,24 @@ def check_identity(theirs: Mapping[str, object], pack: Pack, directory: Any) -> 
     Raises:
         InputError: it names the differences.
     """
-    ours, theirs = _compared(_identity(pack)), _compared(theirs)
-    if theirs != ours:
+    ours = _identity(pack)
+    differing = [key for key, value in ours.items() if theirs.get(key, value) != value]
+    if differing:
         raise InputError(
-            f"{directory}: these checkpoints are of another pack "
-            f"({', '.join(sorted(key for key, value in ours.items() if theirs.get(key) != value))}); "
-            "allowed: the pack that began here, or an empty directory"
+            f"{directory}: these checkpoints are of another pack ({', '.join(sorted(differing))}); allowed: the pack "
+            "that began here, or an empty directory"
         )
 
 
 def _identity(pack: Pack) -> dict[str, object]:
+    """Facts of a pack; the name of a run has a hash of all that changes its result."""
     return {
         "format": FORMAT,
+        "runs": list(pack.run_ids),
         "replicas": [[replica.seed, replica.learning_rate] for replica in pack.replicas],
         "branch_steps": list(pack.branch_steps),
-        "model": pack.model.model_dump(mode="json"),
-        "train": pack.train.model_dump(mode="json"),
         "data_hash": pack.data_hash,
     }
-
-
-def _compared(content: Mapping[str, object]) -> dict[str, object]:
-    """Settings that distinguish packs. Redundant keys are left out; keys that came into the spec later are
-    added at their defaults."""
-    out = dict(content)
-    for name, kind in _SECTIONS.items():
-        section = content.get(name)
-        if isinstance(section, dict):
-            whole = {**kind.model_construct().model_dump(mode="json"), **section}
-            out[name] = {key: value for key, value in whole.items() if key not in _SAID_ELSEWHERE}
-    return out
 
 
 def fingerprints(tree: Any, xp: Any = jnp) -> Any:
@@ -128,7 +110,6 @@ def fingerprints(tree: Any, xp: Any = jnp) -> Any:
 
 
 SEAL = "content_sha256"  # key of the hash of the other meta data
-_KEYS = frozenset({"pack", "forked", "progress", "kernel", "fingerprints"})
 
 
 def _digest(meta: Meta) -> str:
@@ -142,13 +123,13 @@ def _sealed(meta: Meta) -> dict[str, Any]:
 
 
 def _checked(meta: Meta) -> dict[str, Any]:
-    """Meta data without their hash; earlier versions wrote no hash.
+    """Meta data without their hash.
 
     Raises:
         ValueError: they differ from those written.
     """
     rest = {name: value for name, value in meta.items() if name != SEAL}
-    if (SEAL in meta or rest.keys() - _KEYS) and _digest(rest) != meta.get(SEAL):
+    if _digest(rest) != meta.get(SEAL):
         raise ValueError("damaged: its meta data differ from those written")
     return rest
 
@@ -164,8 +145,6 @@ class Checkpoints:
     def __init__(self, directory: Any, keep: int, note: Callable[[str], None]) -> None:
         self.directory, self.keep, self.note = epath.Path(directory), keep, note
         self._hash: dict[Any, Any] = {}  # jitted functions by the place of their results
-        self._written: tuple[int, int | None] | None = None  # number and inode of the checkpoint being committed
-        self._number = 0  # number of the last checkpoint that was begun
         if jax.process_count() > 1:
             _ = self._manager  # made by all processes together, since they wait for each other
 
@@ -203,21 +182,27 @@ class Checkpoints:
 
         paths.check_fence(self.directory)
         hashes = self._hashes(state)
-        try:
-            self._finish()
-            self._number = agreed(max(self._manager.all_steps(), default=0) + 1)
+        with self._failing():
+            self._manager.wait_until_finished()
             self._manager.save(
-                self._number,
+                agreed(max(self._manager.all_steps(), default=0) + 1),
                 args=ocp.args.Composite(
                     state=ocp.args.StandardSave(state),
                     meta=ocp.args.JsonSave(_sealed({**meta, "fingerprints": hashes})),
                 ),
             )
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Raise what fails inside the block as an OSError, and forget a checkpoint that failed: Orbax counts one from
+        the call on."""
+        try:
+            yield
         except FencedOff:
             raise
         except Exception as error:
-            self._manager.reload()  # Orbax counts a checkpoint from the call on, even one that then fails
-            raise OSError(f"checkpoint could not be written to {self.directory}: {error}") from error
+            self._manager.reload()
+            raise OSError(f"a checkpoint could not be written to {self.directory}: {error}") from error
 
     def _hashes(self, state: Any) -> dict[str, int]:
         where = jax.tree.leaves(state)[0].sharding
@@ -237,44 +222,15 @@ class Checkpoints:
 
         Raises:
             OSError: it failed.
-            FencedOff: somebody else owns the directory; it was taken back.
+            FencedOff: somebody else owns the directory.
         """
-        if not self._is_used:
-            return
-        try:
-            self._finish()
-        except FencedOff:
-            raise
-        except Exception as error:
-            self._manager.reload()
-            raise OSError(f"a checkpoint could not be written to {self.directory}: {error}") from error
-
-    def _finish(self) -> None:
-        self._manager.wait_until_finished()
-        if self._written is not None:
-            (number, inode), self._written = self._written, None
-            try:
-                paths.check_fence(self.directory)
-            except FencedOff:
-                self._take_back(number, inode)
-                raise
+        if self._is_used:
+            with self._failing():
+                self._manager.wait_until_finished()
 
     def _before_commit(self) -> None:
-        """The last call before the rename, in Orbax's thread."""
-        inode = None
-        if not paths.is_remote(paths.as_path(self.directory)):
-            for folder in self.directory.glob(f"{self._number}.*"):
-                inode = os.stat(folder).st_ino
+        """Check ownership in Orbax's thread, the last call before the rename."""
         paths.check_fence(self.directory)
-        self._written = self._number, inode
-
-    def _take_back(self, number: int, inode: int | None) -> None:
-        """Remove the checkpoint committed at the moment of losing the directory, and no other: the next owner may have
-        written that number by now."""
-        folder = paths.as_path(self.directory) / str(number)
-        with contextlib.suppress(OSError):
-            if inode is not None and os.stat(folder).st_ino == inode:
-                paths.remove(folder)
 
     def numbers(self) -> list[int]:
         """Numbers of the existing checkpoints, newest first."""

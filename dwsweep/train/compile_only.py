@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, cast
-
-import numpy as np
 
 from dwsweep.cost.arithmetic import PROGRAM_SHARE, training_flops
 from dwsweep.cost.duration import recipe_of
@@ -20,27 +18,20 @@ from dwsweep.train.program import Blueprint, fits, fitting_dispatch, memory_of
 from dwsweep.train.targets import Place
 
 
-@dataclass(frozen=True)
-class LeastText:
-    """Stand-in for a token store before ``prepare``: as many tokens as one batch needs."""
-
-    n_train_tokens: int
-    dtype: np.dtype
-
-
 def compile_only(plan: Plan, store: Store | None, places: Sequence[Place]) -> Iterator[CompiledRow]:
     """Compile each shape of ``plan`` for each of ``places``, without allocating a model; yields a row at once.
 
     No text is needed: without a ``store`` the memory is that of a program whose token store takes next to none.
     """
     train = plan.spec.train
-    least = LeastText(train.batch_size * train.seq_len + 1, token_dtype(plan.spec.data.vocab_size))
+    tokens, dtype = train.batch_size * train.seq_len + 1, token_dtype(plan.spec.data.vocab_size)
+    least = cast(Store, SimpleNamespace(n_train_tokens=tokens, dtype=dtype))  # as many as one batch needs
     shapes: dict[Any, Pack] = {}
     for pack in plan.packs:
         shapes.setdefault((pack.shape, pack.train.optimizer), pack)
     for pack in shapes.values():
         for place in places:
-            yield _row(pack, store or cast(Store, least), place, store.n_train_tokens if store else None)
+            yield _row(pack, store or least, place, store.n_train_tokens if store else None)
 
 
 def _row(pack: Pack, text: Store, place: Place, n_train_tokens: int | None) -> CompiledRow:

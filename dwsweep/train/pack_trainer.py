@@ -368,7 +368,7 @@ class _Trainer:
     def _finish_runs(self, branch: int) -> None:
         """Evaluate and record the runs that end with a phase."""
         ended = [i for i, r in enumerate(self.pack.replicas) if r.run_ids[branch] not in self.progress.diverged]
-        heldout = self.program.evaluate(self.state, self.heldout, self.recorder.evaluating) if ended else []
+        heldout = self.program.evaluate(self.state, self.heldout) if ended else []
         params = self._params_to_keep({i: loss.loss for i, loss in enumerate(heldout) if i in ended})
         for i in ended:
             run_id = self.pack.replicas[i].run_ids[branch]

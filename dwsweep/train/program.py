@@ -323,16 +323,14 @@ class Program:
             )
         return tokens
 
-    def evaluate(
-        self, state: State, heldout: HeldoutSet, tell: Callable[[float], None] = lambda share: None
-    ) -> list[HeldoutLoss]:
-        """Held-out loss of each replica; ``tell`` receives the finished share of the set."""
+    def evaluate(self, state: State, heldout: HeldoutSet) -> list[HeldoutLoss]:
+        """Held-out loss of each replica."""
 
         def call(params: Any, windows: np.ndarray) -> jax.Array:
             return self.run_evaluate(params, self.choices.layout.put(windows, self.choices.layout.by_sequence))
 
         self._in_vocabulary(heldout.windows)
-        return heldout_losses(call, self.blueprint.named(state)["params"], heldout, self.eval_batch, tell)
+        return heldout_losses(call, self.blueprint.named(state)["params"], heldout, self.eval_batch)
 
     def params(self, state: State, replicas: Sequence[int]) -> dict[int, dict[str, np.ndarray]]:
         """Parameters of some replicas on the host, float32, by their dotted name. Every process has to call this.

@@ -206,14 +206,9 @@ def make_evaluate(model: Model) -> Callable[[Params, jax.Array], jax.Array]:
 
 
 def heldout_losses(
-    evaluate: Callable[[Params, Any], jax.Array],
-    params: Params,
-    heldout: HeldoutSet,
-    batch: int,
-    tell: Callable[[float], None] = lambda share: None,
+    evaluate: Callable[[Params, Any], jax.Array], params: Params, heldout: HeldoutSet, batch: int
 ) -> list[HeldoutLoss]:
-    """The held-out loss of each replica; sums in float64, in the fixed order of the set. tell: called with the share
-    that is done, after every batch."""
+    """The held-out loss of each replica; sums in float64, in the fixed order of the set."""
     n, sums = len(heldout.windows), []
     for start in range(0, n, batch):
         windows = np.zeros((batch, heldout.windows.shape[1]), heldout.windows.dtype)
@@ -228,7 +223,6 @@ def heldout_losses(
                 for row in nll
             ]
         )
-        tell(min(1.0, (start + batch) / n))
     return [heldout_loss(nats, heldout) for nats in np.sum(np.array(sums), axis=0)]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
@@ -73,22 +73,15 @@ def elsewhere(name: str) -> Place:
         raise InputError(f"--target: {name!r}; allowed: {', '.join([*GPUS, *TPUS])}, each with a topology such as :2x2")
     if topology and not re.fullmatch(r"\d+(x\d+)*", topology):
         raise InputError(f"--target: {name!r}; a topology is sizes such as 2x4, or the number of GPUs of one host")
-    describe = _tpu if device.name in TPUS else _gpu
-    found = _described(describe, device, topology or None, name)
-    devices = found if topology else found[:1]
-    hardware = at_hand(devices, memory_bytes=int(device.usable_bytes), as_accelerator=True)
-    return Place(replace(hardware, is_here=False), name)
-
-
-def _described(
-    describe: Callable[[Device, str | None], Sequence[Any]], device: Device, topology: str | None, name: str
-) -> Sequence[Any]:
     try:
-        return describe(device, topology)
+        found = (_tpu if device.name in TPUS else _gpu)(device, topology or None)
     except InputError:
         raise
     except Exception as error:  # either plugin failed, with any type of error: bad topology, or not loadable
         raise InputError(f"--target: {name!r}: {one_line(error)}") from error
+    devices = found if topology else found[:1]
+    hardware = at_hand(devices, memory_bytes=int(device.usable_bytes), as_accelerator=True)
+    return Place(replace(hardware, is_here=False), name)
 
 
 def _tpu(device: Device, topology: str | None) -> Sequence[Any]:

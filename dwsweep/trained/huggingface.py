@@ -23,7 +23,7 @@ from dwsweep.trained import architectures
 from dwsweep.trained.architectures import Architecture
 from dwsweep.trained.runs import TrainedRun
 
-WEIGHTS = "model.safetensors"  # file written first
+WEIGHTS = "model.safetensors"
 
 
 def export(runs: Sequence[TrainedRun], out: Any) -> list[Any]:
@@ -42,21 +42,12 @@ def export(runs: Sequence[TrainedRun], out: Any) -> list[Any]:
     for place in places:
         if (place / "config.json").exists() or (place.exists() and not place.is_dir()):
             raise InputError(f"OUT: {place}; is there already; remove it or name another directory")
-        if place.exists() and (others := _others(place)):
-            raise InputError(f"OUT: {place}; holds other files, such as {others[0]}; name another directory")
     tokenizers = {data: Tokenizer.of(store) for data, store in stores.items()}
     files = {data: tokenizer_files(tokenizer) for data, tokenizer in tokenizers.items()}
     for run, architecture, place in zip(runs, found, places, strict=True):
         data = run.config.data_hash
         _write(run, architecture, tokenizers[data].end_token, files[data], place)
     return places
-
-
-def _others(place: Any) -> list[str]:
-    """Names of foreign files in a folder: neither an interrupted export's nor git's."""
-    names = sorted(path.name for path in place.iterdir() if not path.name.startswith("."))
-    ours = {WEIGHTS, "tokenizer.json", "tokenizer_config.json", "generation_config.json", "README.md"}
-    return [name for name in names if name not in ours or WEIGHTS not in names]
 
 
 def architectures_of(runs: Sequence[TrainedRun]) -> list[Architecture]:

@@ -21,14 +21,6 @@ def example(name: str) -> dict[str, Any]:
     return content
 
 
-def queued(content: dict[str, Any]) -> dict[str, Any]:
-    """As the comment on Kueue says."""
-    content = copy.deepcopy(content)
-    content["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "sweeps"}
-    content["spec"]["suspend"] = True
-    return content
-
-
 @pytest.fixture
 def check_job() -> Callable[[dict[str, Any]], Any]:
     kubernetes = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
@@ -56,7 +48,6 @@ def dropped(given: Any, kept: Any) -> list[str]:
 def test_the_indexed_job(check_job: Any) -> None:
     job = example("kubernetes-job.yaml")
     check_job(job)
-    check_job(queued(job))
     (container,) = job["spec"]["template"]["spec"]["containers"]
     shard = container["command"][container["command"].index("--shard") + 1]
     count = job["spec"]["completions"]
@@ -69,9 +60,7 @@ def test_the_indexed_job(check_job: Any) -> None:
 
 def test_the_job_set(check_job: Any, jobset: Any) -> None:
     content = example("kubernetes-jobset.yaml")
-    for one in (content, queued(content)):
-        kept = jobset.from_dict(copy.deepcopy(one)).to_dict()
-        assert dropped(one, kept) == []
+    assert dropped(content, jobset.from_dict(copy.deepcopy(content)).to_dict()) == []
     (replicated,) = content["spec"]["replicatedJobs"]
     # the job inside it by the core schemas, which know every key
     check_job({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "hosts"}, **replicated["template"]})

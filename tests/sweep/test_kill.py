@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import random
@@ -11,10 +12,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from checkout import ROOT, TOOLS
-from cli_tools import DWSWEEP
+from cli_tools import DWSWEEP, begun
 from sentences import says
 from sweep_tools import (
     REAL,
@@ -31,53 +33,109 @@ from sweep_tools import (
     write_texts,
 )
 
+from dwsweep.sweep import inventory
 from dwsweep.sweep.directory import SweepStore
 
 pytestmark = pytest.mark.usefixtures("standin")
 
 SMALL = {"grid__depths": [1], "execution": {"checkpoint_steps": 3, "max_retries": 100, "workers": 2}}
+ACTIONS = ("KILL", "TERM", "STOP+KILL")
 
 
-def kill_until_done(
-    begin: Callable[[], subprocess.Popen[str]], kills: int, seconds: tuple[float, float], seed: int, patience: float
-) -> tuple[int, int]:
-    """(workers killed, parents killed) until ``kills`` are done; then the sweep is left to finish."""
-    chance = random.Random(seed)
-    # both in turn, in an order that the seed decides: whatever a machine's speed, each is killed several times
-    victims = [victim for _ in range(kills) for victim in chance.sample(("worker", "parent"), 2)][:kills]
-    killed = {"worker": 0, "parent": 0}
-    deadline = time.monotonic() + patience
-    process = begin()
-    while sum(killed.values()) < kills:
-        assert time.monotonic() < deadline, f"only {killed} in {patience} s"
-        if process.poll() is not None:
-            break  # finished before all kills were done
-        time.sleep(chance.uniform(*seconds))
-        workers = workers_of(process.pid)
-        if victims[sum(killed.values())] == "worker":
-            if workers:
-                os.kill(chance.choice(workers), signal.SIGKILL)
-                killed["worker"] += 1
-        elif process.poll() is None:
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait()
-            killed["parent"] += 1
-            process = begin()
-    text, _ = process.communicate(timeout=patience)
-    if process.returncode == -signal.SIGKILL:
+def hit(process: subprocess.Popen[str], victim: str, action: str, chance: random.Random) -> bool:
+    """Kill, stop or end a worker, the parent or both; False where there is none."""
+    workers = workers_of(process.pid)
+    victims = [*([process.pid] if victim != "worker" else []), *(workers if victim == "both" else workers[:1])]
+    if victim == "worker" or action == "STOP+KILL":
+        victims = [chance.choice(workers)] if workers else []
+    for pid in victims:
+        os.kill(pid, {"KILL": signal.SIGKILL, "TERM": signal.SIGTERM}.get(action, signal.SIGSTOP))
+    if action == "STOP+KILL":  # the kernel wakes a stopped worker whose parent dies
+        process.kill()
+    return bool(victims)
+
+
+def hit_until_done(
+    begin: Callable[[], subprocess.Popen[str]],
+    moments: list[tuple[str, str]],
+    seconds: tuple[float, float],
+    chance: random.Random,
+) -> int:
+    """Run a sweep, again after each of the ``moments`` (victim, action) that ended it, to its end; how many came."""
+    process, count = begin(), 0
+    while True:
+        if process.poll() is None and count < len(moments):
+            time.sleep(chance.uniform(*seconds))
+            count += process.poll() is None and hit(process, *moments[count], chance)
+            continue
+        text, _ = process.communicate(timeout=900)
+        assert process.returncode in (0, 3, -signal.SIGKILL, -signal.SIGTERM), text
+        if process.returncode == 0:
+            return count
         process = begin()
-        text, _ = process.communicate(timeout=patience)
-    assert process.returncode == 0, text
-    return killed["worker"], killed["parent"]
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:
-    """``test_torture`` kills the real trainer, many times."""
+    """The slow tier hits the real trainer, many times."""
     order(tmp_path, step_seconds=0.1)
-    directory = tmp_path / "sweep"
-    workers, parents = kill_until_done(lambda: start(directory, SMALL), 2, (0.05, 1.5), seed=1, patience=400)
-    assert workers and parents and workers + parents == 2
+    directory, chance = tmp_path / "sweep", random.Random(1)
+    moments = [("worker", "KILL"), ("parent", "KILL")]
+    assert hit_until_done(lambda: start(directory, SMALL), moments, (0.05, 1.5), chance) == 2
     assert_complete(make_plan(**SMALL), directory)
+
+
+CLOCKS = {"wall_seconds", "tokens_per_second", "device_seconds", "compile_seconds", "seconds", "updated"}
+OF_CLOCKS = {"metrics_sha256", "content_sha256"}  # hashes of rows that hold clocks
+
+
+def contract(directory: Path) -> dict[str, Any]:
+    """The files of a finished sweep by name, without what a clock says."""
+
+    def without_clocks(row: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in row.items() if name not in CLOCKS | OF_CLOCKS}
+
+    found: dict[str, Any] = {}
+    for path in sorted(directory.rglob("*")):
+        name, left = str(path.relative_to(directory)), (".tmp", "manifest.json", "log.txt", "state.json", "plan.csv")
+        if path.is_dir() or path.parent.name == "locks" or name.endswith(left):
+            continue
+        if path.suffix == ".csv":
+            found[name] = list(map(without_clocks, csv.DictReader(path.read_text().splitlines())))
+        elif path.suffix == ".jsonl" or path.name == "result.json":
+            lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
+            found[name] = [without_clocks(json.loads(line)) for line in lines]
+        else:
+            found[name] = path.read_bytes()
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("workers", "optimizer"), [(1, "adamw"), (2, "adamw"), (2, "muon")])
+def test_a_real_sweep_under_fire_ends_with_the_same_bits(tmp_path: Path, workers: int, optimizer: str) -> None:
+    """Losses, metrics, held-out documents, parameters. ``TORTURE=N`` is the number of moments, ``TORTURE_SEED=S``
+    chooses them."""
+    chance = random.Random(f"{os.environ.get('TORTURE_SEED', '0')} {workers} {optimizer}")
+    write_texts(tmp_path)
+    spec = tmp_path / "real.yaml"
+    sets = f"{{workers: {workers}, keep_params: all, "
+    text = REAL.format(text=tmp_path / "*.txt", cache=tmp_path / "cache").replace("execution: {", f"execution: {sets}")
+    spec.write_text(text.replace("warmup_steps: 5", f"warmup_steps: 5, optimizer: {optimizer}"))
+    env = {"JAX_PLATFORMS": "cpu", "DWSWEEP_CACHE": str(tmp_path / "cache"), "XLA_FLAGS": ""}
+
+    def begin(name: str) -> subprocess.Popen[str]:
+        return begun("run", spec, "--out", tmp_path / name, group=True, **env)
+
+    hit_until_done(lambda: begin("calm"), [], (0, 0), chance)
+    expected = contract(tmp_path / "calm")
+    assert sum(name.endswith("params.safetensors") for name in expected) == 8
+    left, sweeps = int(os.environ.get("TORTURE", "15")), 0
+    while left > 0:
+        moments = [(chance.choice(("worker", "parent", "both")), chance.choice(ACTIONS)) for _ in range(left)]
+        left -= hit_until_done(lambda name=f"wild{sweeps}": begin(name), moments, (0.5, 25.0), chance)
+        found = contract(tmp_path / f"wild{sweeps}")
+        assert found.keys() == expected.keys() and not [name for name in found if found[name] != expected[name]]
+        assert not any(finding.faulty for finding in inventory.verify(tmp_path / f"wild{sweeps}"))
+        sweeps += 1
 
 
 def test_an_orphaned_worker_reaches_its_checkpoint_and_leaves(tmp_path: Path) -> None:
@@ -111,18 +169,6 @@ sys.meta_path.insert(0, Pause())
 """
 
 
-def while_a_worker_imports(tmp_path: Path, then: Callable[[int, int], None]) -> subprocess.Popen[str]:
-    """Call ``then`` with (parent, worker) while the worker imports; returns the parent."""
-    folder = tmp_path / "paused"
-    folder.mkdir()
-    code = PAUSED_IMPORT.format(mark=str(tmp_path / "imports"), standin=str(TOOLS / "standin" / "sitecustomize.py"))
-    (folder / "sitecustomize.py").write_text(code)
-    process = start(tmp_path / "sweep", more={"PYTHONPATH": f"{folder}:{environment()['PYTHONPATH']}"})
-    wait_for((tmp_path / "imports").exists)
-    then(process.pid, workers_of(process.pid)[0])
-    return process
-
-
 def state_of(pid: int) -> str:
     """The kernel's letter for what a process does; empty for one that is gone."""
     try:
@@ -131,46 +177,38 @@ def state_of(pid: int) -> str:
         return ""
 
 
-def test_a_worker_stopped_while_it_imports_does_not_outlive_its_parent(tmp_path: Path) -> None:
-    stopped: list[int] = []
-
-    def stop_and_kill(parent: int, worker: int) -> None:
-        stopped.append(worker)
-        os.kill(worker, signal.SIGSTOP)
-        wait_for(lambda: state_of(worker) == "T")
-        os.kill(parent, signal.SIGKILL)
-
-    while_a_worker_imports(tmp_path, stop_and_kill).wait()
-    try:
-        wait_for(lambda: state_of(stopped[0]) in ("", "Z"), 30)
-    finally:
-        if state_of(stopped[0]) == "T":
-            os.kill(stopped[0], signal.SIGKILL)
-
-
 def test_a_worker_preempted_while_it_imports_is_an_interruption(tmp_path: Path) -> None:
-    process = while_a_worker_imports(tmp_path, lambda parent, worker: os.kill(worker, signal.SIGTERM))
+    folder = tmp_path / "paused"
+    folder.mkdir()
+    code = PAUSED_IMPORT.format(mark=str(tmp_path / "imports"), standin=str(TOOLS / "standin" / "sitecustomize.py"))
+    (folder / "sitecustomize.py").write_text(code)
+    process = start(tmp_path / "sweep", more={"PYTHONPATH": f"{folder}:{environment()['PYTHONPATH']}"})
+    wait_for((tmp_path / "imports").exists)
+    os.kill(workers_of(process.pid)[0], signal.SIGTERM)
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 3 and "preempted (SIGTERM)" in text, text
 
 
-@pytest.mark.parametrize("last", ["", '{"type": "Tra'])
-def test_an_idle_worker_leaves_when_its_parent_is_gone(tmp_path: Path, last: str) -> None:
-    """Also where the parent died in the middle of a line."""
+def test_an_idle_worker_leaves_when_its_parent_died_in_the_middle_of_a_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "dwsweep.sweep"]
-    worker = subprocess.run(command, input=last, text=True, env=with_standin(), timeout=60, capture_output=True)
+    worker = subprocess.run(
+        command, input='{"type": "Tra', text=True, env=with_standin(), timeout=60, capture_output=True
+    )
     assert worker.returncode == 0 and json.loads(worker.stdout) == {"type": "Released", "status": 3}
 
 
-def test_a_worker_that_compiles_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its compiler never ends, and its parent is killed. Nothing is lost: no step was taken."""
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_worker_that_compiles_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """Its compiler never ends, and its parent is killed or told to stop. Nothing is lost: no step was taken."""
     order(tmp_path, compiles_until=str(tmp_path / "never"))
     process = start(tmp_path / "sweep")
-    store = SweepStore(tmp_path / "sweep")
-    wait_for(lambda: any(store.pack_state(name).compiling for name in store.pack_ids()))
+    wait_for(lambda: list(tmp_path.glob("sweep/packs/*/compiles")))
     (worker,) = workers_of(process.pid)
-    process.kill()
+    process.send_signal(number)
     process.communicate(timeout=60)
+    assert process.returncode == (3 if number == signal.SIGTERM else -9)
     wait_for(lambda: state_of(worker) in ("", "Z"))
     order(tmp_path)
     train_here(monkeypatch)

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import importlib.util
 import json
-import os
-import threading
-import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +11,6 @@ import pytest
 from sweep_tools import assert_complete, make_plan, order, run
 
 from dwsweep.errors import InputError
-from dwsweep.sweep import loggers
-from dwsweep.sweep.directory import SweepStore
 
 pytestmark = pytest.mark.usefixtures("standin_here")
 
@@ -72,19 +65,6 @@ def test_tensorboard_over_an_interruption(tmp_path: Path) -> None:
         assert found["result/loss"][30] == pytest.approx(json.loads((directory / "result.json").read_text())["loss"])
 
 
-def test_two_attempts_within_a_second_keep_both_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TensorBoard's files are named by the second and the host."""
-    pytest.importorskip("tensorboardX")
-    plan = make_plan(**ONE_PACK)
-    run_id = plan.runs[0].run_id
-    monkeypatch.setattr(time, "time", lambda: 1_800_000_000.5)
-    for first in (1, 11):
-        logger = loggers.TensorBoardLogger(SweepStore(tmp_path), plan.packs[0])
-        logger.metrics(run_id, [{"step": step, "loss": float(step)} for step in range(first, first + 10)])
-        logger.close()
-    assert scalars(tmp_path / "tensorboard" / run_id)["train/loss"] == {step: step for step in range(1, 21)}
-
-
 def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
@@ -100,59 +80,10 @@ def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert b"grad_norm" in logged and b"bits_per_byte" in logged
 
 
-class Wandb(BaseHTTPRequestHandler):
-    """Answers to one key as W&B does."""
-
-    KEY = base64.b64encode(b"api:right").decode()
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        known = self.headers["Authorization"] == f"Basic {self.KEY}"
-        body = json.dumps({"data": {"viewer": {"id": "me"} if known else None}}).encode()
-        self.send_response(200 if known or "null" in self.path else 401)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None: ...
-
-
-@pytest.mark.parametrize(
-    ("netrc", "key", "path", "said"),
-    [
-        ("127.0.0.1", None, "", ""),
-        (None, "right", "", ""),
-        ("elsewhere.example", None, "", "there is no key"),
-        ("127.0.0.1", "wrong", "", "refuses the key"),  # the variable comes before the file
-        (None, "wrong", "/null", "refuses the key"),
-        (None, "right", ":1", "does not answer"),
-    ],
-)
-def test_without_a_key_that_its_server_takes_wandb_keeps_its_runs_on_disk_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, netrc: str | None, key: str | None, path: str, said: str
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
-    monkeypatch.setenv("WANDB_MODE", "online")  # undone after the test, whatever the check sets
-    (tmp_path / "netrc").write_text(f"machine {netrc} login user password right\n")
-    (tmp_path / "netrc").chmod(0o600)
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    monkeypatch.setenv("WANDB_API_KEY", key or "")
-    lines: list[str] = []
-    with ThreadingHTTPServer(("127.0.0.1", 0), Wandb) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        host = "127.0.0.1" if path == ":1" else f"127.0.0.1:{server.server_port}"
-        monkeypatch.setenv("WANDB_BASE_URL", f"http://{host}{path}")
-        loggers.check(["wandb"], lines.append)
-        server.shutdown()
-    assert os.environ["WANDB_MODE"] == ("offline" if said else "online") and len(lines) == bool(said)
-    assert all(said in line and "kept on disk" in line for line in lines)
-
-
 def test_a_logger_that_fails_is_left_out_with_a_message_and_the_runs_are_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wandb = pytest.importorskip("wandb")
-    monkeypatch.setattr(loggers, "_fault_of_key", lambda: "")  # it was right when the sweep began
     monkeypatch.setattr(wandb, "init", lambda **_: (_ for _ in ()).throw(wandb.UsageError("No API key configured")))
     plan = make_plan(**ONE_PACK, execution={"loggers": ["wandb"]})
     status, text = run(plan, tmp_path / "sweep")

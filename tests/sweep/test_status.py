@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-import re
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,13 +21,13 @@ from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan
 from dwsweep.records import record
-from dwsweep.records.pack import PackState
-from dwsweep.records.run import DONE, RunResult, RunState
+from dwsweep.records.pack import PackProgress, PackState
+from dwsweep.records.run import DONE, RunState
 from dwsweep.report import status_report as status
+from dwsweep.report.progress import ProgressView
 from dwsweep.sweep import claim
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.forecast import time_left
-from dwsweep.sweep.snapshot import Measured, Snapshot, Stage, measured, snapshot
+from dwsweep.sweep.snapshot import snapshot
 
 pytestmark = pytest.mark.usefixtures("standin")
 
@@ -114,8 +110,6 @@ def test_a_running_sweep_is_read_while_it_is_written_and_followed_to_its_end(
     assert [(now.is_live, now.count("running")) for now in seen] == [(True, 2)] * 10
     assert "running pack" in text and "stand-in" in text and "1,000" in text and "left" in text
     assert f"process {process.pid}" in text
-    left = time_left(seen[-1])
-    assert left is not None and left > 0
     console = Console(file=io.StringIO(), width=100)
     status.follow(tmp_path / "sweep", console)
     assert process.wait(timeout=10) == 0
@@ -143,64 +137,39 @@ def test_mfu_is_a_dash_where_the_peak_is_not_known(tmp_path: Path) -> None:
         assert row.split(device)[0].split()[-1].endswith(expected)
 
 
-def test_follow_says_how_far_and_how_long_between_packs_too(tmp_path: Path) -> None:
-    large(tmp_path)
-    now = snapshot(tmp_path / "sweep")
-    runs = tuple(replace(run, state=RunState(DONE, run.plan.steps, 3.0)) for run in now.runs[: len(now.runs) // 2])
-    me: Any = "me"
-    between = replace(now, runs=(*runs, *now.runs[len(runs) :]), owners=(me,))
-    shown = printed(status.show(between, now.time + 187), 200)
-    assert re.search(r" · \d+% · about 3:07 left", shown) and "between packs" in shown
-
-
-@contextlib.contextmanager
-def at_work(sweep: Path, pack_id: str, **ago: float) -> Iterator[Snapshot]:
-    """The sweep 1000 s after its owner took it, while a worker has a pack that made no step yet; ``ago``: the seconds
-    since each time in its state."""
-    with claim.hold(sweep), pytest.MonkeyPatch.context() as patch:
-        now = time.time() + 1000.0
-        times = {name: now - seconds for name, seconds in ago.items()}
-        SweepStore(sweep).write(pack_id, PackState("running", 1, **times))
-        patch.setattr("dwsweep.sweep.snapshot.time", SimpleNamespace(time=lambda: now))
-        yield snapshot(sweep)
-
-
-def test_a_pack_that_compiles_is_shown_to_compile_and_for_how_long(tmp_path: Path) -> None:
-    plan, _ = large(tmp_path)
+def test_a_pack_before_its_first_step_runs(tmp_path: Path) -> None:
+    """Of an owner that lives: its workers import and compile, and a run has no state of its own yet."""
+    plan, store = large(tmp_path)
     pack_id = plan.packs[0].pack_id
-    with at_work(tmp_path / "sweep", pack_id, begun=130, compiling=42) as now:
-        shown = printed(status.show(now), 200)
-        assert f"{len(plan.packs[0].run_ids)} compiling" in shown and f"{pack_id}: compiling for 42 s" in shown
-        assert "between packs" not in shown and "left" not in shown
-        usual = replace(now, measured={"other": Measured(1e9, 1e9, 50.0, 60.0)})
-        assert f"{pack_id}: compiling for 42 s, about 18 s left" in printed(status.show(usual), 200)
-        longer = replace(now, measured={"other": Measured(1e9, 1e9, 50.0, 30.0)})
-        assert says(printed(status.show(longer), 200), "sweep: long compilation")
-        assert status.to_json(tmp_path / "sweep")["stages"][pack_id]["stage"] == "compiling"
-    with at_work(tmp_path / "sweep", pack_id, begun=7) as now:  # the compilation of an earlier attempt is over
-        assert f"{pack_id}: starting for 7" in printed(status.show(now), 200)
-    with at_work(tmp_path / "sweep", pack_id, begun=2000, compiling=1999) as now:  # of an owner that was killed
-        assert not now.stages and "between packs" in printed(status.show(now), 200)
-    assert not snapshot(tmp_path / "sweep").stages
+    store.write(pack_id, PackState("running", 1, begun=time.time() + 1))
+    assert snapshot(tmp_path / "sweep").count("running") == 0
+    with claim.hold(tmp_path / "sweep"):
+        assert snapshot(tmp_path / "sweep").count("running") == len(plan.packs[0].run_ids)
+        assert "starts" in next(line for line in text_of(tmp_path / "sweep").splitlines() if line.startswith(pack_id))
+        store.write(pack_id, PackState("running", 1, begun=time.time() - 1000))  # of an owner that was killed
+        assert snapshot(tmp_path / "sweep").count("running") == 0
+        assert "between packs" in text_of(tmp_path / "sweep")
 
 
-def test_time_left_follows_from_the_packs_that_are_done(tmp_path: Path) -> None:
-    """Between packs and while one compiles too; a pack waits as long as the nearest one took per FLOP."""
+def test_time_left_is_the_work_that_is_left_at_the_present_rate(tmp_path: Path) -> None:
     plan, _ = large(tmp_path)
-    now = snapshot(tmp_path / "sweep")
-    me: Any = "me"
-    pack = plan.packs[0].pack_id
-    done = [run for run in now.runs if run.pack_id == pack]
-    rest = [run for run in now.runs if run.pack_id != pack]
-    finished = [replace(run, state=RunState(DONE, run.plan.steps, 3.0)) for run in done]
-    result = RunResult(3.0, wall_seconds=20.0, compile_seconds=5.0)
-    found = measured((run, result) for run in finished)
-    flops = sum(run.plan.flops for run in done)
-    assert found == {pack: Measured(flops, max(run.plan.flops for run in done), 20.0, 5.0)}
-    live = replace(now, runs=(*finished, *rest), owners=(me,), measured=found)
-    packs = {run.pack_id for run in rest}
-    left = sum(run.plan.flops for run in rest) * 20.0 / flops + 5.0 * len(packs)
-    assert time_left(live) == pytest.approx(left)
-    busy = next(iter(packs))
-    assert time_left(replace(live, stages={busy: Stage("compiling", 3.0)})) == pytest.approx(left - 3.0)
-    assert time_left(replace(live, measured={})) is None and time_left(replace(live, owners=())) is None
+    view = ProgressView(Console(file=io.StringIO()))
+    view.expect(plan.packs, "large", {})
+    me, now = "me", snapshot(tmp_path / "sweep")
+    first, last = plan.packs[0], plan.packs[-1]
+    for pack in (first, last):
+        view.started(pack)
+    view.ended(first.pack_id, "done", True)
+    assert view.time_left() is None is status.time_left(now)
+    progress = PackProgress(10, 30, tokens_per_second=1000.0)
+    view.stepped(last.pack_id, progress)
+    runs = []
+    for one in now.runs:
+        state = {first.pack_id: RunState(DONE), last.pack_id: RunState("running")}.get(one.pack_id, one.state)
+        runs.append(replace(one, state=state))
+    live: Any = replace(now, runs=tuple(runs), progress={last.pack_id: progress}, owners=(me,))
+    flops = {pack.pack_id: sum(one.plan.flops for one in runs if one.pack_id == pack.pack_id) for pack in plan.packs}
+    left = sum(flops.values()) - flops[first.pack_id] - flops[last.pack_id] / 3
+    rate = 1000.0 * flops[last.pack_id] / (len(last.run_ids) * now.runs[0].plan.tokens)
+    assert view.time_left() == pytest.approx(left / rate) == status.time_left(live)
+    assert view.fraction() == pytest.approx(1 - left / sum(flops.values()))

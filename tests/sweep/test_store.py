@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from sentences import says
 from sweep_tools import assert_complete, make_plan, order, run
 
 from dwsweep import jsonl, paths
@@ -196,8 +195,7 @@ def test_a_finished_pack_keeps_its_record_and_a_failed_one_what_it_resumes_from(
     store.write(first, replace(store.pack_state(first), state="running"))
     for left in ("7", "8.orbax-checkpoint-tmp"):
         (store.pack_directory(first) / "checkpoints" / left).mkdir(parents=True)
-    status, text = run(plan, tmp_path / "sweep")
-    assert status == 1 and says(text, "sweep: checkpoints removed")
+    assert run(plan, tmp_path / "sweep")[0] == 1
     assert files() == expected and store.pack_state(first).state == "done"
     order(tmp_path)
     assert run(plan, tmp_path / "sweep", retry={"failed"})[0] == 0

@@ -55,6 +55,7 @@ def train_pack(
     microbatch = pack.execution.microbatch or pack.train.batch_size
     recorder.compiling(microbatch)
     if "compiles_until" in orders:  # as a compiler does, without a look at anything else
+        (directory / "compiles").touch()
         while not Path(orders["compiles_until"]).exists():
             time.sleep(0.05)
     footing = Footing(host=str(os.getpid()), cores=orders.get("cores", 2), versions={"stand-in": "1"})
@@ -108,7 +109,7 @@ def _fail_at(step: int, orders: dict[str, Any], directory: Path) -> None:
         done = directory / f"failed-at-{step}"
         if done.exists():
             return
-        if step in (orders.get("raise_at"), orders.get("kill_at"), orders.get("exit_at"), orders.get("allocate_at")):
+        if step in (orders.get("raise_at"), orders.get("kill_at"), orders.get("exit_at")):
             done.touch()
     if step == orders.get("raise_at"):
         raise RuntimeError("the device fell off the bus")
@@ -119,8 +120,6 @@ def _fail_at(step: int, orders: dict[str, Any], directory: Path) -> None:
         os.abort()
     if step == orders.get("terminate_at"):
         os.kill(os.getpid(), signal.SIGTERM)
-    if step == orders.get("allocate_at"):
-        print(len(bytearray(64 << 30)))
 
 
 def _result(pack: Pack, value: str, step: int) -> RunResult:
@@ -166,9 +165,7 @@ def _save(directory: Path, step: int, values: list[str]) -> None:
     folder = directory / "checkpoints"
     folder.mkdir(parents=True, exist_ok=True)
     numbers = _numbers(directory)
-    padding = "x" * int(os.environ.get("SWEEP_STANDIN_CHECKPOINT_BYTES", "0"))
-    content = json.dumps({"step": step, "values": values, "padding": padding})
-    paths.write_atomic(folder / str(numbers[-1] + 1 if numbers else 1), content)
+    paths.write_atomic(folder / str(numbers[-1] + 1 if numbers else 1), json.dumps({"step": step, "values": values}))
     for number in numbers[:-1]:
         (folder / str(number)).unlink()
 

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -93,11 +93,10 @@ def start(
     directory: Path | str,
     changes: dict[str, Any] | None = None,
     more: dict[str, str] | None = None,
-    by: Sequence[str] = (),
     **options: Any,
 ) -> subprocess.Popen[str]:
-    """A sweep whose parent is a process of its own, begun by another command, with ``more`` in its environment."""
-    command = [*by, sys.executable, __file__, str(directory), json.dumps(changes or {})]
+    """A sweep whose parent is a process of its own, with ``more`` in its environment."""
+    command = [sys.executable, __file__, str(directory), json.dumps(changes or {})]
     return subprocess.Popen(
         [*command, json.dumps(options)],
         stdout=subprocess.PIPE,
@@ -187,4 +186,7 @@ if __name__ == "__main__":
     if "shard" in arguments:
         arguments["shard"] = tuple(arguments["shard"])
     view = ProgressView(terminal.console())
-    sys.exit(run_sweep(make_plan(**json.loads(sys.argv[2])), "/nowhere", sys.argv[1], view=view, **arguments))
+    status = run_sweep(make_plan(**json.loads(sys.argv[2])), "/nowhere", sys.argv[1], view=view, **arguments)
+    if {"jax", "flax", "optax", "orbax"} & {name.split(".")[0] for name in sys.modules}:
+        sys.exit("the parent imported JAX")
+    sys.exit(status)

@@ -111,7 +111,6 @@ class Kept(Recorder):
     def __init__(self) -> None:
         self.facts: list[dict[str, Any]] = []
         self.tried: list[int] = []
-        self.evaluated: list[float] = []
         self.rows: dict[str, dict[int, dict[str, Any]]] = {}
         self.results: dict[str, RunResult] = {}
         self.documents: dict[str, np.ndarray] = {}
@@ -124,9 +123,6 @@ class Kept(Recorder):
 
     def compiling(self, microbatch: int) -> None:
         self.tried.append(microbatch)
-
-    def evaluating(self, share: float) -> None:
-        self.evaluated.append(share)
 
     def started(self, facts: StartFacts) -> None:
         self.facts.append(to_dict(facts))  # as its file has it

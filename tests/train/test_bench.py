@@ -43,10 +43,10 @@ def test_rows_are_consistent_and_calibrate_the_plan(store: Store, tmp_path) -> N
 
 
 def test_compiling_alone_reports_memory_and_the_devices_there_are(store: Store, tmp_path) -> None:
-    spec = make_spec(grid={"widths": {1: [8], 2: [16]}, "seeds": 2}, model=FEW)
+    spec = make_spec(grid={"widths": {1: [8]}, "seeds": 2}, model=FEW)
     plan = build(spec, data=DataFacts.of(store))
     rows = list(compile_only(plan, store, [here(plan)]))
-    assert [(row.depth, row.width) for row in rows] == [(1, 8), (2, 16)]
+    assert [(row.depth, row.width) for row in rows] == [(1, 8)]
     for row, pack in zip(rows, plan.packs, strict=True):
         # float32 parameters and two moments of two replicas, beside a few scalars
         state = 2 * 3 * 4 * pack.shape.n_params_total
@@ -55,7 +55,7 @@ def test_compiling_alone_reports_memory_and_the_devices_there_are(store: Store, 
         step = pack.train.batch_size * pack.train.seq_len * len(pack.replicas)
         assert row.step_flops == step * training_flops_per_token(pack.shape)
         assert row.xla_flops and row.refused is None and row.unroll == 1
-    small = build(make_spec(grid={"widths": {1: [8]}, "seeds": 2}, model=FEW))
+    small = build(spec)
     (bare,) = compile_only(small, None, [here(small)])  # needs no text
     assert bare.state_bytes == rows[0].state_bytes and bare.n_train_tokens is None
     assert bare.memory_bytes == rows[0].memory_bytes - store.dtype.itemsize * (
@@ -75,10 +75,9 @@ def test_a_shape_that_fits_nowhere_is_a_row_that_says_so_and_the_others_go_on(mo
 
     monkeypatch.setattr(Blueprint, "compiled_dispatch", compiled)
     place = here(plan)
-    refused, other = compile_only(plan, None, [place])
-    assert refused.refused == "Out of HBM: 21.30G of 15.75G." and refused.xla_flops is None
-    assert (refused.microbatch, refused.remat) == (1, True) and other.refused is None and other.xla_flops
-    # one that says so by its own analysis only
     tight = replace(place, hardware=replace(place.hardware, memory_bytes=1000))
-    assert "it takes" in next(row for row in compile_only(plan, None, [tight]) if row.width == 16).refused
+    refused, other = compile_only(plan, None, [tight])
+    assert refused.refused == "Out of HBM: 21.30G of 15.75G." and refused.xla_flops is None
+    assert (refused.microbatch, refused.remat) == (1, True)
+    assert "it takes" in other.refused and other.xla_flops  # by its own analysis only
     assert says(printed(bench_report.render_compiled([refused, other])), "train: does not fit")

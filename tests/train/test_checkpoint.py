@@ -6,10 +6,9 @@ import errno
 import json
 import os
 import re
+import resource
 import shutil
-import subprocess
-import sys
-import textwrap
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +18,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from checkout import environment
 from sentences import says
 from train_support import make_pack, tree
 
@@ -75,11 +73,6 @@ def flipped(newest: Path) -> None:
         file.write_bytes(bytes(content))
 
 
-def half_meta(newest: Path) -> None:
-    file = newest / "meta" / "metadata"
-    file.write_text(file.read_text()[:20])
-
-
 def other_numbers(newest: Path) -> None:
     """Which can be read: a fingerprint finds them, apart from the storage layer."""
     file = newest / "meta" / "metadata"
@@ -102,7 +95,6 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "flipped": flipped,
     "missing data": lambda newest: shutil.rmtree(newest / "state"),
     "missing meta": lambda newest: shutil.rmtree(newest / "meta"),
-    "half meta": half_meta,
     "damaged: w": other_numbers,
     "changed meta data": other_progress,
 }
@@ -138,27 +130,6 @@ def test_fingerprints_are_the_same_on_the_host() -> None:
     assert {name: int(x) for name, x in here.items()} == {name: int(x) for name, x in there.items()}
 
 
-def test_half_written_ones_are_not_seen(tmp_path: Path) -> None:
-    """A process killed in the middle of a save leaves the checkpoint before it."""
-    program = textwrap.dedent(f"""
-        import os, threading
-        from train_support import tree
-        from dwsweep.train.checkpoint import Checkpoints
-        checkpoints = Checkpoints({str(tmp_path)!r}, keep=3, note=print)
-        checkpoints.save(tree(1, 200_000), {{"value": 1}})
-        checkpoints.wait()
-        checkpoints.save(tree(2, 2_000_000), {{"value": 2}})
-        os._exit(9)
-    """)
-    assert subprocess.run([sys.executable, "-c", program], env=environment()).returncode == 9
-    notes: list[str] = []
-    checkpoints = Checkpoints(tmp_path, keep=3, note=notes.append)
-    assert checkpoints.numbers() == [1]
-    found = checkpoints.restore(lambda meta: like(tree(0, 200_000)))
-    assert found is not None and found[1] == {"value": 1} and not notes
-    checkpoints.close()
-
-
 def test_other_arrays_are_refused_by_name(tmp_path: Path) -> None:
     write(tmp_path, 1)
     other = {"w": jnp.zeros((3, 7)), "step": jnp.int32(0), "extra": jnp.zeros(2)}
@@ -173,28 +144,19 @@ def test_other_arrays_are_refused_by_name(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_an_os_error_and_keeps_the_last_good_one(tmp_path: Path) -> None:
     """A limit on file size stands in for the full disk: writes fail in the same place, with the system's own error."""
-    program = textwrap.dedent(f"""
-        import resource, signal
-        from train_support import tree
-        from dwsweep.train.checkpoint import Checkpoints
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        import jax, numpy
-        drawn = numpy.random.default_rng(0).normal(size=(3, 400_000)).astype("float32")
-        big = {{**tree(2), "w": jax.device_put(drawn)}}
-        checkpoints = Checkpoints({str(tmp_path)!r}, keep=3, note=print)
-        checkpoints.save(tree(1), {{"value": 1}})
-        checkpoints.wait()
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-        try:
-            checkpoints.save(big, {{"value": 2}})
+    big = {**tree(2), "w": jax.device_put(np.random.default_rng(0).normal(size=(3, 400_000)).astype("float32"))}
+    checkpoints = Checkpoints(tmp_path, keep=3, note=print)
+    checkpoints.save(tree(1), {"value": 1})
+    checkpoints.wait()
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=f"could not be written.*{os.strerror(errno.EFBIG)}"):
+            checkpoints.save(big, {"value": 2})
             checkpoints.close()
-        except OSError as error:
-            print("OSError:", error)
-    """)
-    done = subprocess.run([sys.executable, "-c", program], env=environment(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "OSError: a checkpoint could not be written" in done.stdout
-    assert os.strerror(errno.EFBIG) in done.stdout
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
     assert read(tmp_path)[0][1] == {"value": 1}
 
 
@@ -210,7 +172,7 @@ class Fence:
             raise FencedOff("somebody else owns it")
 
 
-@pytest.mark.parametrize("lost_at", [1, 2, 3])
+@pytest.mark.parametrize("lost_at", [1, 2])
 def test_an_owner_that_lost_the_directory_commits_nothing(tmp_path: Path, lost_at: int) -> None:
     write(tmp_path / "pack", 1)
     checkpoints = Checkpoints(tmp_path / "pack", keep=1, note=print)
@@ -218,38 +180,16 @@ def test_an_owner_that_lost_the_directory_commits_nothing(tmp_path: Path, lost_a
         checkpoints.save(tree(2), {"value": 2})
         checkpoints.close()
     assert not (tmp_path / "pack" / "2").exists()
-    if lost_at < 3:  # Orbax removes what is kept no longer together with the rename
-        assert read(tmp_path / "pack")[0][1] == {"value": 1}
+    assert read(tmp_path / "pack")[0][1] == {"value": 1}
     write(tmp_path / "pack", 3)  # the next owner's
     assert read(tmp_path / "pack")[0][1] == {"value": 3}
 
 
-def test_a_checkpoint_of_the_next_owner_is_not_taken_back(tmp_path: Path) -> None:
-    write(tmp_path / "pack", 1)
-    checkpoints = Checkpoints(tmp_path / "pack", keep=3, note=print)
-    checkpoints.save(tree(2), {"value": 2})
-    checkpoints._manager.wait_until_finished()
-    (tmp_path / "pack" / "2").rename(tmp_path / "ours")
-    shutil.copytree(tmp_path / "ours", tmp_path / "pack" / "2")
-    with paths.fence(tmp_path, Fence(1).check), pytest.raises(FencedOff):
-        checkpoints.wait()
-    assert read(tmp_path / "pack")[0][1] == {"value": 2}
-
-
-def test_a_checkpoint_from_before_a_key_came_into_the_spec_is_resumed() -> None:
+def test_a_checkpoint_from_before_runs_were_named_in_it_is_resumed_and_another_packs_refused() -> None:
     pack = make_pack(SimpleNamespace(data_hash="f00d"))  # type: ignore[arg-type]
     stored = json.loads(json.dumps(PackMeta.of(pack, Progress(), forked=False, kernel="xla").pack))
     check_identity(stored, pack, "here")
-    del stored["train"]["flops"], stored["model"]["kv_heads"]
-    check_identity(stored, pack, "here")
-    # other words for the same: what counts is the steps, and the values that a preset stands for
-    check_identity({**stored, "train": {**stored["train"], "flops": 1e9, "steps": None}}, pack, "here")
-    check_identity({**stored, "model": {**stored["model"], "preset": "gpt2"}}, pack, "here")
-    with pytest.raises(InputError, match=r"of another pack \(model\)"):
-        check_identity({**stored, "model": {**stored["model"], "norm_type": "rmsnorm"}}, pack, "here")
-    del stored["train"]["weight_decay"]  # 0.1 by default, and so here
-    check_identity(stored, pack, "here")
-    with pytest.raises(InputError, match=r"of another pack \(train\)"):
-        check_identity({**stored, "train": {**stored["train"], "weight_decay": 0.2}}, pack, "here")
-    with pytest.raises(InputError, match=r"of another pack \(branch_steps\)"):
-        check_identity({**stored, "branch_steps": [11]}, pack, "here")
+    check_identity({**{key: stored[key] for key in stored if key != "runs"}, "model": {"norm": "pre"}}, pack, "here")
+    for key, other in (("runs", ["L2-d16"]), ("branch_steps", [11]), ("data_hash", "beef"), ("replicas", [[0, 1.0]])):
+        with pytest.raises(InputError, match=rf"of another pack \({key}\)"):
+            check_identity({**stored, key: other}, pack, "here")

@@ -27,14 +27,16 @@ class Asked(Exception):
 class Refused:
     """In place of the compiler: one that has no memory for any program but the ``after``-th."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, after: int) -> None:
+    def __init__(
+        self, patch: pytest.MonkeyPatch, after: int, said: str = "RESOURCE_EXHAUSTED: Ran out of memory in memory space"
+    ) -> None:
         self.tried: list[tuple[int, bool]] = []
         real = Blueprint.compiled_dispatch
 
         def compiled(blueprint: Blueprint) -> Any:
             self.tried.append((blueprint.choices.microbatch, blueprint.choices.compute.remat))
             if len(self.tried) <= after:
-                raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm.")
+                raise jax.errors.JaxRuntimeError(said)
             return real(blueprint)
 
         patch.setattr(Blueprint, "compiled_dispatch", compiled)
@@ -87,67 +89,55 @@ def test_only_a_softmax_by_xla_has_weights_to_keep(store: Store, attention: str)
     assert not choose(plain, store).compute.keep_weights  # on a CPU
 
 
-@pytest.mark.parametrize(
-    ("head_size", "platform", "why"),
-    [(192, "gpu", "head size 192; cudnn takes at most 128"), (32, "tpu", "the only kernel on tpu")],
-)
-def test_a_device_that_is_not_here_gets_no_kernel_that_its_compiler_refuses(
-    store: Store, head_size: int, platform: str, why: str
-) -> None:
-    grid = {"widths": {2: [192]}, "heads": {"size": head_size}}
+def test_a_device_that_is_not_here_gets_no_kernel_that_its_compiler_refuses(store: Store) -> None:
+    grid = {"widths": {2: [192]}, "heads": {"size": 192}}
     pack = make_pack(store, make_spec(grid=grid, train={"precision": "bfloat16"}), width=192)
     found = choose(pack, store, at_hand(as_accelerator=True))
-    hardware = replace(found.hardware, device=SimpleNamespace(platform=platform), is_here=False)
-    chosen = with_kernel(replace(found, hardware=hardware), pack, "cudnn")
-    assert (chosen.compute.kernel, chosen.attention_why) == ("xla", f"cudnn cannot be used: {why}")
+    for platform, why in (("gpu", "head size 192; cudnn takes at most 128"), ("tpu", "the only kernel on tpu")):
+        hardware = replace(found.hardware, device=SimpleNamespace(platform=platform), is_here=False)
+        chosen = with_kernel(replace(found, hardware=hardware), pack, "cudnn")
+        assert (chosen.compute.kernel, chosen.attention_why) == ("xla", f"cudnn cannot be used: {why}")
 
 
 def test_what_cannot_fit_by_arithmetic_is_not_compiled(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler, pack = Refused(monkeypatch, after=0), make_pack(store, make_spec(model=FEW))
-    roomy = Blueprint.of(pack, store, at_hand(as_accelerator=True, memory_bytes=1 << 30))
-    whole = memory_of(compile_program(roomy).run_dispatch)
-    assert compiler.tried == [(4, False)] and whole is not None
-    compiler.tried.clear()
-    program = compile_program(Blueprint.of(pack, store, at_hand(as_accelerator=True, memory_bytes=1000)))
-    assert compiler.tried == [(1, True)] and program.concessions[0] == "microbatch 4 → 1 of 4 sequences"
-    # where it only may be too large the compiler is asked
+    """Where it only may be too large the compiler is asked."""
+    pack, tried = make_pack(store, make_spec(model=FEW)), []
+    whole = memory_of(Blueprint.of(pack, store, at_hand(as_accelerator=True)).compiled_dispatch())
+    assert whole is not None
 
     def asked(blueprint: Blueprint) -> Any:
-        assert (blueprint.choices.microbatch, blueprint.choices.compute.remat) == (4, False)
+        tried.append((blueprint.choices.microbatch, blueprint.choices.compute.remat))
         raise Asked
 
     monkeypatch.setattr(Blueprint, "compiled_dispatch", asked)
-    with pytest.raises(Asked):
-        compile_program(Blueprint.of(pack, store, at_hand(as_accelerator=True, memory_bytes=whole)))
+    for memory in (1000, whole):
+        with pytest.raises(Asked):
+            compile_program(Blueprint.of(pack, store, at_hand(as_accelerator=True, memory_bytes=memory)))
+    assert tried == [(1, True), (4, False)]
 
 
 @pytest.mark.parametrize(("said", "tried"), [("RESOURCE_EXHAUSTED: Ran out of memory", 4), ("INTERNAL: no such", 1)])
 def test_a_refusal_is_raised_where_nothing_is_left_to_concede_and_another_failure_at_once(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, tried: int
 ) -> None:
-    def broken(blueprint: Blueprint) -> Any:
-        raise jax.errors.JaxRuntimeError(said)
-
-    monkeypatch.setattr(Blueprint, "compiled_dispatch", broken)
-    kept = Kept()
+    compiler, kept = Refused(monkeypatch, after=9, said=said), Kept()
     with pytest.raises(jax.errors.JaxRuntimeError, match=said):
         train_pack(make_pack(store), store, tmp_path, kept)
-    assert len(kept.tried) == tried and not kept.facts
+    assert len(kept.tried) == len(compiler.tried) == tried and not kept.facts
 
 
-def test_an_evaluation_that_is_refused_takes_fewer_windows(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, tried = Blueprint.compiled_evaluate, []
+def test_an_evaluation_that_is_refused_takes_fewer_windows(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
 
     def compiled(blueprint: Blueprint, batch: int) -> Any:
         tried.append(batch)
         if len(tried) < 3:
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm.")
-        return real(blueprint, batch)
 
     monkeypatch.setattr(Blueprint, "compiled_evaluate", compiled)
-    assert compile_program(Blueprint.of(make_pack(store, make_spec(model=FEW)), store)).eval_batch == 8
+    fits = SimpleNamespace(memory_analysis=lambda: None)
+    monkeypatch.setattr(Blueprint, "compiled_dispatch", lambda blueprint: fits)
+    assert compile_program(Blueprint.of(make_pack(store), store)).eval_batch == 8
     assert tried == [32, 16, 8]
 
 

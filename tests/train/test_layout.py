@@ -14,7 +14,7 @@ from dwsweep.data.token_store import Store
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Model, build
 from dwsweep.train.optimizer import as_vector, by_leaf, settings_by_group
-from dwsweep.train.program import Blueprint, compile_program
+from dwsweep.train.program import Blueprint, Program
 from dwsweep.train.step import init_state
 
 
@@ -48,8 +48,8 @@ def test_an_update_is_the_same_to_the_last_bit() -> None:
 
 
 def test_a_program_gives_its_state_by_name_and_takes_it_back(store: Store, tmp_path: Any) -> None:
-    program = compile_program(Blueprint.of(make_pack(store), store))
-    blueprint, (state, _) = program.blueprint, program.init()
+    blueprint = Blueprint.of(make_pack(store), store)
+    state, _ = Program(blueprint, blueprint.choices, None, None, 1, 0.0).init()
     assert state["params"].ndim == 2  # on a CPU: a vector for each replica
     named = blueprint.named(state)
     expected = jax.jit(lambda s: init_state(blueprint.model, blueprint.pack.train, s))(jnp.arange(2))

@@ -113,24 +113,25 @@ def sections(**mesh: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "mesh",
+    ("mesh", "resumes"),
     [
-        pytest.param({"data": 8}, marks=pytest.mark.slow),
-        pytest.param({"fsdp": 8}, marks=pytest.mark.slow),
-        pytest.param({"replica": 2, "data": 2, "fsdp": 2}, marks=pytest.mark.slow),
-        {"data": 2, "fsdp": 2},
+        pytest.param({"data": 8}, True, marks=pytest.mark.slow),
+        pytest.param({"fsdp": 8}, True, marks=pytest.mark.slow),
+        pytest.param({"replica": 2, "data": 2, "fsdp": 2}, True, marks=pytest.mark.slow),
+        ({"data": 2, "fsdp": 2}, False),
     ],
-    ids="-".join,
+    ids=str,
 )
 def test_several_devices_equal_one_and_their_checkpoint_resumes_on_one(
-    store_path: str, tmp_path: Path, alone: dict[str, Any], mesh: dict[str, int]
+    store_path: str, tmp_path: Path, alone: dict[str, Any], mesh: dict[str, int], resumes: bool
 ) -> None:
+    """And on as many as before, in the slow tier."""
     common = {"store": store_path, "dispatch_steps": 3}
     devices = math.prod(mesh.values())
     among = {**common, "sections": sections(**mesh), "devices": devices}
     copy = tmp_path / "copy"
     stopped = {**among, "dispatches": 2, "init_memory": True, "copy_to": str(copy / "pack")}
-    first, on_all = train(tmp_path, stopped, among)
+    first, *on_all = train(tmp_path, stopped, *([among] if resumes else []))
     assert first["facts"][0]["devices"] == devices > 1
     assert first["interrupted"] and first["step"] == 6
     for run_id, losses in first["losses"].items():
@@ -139,7 +140,7 @@ def test_several_devices_equal_one_and_their_checkpoint_resumes_on_one(
         # a device makes its own part of the state and never holds the one draw that all of it is a part of
         assert first["init_memory"]["temporary"] < first["init_memory"]["state"]
     on_one = train_here(copy, **common, sections=sections())
-    for rest in (on_all, on_one):
+    for rest in (*on_all, on_one):
         assert rest["resumes"] == [6] and not rest["notes"]
         assert_close({**alone, "losses": {}}, rest)
 

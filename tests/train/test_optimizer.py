@@ -1,4 +1,4 @@
-"""The optimizer of a pack: the next one is one more chain, and the schedule is Optax's; AdamW: test_train_step."""
+"""The optimizer of a pack: Muon by hand, and the bits of an interrupted pack; AdamW: test_step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from train_support import FEW, Kept, make_pack, make_spec, same_bits
 
@@ -18,15 +17,8 @@ from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import build
 from dwsweep.plan import Pack
 from dwsweep.spec import parse_spec
-from dwsweep.spec.sections import OPTIMIZERS, OptimizerFacts
 from dwsweep.train import optimizer
 from dwsweep.train.pack_trainer import train_pack
-
-
-def mixed(train, group):
-    """Momentum for what decays, Adam for the rest: each group keeps other arrays, as Muon with Adam does."""
-    first = optax.trace(0.9) if group.weight_decay else optax.scale_by_adam(eps=group.epsilon)
-    return optax.chain(first, optimizer.scale_by_rate(group.ratio))
 
 
 def whole_and_in_parts(pack: Pack, store: Store, folder: Path) -> Kept:
@@ -38,16 +30,6 @@ def whole_and_in_parts(pack: Pack, store: Store, folder: Path) -> Kept:
     assert parts.resumes == [6] and whole.losses("s0-lr0.01-12")[-1] < whole.losses("s0-lr0.01-12")[0]
     same_bits(whole, parts)
     return whole
-
-
-@pytest.mark.usefixtures("programs_again")
-def test_another_optimizer_is_one_more_chain(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It trains, its moments are in the checkpoint by name, and a pack resumed from there gives the same bits."""
-    monkeypatch.setitem(optimizer.CHAINS, "mixed", optimizer.Chain(mixed, elementwise=False))
-    monkeypatch.setitem(OPTIMIZERS, "mixed", OptimizerFacts())
-    pack = make_pack(store, make_spec(model=FEW))
-    pack = replace(pack, train=pack.train.model_copy(update={"optimizer": "mixed"}))
-    whole_and_in_parts(pack, store, tmp_path)
 
 
 def orthogonal(matrix: np.ndarray) -> np.ndarray:

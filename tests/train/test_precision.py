@@ -21,6 +21,7 @@ from dwsweep.model import transformer
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Compute, build
 from dwsweep.train.pack_trainer import train_pack
+from dwsweep.train.program import Blueprint
 
 DEPTH, WIDTH, SEQ_LEN = 48, 32, 32
 PRESETS = ("llama", "qwen3", "nanochat")  # beside gpt2
@@ -104,36 +105,11 @@ def test_the_error_does_not_grow_with_depth() -> None:
     assert deep[0] > 2 * shallow[0] and deep[1] > 2 * shallow[1]
 
 
-@pytest.mark.device
-@pytest.mark.slow
-def test_trained_losses_agree_within_the_seed_noise(
+def test_a_pack_in_bfloat16_on_a_cpu_says_that_it_takes_longer(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Held-out loss after 120 steps at L48, three seeds, paired: the mean difference is below the seeds' spread.
-
-    Measured: differences of 0.0002 at most and 0.00004 in the mean, at a spread of 0.033.
-    """
-
-    def losses(precision: str) -> np.ndarray:
-        train = {"seq_len": SEQ_LEN, "batch_size": 8, "steps": 120, "warmup_steps": 10, "precision": precision}
-        spec = make_spec(model={"base_width": WIDTH}, train=train)
-        pack = make_pack(store, spec, depth=DEPTH, width=WIDTH, replicas=tuple((s, 4e-3) for s in range(3)))
-        kept = Kept()
-        train_pack(pack, store, tmp_path / precision, kept)
-        return np.array([kept.results[replica.run_ids[0]].loss for replica in pack.replicas])
-
-    exact = losses("float32")
-    if jax.default_backend() == "cpu":
-        compile_for("cuda", monkeypatch)
-    emulated = losses("bfloat16")
-    difference, spread = (emulated - exact).mean(), exact.std(ddof=1)
-    print(f"float32 {exact}, bfloat16 - float32 {emulated - exact}, seeds' spread {spread:.4f}")
-    assert exact.max() < 2.5  # it has learned something: ln 256 is 5.5
-    assert abs(difference) < spread
-    assert np.abs(emulated - exact).max() < 0.003
-
-
-def test_a_pack_in_bfloat16_on_a_cpu_says_that_it_takes_longer(store: Store, tmp_path: Path) -> None:
     kept, pack = Kept(), make_pack(store, make_spec(train={"precision": "bfloat16"}))
-    train_pack(pack, store, tmp_path, kept, should_stop=lambda: True)
+    monkeypatch.delattr(Blueprint, "compiled_dispatch")  # it is said before anything is compiled
+    with pytest.raises(AttributeError):
+        train_pack(pack, store, tmp_path, kept)
     assert "bfloat16 on a CPU" in kept.notes[0]

@@ -28,7 +28,7 @@ from dwsweep.errors import InputError, install
 from dwsweep.fit.data import delimited, folder, objects, trackers
 from dwsweep.fit.data.cell import Columns, of_rows, typed
 from dwsweep.fit.data.delimited import Cells, check_names
-from dwsweep.records.sweep import RESULTS_NAME, read_results
+from dwsweep.records.sweep import RESULTS_NAME
 from dwsweep.text import join, printable
 
 STANDARD_INPUT = "-"
@@ -113,7 +113,7 @@ def _of_path(name: str) -> Loaded:
     if path.is_dir():
         source = printable(str(path))
         if (results := path / RESULTS_NAME).exists():
-            found = _of_bytes(read_results(results), said, RESULTS_NAME)
+            found = _of_bytes(paths.read_bytes(results), said, RESULTS_NAME)
             return found._replace(source=printable(str(results)), directory=str(path))
         if paths.is_remote(path) or (path / "spec.yaml").exists():
             raise InputError(f"table: {said}; a directory needs a results.csv (a sweep directory of `dwsweep run`)")
@@ -130,8 +130,7 @@ def _of_path(name: str) -> Loaded:
             f"table: {said}; the name must end in one of {', '.join(READERS)}, or one of these and "
             f"{', '.join(PACKED)}, or be a sweep directory or - for standard input"
         )
-    content = read_results(path) if path.name == RESULTS_NAME else paths.read_bytes(path)
-    return _of_bytes(content, said, path.name)._replace(source=printable(str(path)))
+    return _of_bytes(paths.read_bytes(path), said, path.name)._replace(source=printable(str(path)))
 
 
 def _columns_of_frame(table: Any) -> Any:
