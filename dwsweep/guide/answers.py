@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from dwsweep.interval import IntervalOf
 from dwsweep.records.record import to_dict
@@ -207,9 +206,8 @@ class BudgetAnswer:
 
     optimum: best depth at the budget's size in the blocks. budget: as requested; counts all parameters if
     ``total``. best: candidate of least cost by each criterion, among candidates within the budget. recommended: the
-    best one by the requested criterion, ``at``. usual: shape of GPT-3's table at this size. built: models of other
-    families near this size. risks: regret of the best shape by each criterion. blocks_if_total: parameters in the
-    blocks if the budget is a usual count of all parameters. limits: options that rule out shapes, as given, by
+    best one by the requested criterion, ``at``. built: models of families near this
+    size. risks: regret of the best shape by each criterion. limits: options that rule out shapes, as given, by
     name; widths: narrowest and widest shape that meets them. unit: of the losses, by the fit behind them.
     """
 
@@ -221,8 +219,6 @@ class BudgetAnswer:
     candidates: tuple[Candidate, ...] = ()
     best: Mapping[str, Candidate | None]
     no_best: NoBest | None = None
-    blocks_if_total: float | None = None
-    usual: Candidate | None = None
     built: tuple[BuiltModel, ...] = ()
     risks: Mapping[str, Risk] = field(default_factory=dict)
     by_source: tuple[SourceRow, ...] = ()
@@ -246,8 +242,8 @@ class ShapeAnswer:
     """Answer for a shape, the verdict ``too deep``, ``too shallow``, ``balanced``, ``undecided`` or ``refused``; its
     cost under each constraint, and the shape that it is measured against there.
 
-    optimum: best depth at the shape's own size. block: options of the block that its configuration states. unit: of the
-    losses. total: equal size is an equal count of all parameters.
+    optimum: best depth at the shape's own size. unit: of the losses. total: equal size is an equal count of all
+    parameters.
     """
 
     optimum: BestDepth
@@ -257,7 +253,6 @@ class ShapeAnswer:
     depth_ratio: float | None = None
     costs: Mapping[str, Cost | None]
     best: Mapping[str, Candidate | None]
-    block: Mapping[str, Any] = field(default_factory=dict)
     loss_tag: str | None = None
     unit: str = NATS
     total: bool = False
@@ -267,7 +262,6 @@ class ShapeAnswer:
 class Assumptions:
     """Assumptions of an answer. decode_seconds_per_layer: launches and waits per layer. devices: number that train
     together. vocabulary, context: of the nets. training_rate: ``measured`` or ``assumed``, on training_device.
-    training_distance: largest factor in depth or width between the best shapes and the nearest benchmarked one.
     tokens: of training, if given. own_block: weights over d² of a layer of the fit's nets, where the shapes have
     their blocks. latency: as it was measured, in words.
     """
@@ -278,7 +272,6 @@ class Assumptions:
     context: int
     training_rate: str
     training_device: str
-    training_distance: float | None
     tokens: float | None
     own_block: float | None = None
     latency: str = ""

@@ -29,17 +29,6 @@ MARGIN = 1.1  # factor in depth beyond the likely best depths, up to which depth
 
 
 @dataclass(frozen=True)
-class Spent:
-    """Spending of shapes per token. flops, seconds: of training, (K,); decode: seconds of one sequence, (K,). beside:
-    (C, K) nats lost in addition to the cost of the depth, by constraint."""
-
-    flops: np.ndarray
-    seconds: np.ndarray
-    decode: np.ndarray
-    beside: np.ndarray
-
-
-@dataclass(frozen=True)
 class Budget:
     """Budget and the costs of its shapes. asked: the budget in the count of ``options``.
 
@@ -93,7 +82,12 @@ class Budget:
             low = max(float(spoken[0]), low / 2.0) if down else low
             high = min(float(spoken[-1]), 2.0 * high) if up else high
 
-    def candidates(self, more: Shape | None) -> list[Candidate]:
+    def priced(self) -> list[Candidate]:
+        """``candidates`` with a cost at equal size, or all where none has one."""
+        every = self.candidates()
+        return [c for c in every if c.size] or every
+
+    def candidates(self, more: Shape | None = None) -> list[Candidate]:
         """Candidates of ``shapes``, and one ``more``, with their costs: shapes at nearly the best depth; more depths if
         the constraints leave hardly a shape, or if the best shape under another constraint lies beyond."""
         found = list[Candidate]()
@@ -106,8 +100,9 @@ class Budget:
                 break
         return found
 
-    def spent(self, shapes: Sequence[Shape]) -> Spent:
-        """Spending of shapes, and its worth in nats.
+    def spent(self, shapes: Sequence[Shape]) -> tuple[np.ndarray, np.ndarray]:
+        """Spending of shapes per token (3, K): FLOPs and seconds of training, seconds of decoding one sequence; and the
+        nats (4, K) that each loses in addition to the cost of its depth, by constraint.
 
         Let r be FLOPs (or seconds) per token and parameter relative to the others. A shape of equal spending gets
         ln N smaller by ln r: loss + slope·ln r. Tokens are the same for all. At equal decode latency the shape of size
@@ -126,7 +121,7 @@ class Budget:
         grows = [np.log(flops / size), np.log(seconds / size), -grown]
         beside = np.stack([lost, *(lost + self.loss.slope * more for more in grows)])
         beside[0] += np.array([self.share(shape) for shape in shapes])
-        return Spent(flops, seconds, parts.sum(axis=1), beside)
+        return np.stack([flops, seconds, parts.sum(axis=1)]), beside
 
     def _likely_best(self, shapes: Sequence[Shape]) -> tuple[float, float]:
         """Range of optimal depths over the constraints, with the cost of a depth at the budget's size, except for sizes
@@ -139,7 +134,7 @@ class Budget:
         for k, shape in enumerate(possible):  # embeddings within a total budget may change the size of the blocks
             if abs(math.log(shape.n_params / self.n_params)) > math.log(ANOTHER_SIZE):
                 penalties[k] = self.source.loss(float(shape.n_params)).penalties(depths[k : k + 1])[0]
-        best = depths[(penalties + self.spent(possible).beside).argmin(axis=1)]
+        best = depths[(penalties + self.spent(possible)[1]).argmin(axis=1)]
         return float(best.min()), float(best.max())
 
     def costed(self, shapes: Sequence[Shape]) -> list[Candidate]:
@@ -153,8 +148,7 @@ class Budget:
             return []
         off = np.array([counted(shape, self.options) / self.asked - 1 for shape in shapes])
         fits = np.array([self.holds(shape) for shape in shapes])
-        spends = self.spent(shapes)
-        beside = spends.beside
+        spends, beside = self.spent(shapes)
         nats = np.full(len(shapes), np.nan)
         depths = np.array([float(shape.depth) for shape in shapes])
         sizes = np.array([float(shape.n_params) for shape in shapes])
@@ -196,9 +190,9 @@ class Budget:
                 within_budget=bool(fits[i]),
                 missing_nats=float(beside[0, i]),
                 costs=costs(i),
-                flops_per_token=float(spends.flops[i]),
-                training_seconds_per_token=float(spends.seconds[i]),
-                decode_seconds_per_token=float(spends.decode[i]),
+                flops_per_token=float(spends[0, i]),
+                training_seconds_per_token=float(spends[1, i]),
+                decode_seconds_per_token=float(spends[2, i]),
             )
             for i, shape in enumerate(shapes)
             if near[i] or hopeful[i]
@@ -225,7 +219,7 @@ class Budget:
         others = [shape for shape in with_one([*self.shapes, *mine], None) if self.holds(shape)]
         rows = self.loss.drawn(np.array([float(shape.depth) for shape in others]))
         places = {(shape.depth, shape.width): k for k, shape in enumerate(others)}
-        beside = dict(zip(CONSTRAINTS, self.spent(others).beside, strict=True))
+        beside = dict(zip(CONSTRAINTS, self.spent(others)[1], strict=True))
         found = dict[str, Risk]()
         for constraint, best in bests.items():
             if best is None or (at := places.get((best.depth, best.width))) is None:

@@ -18,7 +18,7 @@ from dwsweep.fit import ask
 from dwsweep.fit.one_thread import one_thread
 from dwsweep.guide.advice import LITTLE, to_build
 from dwsweep.guide.shapes import Options
-from dwsweep.guide.sources import PUBLIC, ByEvidence, source_of
+from dwsweep.guide.sources import PUBLIC, Source, source_of
 from dwsweep.records.fit import FitResult
 from dwsweep.records.transitions import GuidelineRow
 from dwsweep.shapes import STANDARD, width_at
@@ -43,7 +43,7 @@ def answered(fit: FitResult, sizes: Iterable[GuidelineRow]) -> list[GuidelineRow
     return [_row(row, source, options, fit.curves.confidence) for row in sizes]
 
 
-def _row(row: GuidelineRow, source: ByEvidence, options: Options | None, confidence: float) -> GuidelineRow:
+def _row(row: GuidelineRow, source: Source, options: Options | None, confidence: float) -> GuidelineRow:
     """The answer of ``guide --fit`` at a row's size, in the confidence of the fit."""
     n, name, factor = row.n_params, _name(source, row.n_params), source.extrapolation(row.n_params)
     if source.own is not None and row.trained_depth is not None:
@@ -78,7 +78,7 @@ def _row(row: GuidelineRow, source: ByEvidence, options: Options | None, confide
     )
 
 
-def _name(source: ByEvidence, n_params: float) -> str:
+def _name(source: Source, n_params: float) -> str:
     """Name of a row's law: own losses and public evidence, or one of them."""
     own = source.own_at(n_params)
     if own is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
@@ -15,7 +15,6 @@ from dwsweep.cost.devices import GIVEN, Device, find, suggestion
 from dwsweep.cost.duration import Calibration
 from dwsweep.errors import InputError, argument
 from dwsweep.guide.answers import AT
-from dwsweep.guide.practice import gpt3_depth, gpt3_reaches
 from dwsweep.shapes import (
     LARGEST_SIZE,
     MLP_RATIOS,
@@ -29,6 +28,7 @@ from dwsweep.shapes import (
 
 if TYPE_CHECKING:
     from dwsweep.guide.latency import Latency
+    from dwsweep.guide.sources import Source
     from dwsweep.records.fit import TrainedNets
 
 BUDGET_TOLERANCE = 0.05  # largest excess over the budget; a smaller size has a price instead
@@ -81,12 +81,9 @@ def matched(depth: int, n_params: float, options: Options) -> Shape:
     return options.shape(depth, int(widths[np.abs(counts - n_params).argmin()]))
 
 
-def block_params(n_params: float, options: Options, optimal_depth: Callable[[float], float | None]) -> float:
+def block_params(n_params: float, options: Options, source: Source) -> float:
     """Non-embedding parameters of a budget: the budget itself, or with ``total`` the budget less embeddings at the best
-    depth.
-
-    Fixed point of N = budget − embeddings(d(N)), d = √(N/w·L*(N)), with w weights of a layer over d², 12 in a standard
-    block.
+    depth: N = budget − embeddings(d(N)), d = √(N/w·L*(N)), w weights of a layer over d².
 
     Raises:
         InputError: the embeddings alone are larger than the budget.
@@ -94,21 +91,13 @@ def block_params(n_params: float, options: Options, optimal_depth: Callable[[flo
     if not options.total:
         return n_params
     tables = 1 if options.tied_embeddings else 2
-    weights = options.layer_weights(n_params, optimal_depth(n_params) or 1.0)
-
-    def excess(size: float) -> float:
-        depth = optimal_depth(size)
-        return (
-            size * (1.0 + options.idle / weights)
-            + tables * options.vocabulary * math.sqrt(size / (weights * max(depth or 1.0, 1.0)))
-            - n_params
-        )
-
-    # both parts grow with the size: there is one root
+    weights = options.layer_weights(n_params, source.depth(n_params)[0])
     low, high = 1e-6 * n_params, n_params
-    for _ in range(100):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if excess(middle) > 0 else (middle, high)
+    for _ in range(100):  # both parts grow with the size: there is one root
+        size = math.sqrt(low * high)
+        width = math.sqrt(size / (weights * max(source.depth(size)[0], 1.0)))
+        counted = size * (1.0 + options.idle / weights) + tables * options.vocabulary * width
+        low, high = (low, size) if counted > n_params else (size, high)
     if high < LEAST_SHARE * n_params:
         raise InputError(
             f"{named('params')}: {n_params:g}; embeddings of a vocabulary of {options.vocabulary:,} leave nothing "
@@ -147,15 +136,6 @@ def shapes_near(budget: float, low: float, high: float, options: Options) -> lis
         if 1 / FARTHEST <= counts[at] / budget <= FARTHEST:
             found.append(options.shape(depth, int(widths[at])))
     return found
-
-
-def usual_shape(asked: float, size: float, options: Options) -> Shape | None:
-    """Usual shape: GPT-3's table at this size, under the options; None outside the table or if no width is near the
-    budget."""
-    if not gpt3_reaches(size):
-        return None
-    shape = matched(max(1, round(gpt3_depth(size))), asked, options)
-    return shape if abs(counted(shape, options) / asked - 1) <= BUDGET_TOLERANCE else None
 
 
 def lattice(low: float, high: float) -> list[int]:

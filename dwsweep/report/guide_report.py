@@ -46,7 +46,6 @@ from dwsweep.report.document import (
 from dwsweep.text import SHORT, format_count, format_factor, format_hours
 
 MARK = "►"
-FAR_FROM_BENCH = 2.0  # factor in depth or width to the nearest benchmarked shape
 MEASURED_LAYER = "transformers took 0.67 ms"  # at batch 1; 24 public shapes: 1.3 ms + 0.67 ms/layer + 0.30 ms/1e9
 NEAR_BUDGET = f"{100 * BUDGET_TOLERANCE:.0f} %"
 
@@ -111,11 +110,7 @@ def _trust(trust: Trust) -> Lines:
 
 
 def _on_device(assumptions: Assumptions) -> str:
-    text = f"one {assumptions.training_device}, rate {assumptions.training_rate}"
-    far = assumptions.training_distance
-    if far is not None and far > FAR_FROM_BENCH:
-        text += f" at shapes up to {format_factor(far)} times away, and so hardly known"
-    return text
+    return f"one {assumptions.training_device}, rate {assumptions.training_rate}"
 
 
 def _budget(row: BudgetAnswer, assumptions: Assumptions) -> list[Part]:
@@ -127,7 +122,7 @@ def _budget(row: BudgetAnswer, assumptions: Assumptions) -> list[Part]:
         return [*parts, _soft(best.reach)]
     if row.no_best is not None:
         parts.append(_no_best(row))
-    parts += [_build(row), *_free(row), *_risk(row), _trust(best.trust), *_meant(row)]
+    parts += [_build(row), *_free(row), *_risk(row), _trust(best.trust)]
     if row.by_source:
         parts += _built(row)
     parts.append(_candidates(row, assumptions))
@@ -138,8 +133,7 @@ def _budget(row: BudgetAnswer, assumptions: Assumptions) -> list[Part]:
 
 def _legend(row: BudgetAnswer, assumptions: Assumptions) -> str:
     """Legend of the table of shapes."""
-    usual = ", · usual" if row.usual is not None else ""
-    text = f"{MARK} recommended{usual}; off: from the budget. "
+    text = f"{MARK} recommended; off: from the budget. "
     if row.by_source:
         text += f"Within {NEAR_BUDGET} of the budget a shape pays for a quarter of the difference. "
     text += f"Times: {_on_device(assumptions)}; latency: {_layer_time(assumptions)}."
@@ -227,16 +221,6 @@ def _little(row: BudgetAnswer) -> tuple[int, int | None]:
     return low, high
 
 
-def _meant(row: BudgetAnswer) -> list[Part]:
-    """Hint to ``--total`` if the budget is a usual count of all parameters."""
-    if row.blocks_if_total is None:
-        return []
-    size, left = format_count(row.budget), format_count(row.blocks_if_total)
-    return [
-        _said(f"If {size} counts all parameters, embeddings included, add --total: {left} are left for the blocks.")
-    ]
-
-
 def _off(shape: Candidate) -> str:
     """Distance of a shape from the budget, if no width comes near it."""
     return "" if is_near(shape) else f", {shape.mismatch:+.1%} off"
@@ -287,7 +271,7 @@ def _sources(row: BudgetAnswer) -> list[Part]:
 
 
 def _free(row: BudgetAnswer) -> list[Part]:
-    """Lines on the best depth, the depths that waste little, and the waste of the usual shape."""
+    """Lines on the best depth and the depths that waste little."""
     low, high = _little(row)
     size = "equal size of the blocks" if row.total else "equal size"
     parts: list[Said] = [f"{_best_depth(row.optimum)}. "]
@@ -295,12 +279,6 @@ def _free(row: BudgetAnswer) -> list[Part]:
         depths = f"Depths {low} to {'all depths of the data' if high is None else high} waste"
         parts += [(f"Only a depth of {low} wastes" if low == high else depths, "bold")]
         parts += [f" at most {_allowed(row):g} % of compute at {size}. "]
-    usual, at = row.usual, "size" if row.at == BALANCED else row.at
-    if usual and (cost := usual.cost(at)):
-        where = "" if at == "size" and not row.total else f" at {spoken(at, row.total)}"
-        fastest = ", and trains fastest" if row.best["time"] == usual and at != "time" else ""
-        parts += ["The usual shape, ", (usual.label, "bold"), f" as in GPT-3's table, wastes{where} "]
-        parts += [(f"{cost.less_compute:.1f} %", "bold"), f" ({cost.nats:.4f} {SHORT[row.unit]}){fastest}."]
     return [_said(*parts)]
 
 
@@ -323,11 +301,10 @@ def _candidates(row: BudgetAnswer, assumptions: Assumptions) -> Table:
     chosen = row.recommended
     for shape in row.candidates:
         marked = chosen is not None and (shape.depth, shape.width) == (chosen.depth, chosen.width)
-        usual = row.usual is not None and (shape.depth, shape.width) == (row.usual.depth, row.usual.width)
         heads = f"{shape.heads}×{shape.head_size}" + (f"/{shape.kv_heads}" if shape.kv_heads != shape.heads else "")
         costs = (shape.cost(constraint) for constraint in CONSTRAINTS)
         table.add(
-            f"{MARK if marked else '·' if usual else ' '} {shape.label}",
+            f"{MARK if marked else ' '} {shape.label}",
             *(MISSING if cost is None else f"{cost.less_compute:.1f}" for cost in costs),
             MISSING if shape.size is None else f"{shape.size.nats:.4f}",
             heads,

@@ -19,7 +19,7 @@ from dwsweep.evidence.words import words
 from dwsweep.fit import laws
 from dwsweep.guide import Options
 from dwsweep.guide.losses import Tokens
-from dwsweep.guide.sources import ByEvidence, public_source
+from dwsweep.guide.sources import Source, public_source
 from tests.simulations import evidence_check as check
 
 SOURCES = {source.name: source for source in read()}
@@ -225,5 +225,5 @@ def test_readings_of_a_slope_and_of_pairs_follow_their_equations() -> None:
 
 def test_sources_are_named_in_what_they_are_read_for() -> None:
     assert published_law.SHORT in SOURCES
-    law = ByEvidence()
+    law = Source()
     assert law.span == (min(SOURCES["laptop"].depth.n_params), 1.5e9)

@@ -21,7 +21,7 @@ from dwsweep import fit_table as complete_fit
 from dwsweep.errors import InputError
 from dwsweep.evidence import levels
 from dwsweep.fit.analysis import fit_table
-from dwsweep.guide import Options, answer, public_source
+from dwsweep.guide import answer, public_source
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.advice import LITTLE
 from dwsweep.guide.answers import AT
@@ -208,14 +208,6 @@ def test_depths_are_called_cheap_only_where_their_own_row_is() -> None:
                 assert c.size.less_compute <= 100 * LITTLE + 1e-9, (n, c.label)
 
 
-def test_a_usual_count_of_all_parameters_is_asked_back() -> None:
-    said = text(answer([1.5e8]))
-    assert says(said, "guide: a usual count asked back")
-    assert "--total" not in text(answer([1.51e8])) and "--total" not in text(
-        answer([1.5e8], options=Options(total=True))
-    )
-
-
 def test_sources_are_listed_in_their_own_words() -> None:
     (row,) = answer([7e9], by_source=True).budgets
     by_name = {one.name: one for one in row.by_source}
@@ -234,13 +226,6 @@ def test_trust_is_low_where_the_worst_regret_is_grave(monkeypatch: pytest.Monkey
     monkeypatch.setattr(guide_sources, "GRAVE", 10.0)
     found = judge(source, 1e9)
     assert found.level == "low" and re.match(r"the depth to build may waste 1\d\.\d % of compute", found.reasons[0])
-
-
-def test_no_shape_is_called_usual_at_a_size_that_the_table_of_usual_shapes_lacks() -> None:
-    for n_params, usual in ((4.5e5, False), (1e7, False), (8.5e7, True), (2.65e9, True)):
-        found = answer([n_params])
-        assert (found.budgets[0].usual is not None) == usual
-        assert ("GPT-3's table" in text(found)) == usual == ("· usual" in text(found))
 
 
 def test_the_percentages_of_shapes_are_named_above_them() -> None:

@@ -18,7 +18,7 @@ from dwsweep.fit.analysis import fit_table
 from dwsweep.fit.ask import LossSurface
 from dwsweep.guide import Options, answer, exported, source_of
 from dwsweep.guide.guideline import answered
-from dwsweep.guide.sources import ByEvidence
+from dwsweep.guide.sources import Source
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult
 from dwsweep.report import guide_report
@@ -36,7 +36,7 @@ def found() -> FitResult:
 
 
 @pytest.fixture(scope="module")
-def source(found: FitResult) -> ByEvidence:
+def source(found: FitResult) -> Source:
     made = source_of(found, "laptop")
     assert made.own is not None, "no such fit: the tests below would say nothing"
     return made
@@ -50,7 +50,7 @@ def largest(found: FitResult) -> float:
 
 
 def test_inside_the_data_guide_goes_by_the_losses_of_the_sweep(
-    found: FitResult, source: ByEvidence, largest: float
+    found: FitResult, source: Source, largest: float
 ) -> None:
     """The published law puts two layers 0.14 nats behind one where the runs have them level or ahead."""
     assert source.own_at(largest) is not None and source.own_at(FAR) is None

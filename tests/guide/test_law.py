@@ -24,7 +24,6 @@ from dwsweep.guide.answers import AT, CONSTRAINTS, Answer
 from dwsweep.guide.costs import TIE_NATS, Budget
 from dwsweep.guide.guideline import answered
 from dwsweep.guide.own import OWN_REACH
-from dwsweep.guide.question import read_shape
 from dwsweep.guide.shapes import HEAD_SIZES, LAYER_SECONDS, is_round, lattice, matched, shapes_near
 from dwsweep.guide.sources import LAW_PRICE, LAW_PRICE_ENDS, fitted_source
 from dwsweep.records import fit as fit_record
@@ -202,81 +201,6 @@ def test_heads_may_be_apart_from_the_width() -> None:
         assert (c.heads, c.head_size, c.kv_heads) == (16, 128, 8) and c.width % 64 == 0
     searched = by_law([3e9], options=Options(heads=24)).budgets[0].candidates
     assert {c.heads for c in searched} == {24} and {c.head_size for c in searched} <= set(HEAD_SIZES)
-
-
-def test_a_config_of_a_model_is_judged_in_its_own_block(tmp_path: Any) -> None:
-    """Qwen3 0.6B: 16 heads of 128 at a width of 1024, 8 for keys and values, a gated MLP of 3072."""
-    config = tmp_path / "config.json"
-    fields = {"num_hidden_layers": 28, "hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 8}
-    fields |= {"head_dim": 128, "intermediate_size": 3072, "hidden_act": "silu", "vocab_size": 151936}
-    config.write_text(json.dumps(fields))
-    (row,) = answer(shapes=[str(config)]).verdicts
-    qwen = next(model for model in practice.models() if model.model == "Qwen3 0.6B")
-    assert (row.depth, row.width, row.optimum.n_params) == (28, 1024, qwen.n_params)
-    # an export wrote GPT-2 with 8 heads and a plain MLP of 4096
-    written = json.loads(exported(answer(shapes=[str(config)]), Options(), "hf"))
-    same = fields.keys() - {"hidden_act"}
-    assert {name: written[name] for name in same} == {name: fields[name] for name in same}
-    config.write_text(json.dumps({"n_layer": 24, "n_embd": 1024, "n_head": 16, "activation_function": "gelu_new"}))
-    assert answer(shapes=[str(config)]).verdicts[0].optimum.n_params == 12 * 24 * 1024**2
-    # as many heads for keys and values as for queries say nothing of other widths
-    llama = {"num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 32}
-    config.write_text(json.dumps({**llama, "intermediate_size": 11008, "hidden_act": "silu", "vocab_size": 32000}))
-    best = answer(shapes=[str(config)]).verdicts[0].best["size"]
-    assert best is not None and best.width < 4096 and best.kv_heads == best.heads
-    for content, said in (("{", "must be a model's config.json"), ("{}", "holds no num_hidden_layers")):
-        config.write_text(content)
-        with pytest.raises(InputError, match=said):
-            answer(shapes=[str(config)])
-    config.write_text(json.dumps({**fields, "num_local_experts": 8}))
-    with pytest.raises(InputError, match="has 8 experts; allowed: a dense net"):
-        answer(shapes=[str(config)])
-
-
-@pytest.mark.parametrize(
-    ("fields", "weights"),  # of a block
-    [
-        (  # StarCoder2 3B, whose activation is Gemma's
-            {"model_type": "starcoder2", "hidden_act": "gelu_pytorch_tanh", "hidden_size": 3072}
-            | {"num_attention_heads": 24, "num_key_value_heads": 2, "intermediate_size": 12288},
-            2 * 3072**2 + 2 * 3072 * 2 * 128 + 2 * 3072 * 12288,
-        ),
-        (  # Falcon 7B
-            {"model_type": "falcon", "hidden_size": 4544, "num_attention_heads": 71, "multi_query": True}
-            | {"num_kv_heads": 71, "new_decoder_architecture": False},
-            2 * 4544**2 + 2 * 4544 * 64 + 8 * 4544**2,
-        ),
-        (  # Gemma 7B, whose activation is GPT-2's
-            {"model_type": "gemma", "hidden_act": "gelu", "hidden_size": 3072, "num_attention_heads": 16}
-            | {"num_key_value_heads": 16, "intermediate_size": 24576},
-            4 * 3072 * 4096 + 3 * 3072 * 24576,
-        ),
-        (  # Gemma 3 12B, whose activation and head size are not written
-            {"model_type": "gemma3_text", "hidden_size": 3840, "num_attention_heads": 16}
-            | {"num_key_value_heads": 8, "intermediate_size": 15360},
-            2 * 3840 * 4096 + 2 * 3840 * 2048 + 3 * 3840 * 15360,
-        ),
-    ],
-)
-def test_a_family_has_a_gate_whatever_its_activation(fields: Any, weights: int, tmp_path: Any) -> None:
-    """N was up to 39 % too large and 31 % too small."""
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps({"num_hidden_layers": 28, **fields}))
-    (row,) = answer(shapes=[str(config)]).verdicts
-    assert row.optimum.n_params == 28 * weights
-
-
-@pytest.mark.parametrize(
-    ("fields", "outer", "tied"),
-    [({}, {}, True), ({"tie_word_embeddings": False}, {}, False), ({}, {"tie_word_embeddings": False}, False)],
-)
-def test_a_configuration_that_does_not_say_so_ties_its_embeddings(
-    fields: Any, outer: Any, tied: bool, tmp_path: Any
-) -> None:
-    """transformers leaves out what is its default: GPT-2 and Gemma counted two tables."""
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps({"text_config": {"n_layer": 12, "n_embd": 768, "n_head": 12, **fields}, **outer}))
-    assert read_shape(str(config))[2]["tied_embeddings"] is tied
 
 
 def test_models_of_families_are_facts_with_a_source() -> None:
