@@ -149,20 +149,8 @@ class Budget:
         off = np.array([counted(shape, self.options) / self.asked - 1 for shape in shapes])
         fits = np.array([self.holds(shape) for shape in shapes])
         spends, beside = self.spent(shapes)
-        nats = np.full(len(shapes), np.nan)
-        depths = np.array([float(shape.depth) for shape in shapes])
-        sizes = np.array([float(shape.n_params) for shape in shapes])
-
-        def learn(which: np.ndarray) -> None:
-            nats[which] = self.source.penalties(depths[which], sizes[which])
-
-        near = np.abs(off) <= max(BUDGET_TOLERANCE, np.sort(np.abs(off))[:FEWEST_ROWS][-1])
-        learn(near)
-        known = near & fits & np.isfinite(nats)
-        hopeful = ~near & fits
-        if known.any():
-            hopeful &= (beside <= (nats + beside)[:, known].min(axis=1)[:, None]).any(axis=0)
-        learn(hopeful)
+        depths, sizes = np.array([(shape.depth, shape.n_params) for shape in shapes], dtype=float).T
+        nats = self.source.penalties(depths, sizes)
         compared = np.isfinite(nats) & (fits | ~fits.any())
         above = nats + beside
         first = 0 if self.options.total else 1
@@ -195,7 +183,6 @@ class Budget:
                 decode_seconds_per_token=float(spends[2, i]),
             )
             for i, shape in enumerate(shapes)
-            if near[i] or hopeful[i]
         ]
 
     def bounded(self, candidate: Candidate) -> Candidate:
