@@ -210,8 +210,6 @@ def budget(n_params: float, source: Source, options: Options, training: Training
             for m in practice.near(size)
         ),
         loss_tag=asked.loss.tag,
-        limits=options.limits,
-        widths=(int(options.widths.width.min()), int(options.widths.width.max())),
     )
 
 

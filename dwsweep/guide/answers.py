@@ -29,7 +29,7 @@ def spoken(constraint: str, total: bool) -> str:
 
 @dataclass(frozen=True)
 class SourceNote:
-    """Note on the source of the answers: the published law or a fit."""
+    """Notes on the source of the answers."""
 
     name: str
     notes: tuple[str, ...]
@@ -47,13 +47,10 @@ class Trust:
 class BestDepth:
     """Best depth and width at one size.
 
-    n_params: weights of the blocks. depth_low, depth_high: interval over form, parameters and recipe (sources.py);
-    None: no bound, or no depth at all. The width is √(N/w·L), with w
-    weights of a layer over d², 12 in a standard block; its low end belongs to the deep end. rivals: best depth by
-    every other form, if they differ by more than a tenth.
-    extrapolation_factor: factor by which the size lies outside the data, 1 inside. basis: ``compared`` (shapes were
-    compared at such sizes), ``projection``, ``range`` (no best depth can be named), ``law`` or ``refused``.
-    depth_decimals: known decimals of a best depth by a fit's own losses, at sizes of its data.
+    n_params: weights of the blocks. depth_low, depth_high: over form, parameters and recipe; None: no bound, or no
+    depth at all. width: √(N/w·L), w weights of a layer over d²; its low end belongs to the deep end. rivals: best depth
+    by every other form, if they differ by more than a tenth. extrapolation_factor: by which the size lies outside the
+    data, 1 inside. basis: of ``Source.basis``. depth_decimals: known ones, at sizes of a fit's own losses.
     """
 
     name: str
@@ -82,13 +79,8 @@ class BestDepth:
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of a shape: wasted compute. less_compute: in percent, "as if you had this much less": 100·(1 − exp(−w)), w
-    in ln N. nats: the loss above the best at a constraint, w times the slope −dloss/d ln N of best-shaped nets, with
-    its interval where it has one.
-
-    At equal tokens compute grows in proportion to N, so the percent is exact. If tokens grow in proportion to N, a
-    factor of compute moves N and tokens by its root each, and the loss by as much again.
-    """
+    """Cost of a shape. less_compute: wasted compute in percent, 100·(1 − exp(−w)), w in ln N, at equal tokens. nats:
+    the loss above the best at a constraint, w times the slope −dloss/d ln N of best-shaped nets."""
 
     nats: float
     less_compute: float
@@ -110,9 +102,8 @@ class NearBest:
 @dataclass(frozen=True)
 class Candidate:
     """Candidate: a shape one can build. mismatch: its count over the budget, minus 1. missing_nats: price of its
-    distance from the budget, on either side, a part of every cost. costs: at equal size the waste against the best
-    depth of the budget, else against the best candidate of equal spending, on the same tokens; None if the source
-    has no answer, or the shape exceeds the budget while others do not."""
+    distance from the budget, a part of every cost. costs: by constraint, as ``Budget.costed``; None if the source has
+    no answer, or the shape exceeds the budget while others do not."""
 
     depth: int
     width: int
@@ -158,8 +149,8 @@ class Risk:
 
 @dataclass(frozen=True)
 class SourceRow:
-    """Answer of one public source at a budget's size. outside: factor by which the size lies outside the source's
-    sizes; 1 inside. words: origin of the answer, the source itself or all sources with its offset."""
+    """Answer of one public source at a budget's size. outside: factor by which it lies outside the source's sizes.
+    words: origin of the answer, the source itself or all sources with its offset."""
 
     name: str
     reference: str
@@ -185,8 +176,8 @@ class NoBest:
 
 @dataclass(frozen=True)
 class BuiltModel:
-    """Built model of about the budget's size. cost: cost of its depth at its own size in the blocks, n_params; None if
-    the source has no answer there. source: file that states the shape."""
+    """Built model of about the budget's size. cost: of its depth at its own size. source: file that states the
+    shape."""
 
     model: str
     depth: int
@@ -204,11 +195,9 @@ class BuiltModel:
 class BudgetAnswer:
     """Answer for a budget: shapes to build.
 
-    optimum: best depth at the budget's size in the blocks. budget: as requested; counts all parameters if
-    ``total``. best: candidate of least cost by each criterion, among candidates within the budget. recommended: the
-    best one by the requested criterion, ``at``. built: models of families near this
-    size. risks: regret of the best shape by each criterion. limits: options that rule out shapes, as given, by
-    name; widths: narrowest and widest shape that meets them. unit: of the losses, by the fit behind them.
+    optimum: best depth at the budget's size in the blocks. budget: as requested; counts all parameters if ``total``.
+    best: candidate of least cost by each criterion, among candidates within the budget. risks: its regret. at: the
+    requested criterion. built: models of families near this size. unit: of the losses, by the fit behind them.
     """
 
     optimum: BestDepth
@@ -223,8 +212,6 @@ class BudgetAnswer:
     risks: Mapping[str, Risk] = field(default_factory=dict)
     by_source: tuple[SourceRow, ...] = ()
     loss_tag: str | None = None
-    limits: Mapping[str, float] = field(default_factory=dict)
-    widths: tuple[int, int] | None = None
     unit: str = NATS
 
     @property
@@ -260,11 +247,9 @@ class ShapeAnswer:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """Assumptions of an answer. decode_seconds_per_layer: launches and waits per layer. devices: number that train
-    together. vocabulary, context: of the nets. training_rate: ``measured`` or ``assumed``, on training_device.
-    tokens: of training, if given. own_block: weights over d² of a layer of the fit's nets, where the shapes have
-    their blocks. latency: as it was measured, in words.
-    """
+    """Assumptions of an answer. training_rate: ``measured`` or ``assumed``, on training_device. tokens: of training, if
+    given. own_block: weights over d² of a layer of the fit's nets, where the shapes have their blocks. latency: as it
+    was measured, in words."""
 
     decode_seconds_per_layer: float
     devices: int

@@ -22,7 +22,6 @@ TIE_NATS, TIE_PERCENT = 1e-4, 0.1  # last digits of the table: costs that print 
 BYTES_PER_VALUE = 2  # while decoding
 NEWTON_STEPS = 8
 NEAR_BUDGET = 0.25  # ASSUMED: weight of the distance from the budget within its tolerance
-ANOTHER_SIZE = 1.5
 FEWEST_ROWS, MOST_ROWS = 4, 9
 SPANS = (0.05, 0.1, 0.2, 0.4)  # shares of compute: candidates span the depths that waste at most one of them
 MARGIN = 1.1  # factor in depth beyond the likely best depths, up to which depths are compared
@@ -52,21 +51,6 @@ class Budget:
             return False
         tokens = self.options.tokens
         return self.training is None or tokens is None or self.training.share(shape, tokens, self.options) <= 1.0
-
-    def missing(self, shape: Shape) -> float:
-        """Price in nats of a shape's distance from the budget, S against B, on either side: slope·|ln(S/B)|, a quarter
-        of that up to BUDGET_TOLERANCE. A smaller shape has a higher loss, a larger one spends more; no budget is
-        exact."""
-        off = abs(math.log(counted(shape, self.options) / self.asked))
-        return self.loss.slope * (off - (1.0 - NEAR_BUDGET) * min(off, math.log1p(BUDGET_TOLERANCE)))
-
-    def share(self, shape: Shape) -> float:
-        """Price in nats of the share of a shape's parameters that lies in its blocks, if the budget counts all: at an
-        equal count a deeper net is narrower, its embeddings are smaller, and its blocks larger. Below zero with a
-        larger share than a net of the best depth."""
-        if not self.options.total:
-            return 0.0
-        return self.loss.slope * math.log(self.n_params / self.asked * counted(shape, self.options) / shape.n_params)
 
     @cached_property
     def shapes(self) -> list[Shape]:
@@ -104,14 +88,16 @@ class Budget:
         """Spending of shapes per token (3, K): FLOPs and seconds of training, seconds of decoding one sequence; and the
         nats (4, K) that each loses in addition to the cost of its depth, by constraint.
 
-        Let r be FLOPs (or seconds) per token and parameter relative to the others. A shape of equal spending gets
-        ln N smaller by ln r: loss + slope·ln r. Tokens are the same for all. At equal decode latency the shape of size
-        S grows by g in ln N until it is, at its own ratio of width to depth, as slow as the net of the best depth:
-        loss − slope·(ln S/N + g). Where the budget counts all parameters, equal size holds the ``share`` of the blocks
-        too; at equal spending each shape has a size of its own.
+        A shape off the budget, S against B, pays slope·|ln(S/B)|, a quarter of that up to BUDGET_TOLERANCE: a smaller
+        one has a higher loss, a larger one spends more. Let r be FLOPs (or seconds) per token and parameter relative to
+        the others. A shape of equal spending gets ln N smaller by ln r: loss + slope·ln r, on equally many tokens. At
+        equal decode latency it grows by g in ln N until it is, at its own ratio of width to depth, as slow as the net
+        of the best depth: loss − slope·(ln S/N + g). Where the budget counts all parameters, equal size has a price of
+        the share of the blocks: a deeper net is narrower, its embeddings are smaller, and its blocks larger.
         """
-        lost = np.array([self.missing(shape) for shape in shapes])
-        size = np.array([shape.n_params for shape in shapes], dtype=float)
+        size, count = np.array([(shape.n_params, counted(shape, self.options)) for shape in shapes], dtype=float).T
+        off, slope = np.abs(np.log(count / self.asked)), self.loss.slope
+        lost = slope * (off - (1.0 - NEAR_BUDGET) * np.minimum(off, math.log1p(BUDGET_TOLERANCE)))
         flops = np.array([training_flops_per_token(shape) for shape in shapes])
         seconds = np.array([training_seconds(shape, self.options) for shape in shapes])
         parts = np.array([_decoding(shape, self.options) for shape in shapes])
@@ -119,22 +105,19 @@ class Budget:
         measured = self.options.latency is not None
         grown = np.log(size / self.n_params) + _grown(parts, float(sum(_decoding(best, self.options))), measured)
         grows = [np.log(flops / size), np.log(seconds / size), -grown]
-        beside = np.stack([lost, *(lost + self.loss.slope * more for more in grows)])
-        beside[0] += np.array([self.share(shape) for shape in shapes])
+        beside = np.stack([lost, *(lost + slope * more for more in grows)])
+        if self.options.total:
+            beside[0] += slope * np.log(self.n_params / self.asked * count / size)
         return np.stack([flops, seconds, parts.sum(axis=1)]), beside
 
     def _likely_best(self, shapes: Sequence[Shape]) -> tuple[float, float]:
-        """Range of optimal depths over the constraints, with the cost of a depth at the budget's size, except for sizes
-        ANOTHER_SIZE times apart; (inf, 0) without shapes."""
+        """Range of optimal depths over the constraints; (inf, 0) without shapes."""
         possible = [shape for shape in shapes if self.holds(shape)]
         if not possible:
             return math.inf, 0.0
-        depths = np.array([float(shape.depth) for shape in possible])
-        penalties = self.loss.penalties(depths)
-        for k, shape in enumerate(possible):  # embeddings within a total budget may change the size of the blocks
-            if abs(math.log(shape.n_params / self.n_params)) > math.log(ANOTHER_SIZE):
-                penalties[k] = self.source.loss(float(shape.n_params)).penalties(depths[k : k + 1])[0]
-        best = depths[(penalties + self.spent(possible)[1]).argmin(axis=1)]
+        depths, sizes = _depths_sizes(possible)
+        nats = np.nan_to_num(self.source.penalties(depths, sizes), nan=math.inf)
+        best = depths[(nats + self.spent(possible)[1]).argmin(axis=1)]
         return float(best.min()), float(best.max())
 
     def costed(self, shapes: Sequence[Shape]) -> list[Candidate]:
@@ -149,8 +132,7 @@ class Budget:
         off = np.array([counted(shape, self.options) / self.asked - 1 for shape in shapes])
         fits = np.array([self.holds(shape) for shape in shapes])
         spends, beside = self.spent(shapes)
-        depths, sizes = np.array([(shape.depth, shape.n_params) for shape in shapes], dtype=float).T
-        nats = self.source.penalties(depths, sizes)
+        nats = self.source.penalties(*_depths_sizes(shapes))
         compared = np.isfinite(nats) & (fits | ~fits.any())
         above = nats + beside
         first = 0 if self.options.total else 1
@@ -217,6 +199,10 @@ class Budget:
             expected, worst = regret(lost)
             found[constraint] = Risk(self.loss.cost(expected), self.loss.cost(worst))
         return found
+
+
+def _depths_sizes(shapes: Sequence[Shape]) -> np.ndarray:
+    return np.array([(shape.depth, shape.n_params) for shape in shapes], dtype=float).T
 
 
 def with_one(shapes: Iterable[Shape], more: Shape | None) -> list[Shape]:

@@ -47,18 +47,8 @@ LAYER_SECONDS = 20e-6  # ASSUMPTION: launches and waits per layer and decoded to
 ATTENTION = 4.0  # weights over d² of attention whose heads have keys and values of their own
 OF_BLOCKS = ("heads", "kv_heads", "mlp", "mlp_ratio")  # options that describe a block
 OF_WIDTHS = ("width_multiple", "heads", "head_size", "kv_heads", "mlp_ratio", "mlp_multiple", "tensor_parallel")
-COUNTS = (
-    "width_multiple",
-    "heads",
-    "head_size",
-    "kv_heads",
-    "mlp_multiple",
-    "vocab_size",
-    "context",
-    "tensor_parallel",
-)
 RANGES = {  # option → least and largest value, and their unit
-    **dict.fromkeys(COUNTS, (1, LARGEST_SIZE, "")),
+    **dict.fromkeys(("vocab_size", "context", *OF_WIDTHS), (1, LARGEST_SIZE, "")),
     "mlp_ratio": (*MLP_RATIOS, ""),
     "layer_seconds": (0.0, 10.0, " seconds per layer, such as 0.67ms"),
     "tokens": (1e3, 1e18, ""),
@@ -117,18 +107,14 @@ def counted_in_all(shape: Shape, options: Options) -> int:
 
 
 def shapes_near(budget: float, low: float, high: float, options: Options) -> list[Shape]:
-    """Shapes one can build for ``budget`` at depths from ``low`` to ``high``.
-
-    If widths come in large steps, few depths have a width that meets the budget. The depths therefore come from the
-    possible widths, in addition to the ``lattice``. Each shape has the width nearest to the budget, at most
-    BUDGET_TOLERANCE above it, or the narrowest width.
+    """Shapes one can build for ``budget`` at depths from ``low`` to ``high``: of the ``lattice``, and those at which a
+    width meets the budget. Each has the width nearest to it, at most BUDGET_TOLERANCE above it, or the narrowest.
 
     Raises:
         InputError: no net meets the constraints.
     """
-    depths = {*lattice(low, high), *options.widths.depths(budget, low, high)}
     found = []
-    for depth in sorted(depths):
+    for depth in sorted({*lattice(low, high), *options.widths.depths(budget, low, high)}):
         widths, counts = options.widths.counts(depth)
         at = int(np.abs(counts - budget).argmin())
         if counts[at] > (1 + BUDGET_TOLERANCE) * budget and at > 0:
@@ -139,11 +125,7 @@ def shapes_near(budget: float, low: float, high: float, options: Options) -> lis
 
 
 def lattice(low: float, high: float) -> list[int]:
-    """Lattice of depths from ``low`` to ``high``: all below 128, every second below 256, every fourth below 512, and so
-    on, so that neighbours cost nearly the same.
-
-    The grid depends on neither end, so that other ends give the same shapes except at the margins.
-    """
+    """Depths from ``low`` to ``high``: all below 128, every second below 256, every fourth below 512, and so on."""
     depths = range(max(1, math.floor(low)), max(1, math.ceil(high)) + 1)
     return [depth for depth in depths if depth % max(1, 1 << depth.bit_length() >> 7) == 0]
 
@@ -155,17 +137,14 @@ VOCABULARY, CONTEXT = 50_257, 2048  # GPT-2's vocabulary and context
 class Options:
     """Options: constraints on the shapes, and the assumptions of their costs.
 
-    width_multiple: of d_x; None: 128 from WIDE on, 64 from MIDDLE on, 8 from NARROW on, else 4. head_size: None:
-    one of HEAD_SIZES of which the width has a round number; two heads below SMALL. heads: as many at every width,
-    apart from d_x over the head size. mlp_multiple: of the inner width; None: 256 from WIDE on, 64 from MIDDLE on.
-    tensor_parallel divides heads (and key/value heads) and the inner width. total:
-    the budget counts all, embeddings included. context: positions in training and in the cache of a decoding step.
-    at: the criterion by which a shape is recommended: ``balanced`` over size, flops and time, or equal size, flops,
-    time or decode. tokens: of training; None: tokens_per_param for each parameter of the blocks. device: a name, or
-    with a count of them, ``H100:8``. layer_seconds: launches and waits per layer and decoded token, at any width.
-    latency: measured, in place of it and of the device's rate of reading.
-    vocab_size, context: None: from the nets of the fit that guides (``for_nets``), else ``VOCABULARY`` and
-    ``CONTEXT``. own_block, idle: weights over d² of a layer of that fit's nets, where no block was asked for: those
+    width_multiple: of d_x; None: 128 from WIDE on, 64 from MIDDLE on, 8 from NARROW on, else 4. head_size: None: one of
+    HEAD_SIZES of which the width has a round number; two heads below SMALL. heads: as many at every width.
+    mlp_multiple: of the inner width; None: 256 from WIDE on, 64 from MIDDLE on. tensor_parallel divides heads,
+    key/value heads and inner width. total: the budget counts embeddings too. vocab_size, context: None: of the nets of
+    the fit that guides, else ``VOCABULARY`` and ``CONTEXT``. at: the criterion by which a shape is recommended. tokens:
+    of training; None: tokens_per_param for each parameter of the blocks. device: a name, or with a count, ``H100:8``.
+    layer_seconds: launches and waits per layer and decoded token; latency: measured, in place of it and of the device's
+    rate of reading. own_block, idle: weights over d² of a layer of that fit's nets, where no block was asked for: those
     that a token uses, and those of other experts.
     """
 
@@ -278,11 +257,6 @@ class Options:
         return [one.name for one in apart if getattr(self, one.name) != one.default]
 
     @property
-    def limits(self) -> dict[str, float]:
-        """Options that rule out shapes, as given."""
-        return {name: value for name in OF_WIDTHS if (value := getattr(self, name)) not in (None, 1)}
-
-    @property
     def together(self) -> int:
         """Divisor of the number of heads."""
         return math.lcm(self.tensor_parallel, self.kv_heads or 1)
@@ -308,7 +282,8 @@ class Options:
         every = [width for width in every if self._in_proportion(width, self.block(width))]
         small = [width for width in small if self._in_proportion(width, self.block(width, small=True))]
         if not every:
-            asked = ", ".join(f"{named(name)}: {value:,}" for name, value in self.limits.items() if name in OF_WIDTHS)
+            limits = ((name, getattr(self, name)) for name in OF_WIDTHS)
+            asked = ", ".join(f"{named(name)}: {value:,}" for name, value in limits if value not in (None, 1))
             raise InputError(
                 f"{asked}; no width up to {WIDEST:,} has an inner width near the requested one and heads × head size "
                 f"within {APART:g} times the width; change or leave out one of these"
@@ -404,8 +379,7 @@ class Options:
 
 
 def is_round(heads: int) -> bool:
-    """Test of a usual number of heads: any up to 16, even up to 32, multiples of 4 up to 64, and so on (four leading
-    binary digits)."""
+    """Test of a usual number of heads: any up to 16, even up to 32, multiples of 4 up to 64, and so on."""
     return heads <= 16 or heads % (1 << (heads - 1).bit_length() - 4) == 0
 
 

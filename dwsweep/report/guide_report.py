@@ -149,7 +149,7 @@ def _build(row: BudgetAnswer) -> Lines:
     """First line: the shape to build, and the best one at equal size alone."""
     shape = row.recommended
     if shape is None:
-        why = f"no shape of the depths compared is between half the budget and {NEAR_BUDGET} above it{_by_limits(row)}."
+        why = f"no shape of the depths compared is between half the budget and {NEAR_BUDGET} above it."
         if any(candidate.within_budget for candidate in row.candidates):
             why = "the source gives no prices for shapes of about this budget."
         return _said(("Nothing is recommended: ", "bold"), why)
@@ -224,15 +224,6 @@ def _little(row: BudgetAnswer) -> tuple[int, int | None]:
 def _off(shape: Candidate) -> str:
     """Distance of a shape from the budget, if no width comes near it."""
     return "" if is_near(shape) else f", {shape.mismatch:+.1%} off"
-
-
-def _by_limits(row: BudgetAnswer) -> str:
-    """Options that leave no shape, and the widths that they allow; empty without such options."""
-    if not row.limits or row.widths is None:
-        return ""
-    given = ", ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in row.limits.items())
-    low, high = row.widths
-    return f" with {given}, whose widths are from {low:,} to {high:,}"
 
 
 def _risk(row: BudgetAnswer) -> list[Part]:
