@@ -58,7 +58,7 @@ QUANTITIES = ("depth", "shallow", "deep")
 COMPARED = ("losses", "optima")  # kinds of sources that compare shapes at equal size
 FAR = 10.0  # factor outside the range beyond which a projection is far and public evidence names no best depth
 LARGEST = 1e12  # largest size of an answer by public evidence
-SIZES_KEPT, ENDS_KEPT = 128, 4  # sizes hold two budgets
+SIZES_KEPT = 128  # two budgets
 STEP = 0.05  # distance in ln N of sizes between which the cost of a depth is straight
 NEAR_SIZE = 3.0  # factor in N between sizes that are near each other
 BY_LOSSES, DRIFT = 6, 7  # axes of the draws: which are of the joint posterior, and how their prices drift
@@ -73,10 +73,9 @@ class Source:
     """Source of answers: draws of the best depth and of the price of a wrong one at any size, by public evidence on a
     similar recipe; with ``own`` losses, on the user's recipe.
 
-    notes: on the source. remark: on every answer by it. nets: the nets of the user's fit; budgets: its best sizes at
-    FLOPs. instead: why public evidence replaces the fit at every size; empty if it does not. unit: of the losses, also
-    where published slopes are as steep as the fit's. largest: size of an answer. everyone: the common part of the
-    sources. misfit: True if the own losses contradict every form somewhere.
+    notes: on the source. remark: on every answer by it. nets: of the user's fit; budgets: its best sizes at FLOPs.
+    instead: why public evidence replaces the fit at every size, if it does. unit: of the losses. largest: size of an
+    answer. everyone: the common part of the sources. misfit: True if the own losses contradict every form somewhere.
     """
 
     name: str = PUBLIC
@@ -233,34 +232,16 @@ class Source:
         assert self.own is not None
         return self.own.joined(self.everyone)
 
-    @cached_property
-    def _at_own(self) -> Callable[[OwnLosses, float], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-        """``_found_at_own``, kept, since every size beyond the own ones asks for one of the two ends."""
-        return lru_cache(ENDS_KEPT)(self._found_at_own)
-
-    def _found_at_own(self, own: OwnLosses, near: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Best depths, prices over depth, and public prices on the shallow and on the deep side, all by draws of the
-        joint posterior at an own size."""
-        drawn, rows = self.joined, own.surface.profile(math.log(near)) / own.slope(near)
-        rows = np.where(own.depths.known[:, None], rows, np.nan)[drawn.which]
-        shallow, deep = (side[drawn.prices] for side in self._prices(near))
-        return self._own_depth(own, near, 0.0), rows, shallow, deep
-
     def _window(self, own: OwnLosses, n_params: float) -> Window:
-        near = own.nearest(n_params)
-        away, (best, rows, shallow, deep) = math.log(n_params / near), self._at_own(own, near)
+        """Prices by the joint posterior at the nearest own size."""
+        near, drawn = own.nearest(n_params), self.joined
+        away, x, best = math.log(n_params / near), math.log(near), self._own_depth(own, near, 0.0)
+        rows = np.where(own.depths.known[:, None], own.surface.profile(x) / own.slope(near), np.nan)[drawn.which]
+        shallow, deep = (side[drawn.prices] for side in self._prices(near))
         local = PRICE_LOCAL * math.sqrt(-math.expm1(-2.0 * abs(away) / LENGTH))
         drift = PRICE_SLOPE[0] * away + math.hypot(PRICE_OWN_SLOPE * away, local) * normal_scores(DRAWS, DRIFT)
-        return Window(
-            best=best,
-            moved=self._own_depth(own, n_params, self.more_tokens(n_params)) - best,
-            ends=own.surface.reach(math.log(near)),
-            grid=own.surface.grid,
-            rows=rows,
-            shallow=shallow,
-            deep=deep,
-            drift=np.exp(drift),
-        )
+        moved = self._own_depth(own, n_params, self.more_tokens(n_params)) - best
+        return Window(best, moved, own.surface.reach(x), own.surface.grid, rows, shallow, deep, np.exp(drift))
 
     def _own_depth(self, own: OwnLosses, n_params: float, more_tokens: float) -> np.ndarray:
         """(D,) ln of the best depth by the joint posterior: at own sizes each draw of the fit, where it lies between
