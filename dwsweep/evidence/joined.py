@@ -19,7 +19,6 @@ import numpy as np
 from dwsweep.evidence.random_effects import (
     DRAWS,
     SCORES,
-    PricePopulation,
     Recipe,
     Sampled,
     normal_scores,
@@ -125,9 +124,8 @@ def _rises(
     for k, x in enumerate(own.x):
         best = own.best[which, k]
         above = best >= own.high[k]
-        ln_price = np.where(
-            above, *(recipe(part, SCORES + 1 + side).at(x)[price] for side, part in enumerate(_sides(everyone)))
-        )
+        sides = enumerate((everyone.shallow, everyone.deep))
+        ln_price = np.where(above, *(recipe(part, SCORES + 1 + side).at(x)[price] for side, part in sides))
         middle, apart = (own.high[k] + own.low[k]) / 2.0, own.high[k] - own.low[k]
         parabola = 2.0 * np.exp(ln_price) * apart * np.abs(values[:, k] - middle)
         ratio = np.log((own.rise[which, k] + LITTLE) / (parabola + LITTLE))
@@ -136,10 +134,6 @@ def _rises(
         beyond += counts
     found: np.ndarray = -0.5 * (TAILS + 1.0) * total / np.maximum(beyond, 1.0)
     return found
-
-
-def _sides(everyone: Populations) -> tuple[PricePopulation, PricePopulation]:
-    return everyone.shallow, everyone.deep
 
 
 def contradicted(everyone: Populations, own: OwnDepths) -> tuple[float, float] | None:

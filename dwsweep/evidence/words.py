@@ -33,7 +33,7 @@ class Words:
 
 def compares_at_scale(source: Evidence) -> bool:
     """True if the source compares shapes at some size from which recipes are extrapolated."""
-    return source.compares and max(source.depth.n_params) >= 3e8 and len(source.depth) > 1
+    return source.kind not in ("law", "built") and max(source.depth.n_params) >= 3e8 and len(source.depth) > 1
 
 
 def words(source: Evidence, everyone: Populations, n_params: float, tokens_per_param: float) -> Words:
