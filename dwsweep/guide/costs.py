@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import lt
 
 import numpy as np
 
@@ -79,7 +80,8 @@ class Budget:
         for tolerance in SPANS:
             low, high = self.loss.stretch(tolerance)
             low, high = math.floor(min(low, shallowest / MARGIN)), math.ceil(max(high, MARGIN * deepest))
-            found = self.costed(with_one((shape for shape in self.shapes if low <= shape.depth <= high), more))
+            within = [shape for shape in self.shapes if low <= shape.depth <= high]
+            found = self.costed(distinct([*within, more] if more else within))
             if sum(map(is_near, found)) >= FEWEST_ROWS:
                 break
         return found
@@ -122,11 +124,9 @@ class Budget:
 
     def costed(self, shapes: Sequence[Shape]) -> list[Candidate]:
         """Candidates: shapes with their costs, the loss of the depth at the shape's own size plus the price of its
-        distance from the budget (``missing``). Size: above the best depth of the budget, or, where the budget counts
-        all parameters, above the best of ``shapes``. FLOPs, time, decode: above the
-        best of ``shapes`` at equal spending. Shapes above the budget have a size cost only, unless all are above. A
-        shape off the budget is left out if it cannot be the best. Costs have no intervals: see ``bounded``.
-        """
+        distance from the budget. Size: above the best depth of the budget, or, where the budget counts all parameters,
+        above the best of ``shapes``. FLOPs, time, decode: above the best of ``shapes`` at equal spending. Shapes above
+        the budget have a size cost only, unless all are above."""
         if not shapes:
             return []
         off = np.array([counted(shape, self.options) / self.asked - 1 for shape in shapes])
@@ -185,7 +185,7 @@ class Budget:
         if not named:
             return {}
         mine = [self.options.shape(best.depth, best.width) for best in named]
-        others = [shape for shape in with_one([*self.shapes, *mine], None) if self.holds(shape)]
+        others = [shape for shape in distinct([*self.shapes, *mine]) if self.holds(shape)]
         rows = self.loss.drawn(np.array([float(shape.depth) for shape in others]))
         places = {(shape.depth, shape.width): k for k, shape in enumerate(others)}
         beside = dict(zip(CONSTRAINTS, self.spent(others)[1], strict=True))
@@ -205,9 +205,9 @@ def _depths_sizes(shapes: Sequence[Shape]) -> np.ndarray:
     return np.array([(shape.depth, shape.n_params) for shape in shapes], dtype=float).T
 
 
-def with_one(shapes: Iterable[Shape], more: Shape | None) -> list[Shape]:
-    """Shapes and one more, each once, by depth."""
-    found = {(shape.depth, shape.width): shape for shape in [*shapes, *([more] if more else [])]}
+def distinct(shapes: Iterable[Shape]) -> list[Shape]:
+    """Shapes, each once, by depth."""
+    found = {(shape.depth, shape.width): shape for shape in shapes}
     return [found[key] for key in sorted(found)]
 
 
@@ -248,8 +248,13 @@ def best_of(candidates: Iterable[Candidate], constraint: str) -> Candidate | Non
     if constraint == BALANCED and known:
         least = min(_printed(cost) for cost, _ in known)
         tied = [c for cost, c in known if _printed(cost) == least]
-        unbeaten = [c for c in tied if not any(_beats(other, c) for other in tied)]
-        return min(unbeaten, key=lambda c: (irregular(c), sum(_traded(c)), abs(c.mismatch)))
+        unbeaten = [c for c in tied if not any(all(map(lt, _traded(other), _traded(c))) for other in tied)]
+
+        def rank(c: Candidate) -> tuple[int, float, float]:
+            irregular = (c.head_size != HEAD_SIZES[0]) + c.heads % 2 + c.depth % 2
+            return irregular, sum(_traded(c)), abs(c.mismatch)
+
+        return min(unbeaten, key=rank)
 
     def order(row: tuple[Cost, Candidate]) -> tuple[int, int, float]:
         return *_printed(row[0]), abs(row[1].mismatch)
@@ -265,16 +270,6 @@ def _printed(cost: Cost) -> tuple[int, int]:
 def _traded(candidate: Candidate) -> list[float]:
     """Wasted compute, in percent, under the constraints that a balanced shape trades."""
     return [cost.less_compute for at in TRADED if (cost := candidate.cost(at)) is not None]
-
-
-def _beats(one: Candidate, other: Candidate) -> bool:
-    """Test that ``one`` costs less under every constraint that a balanced shape trades."""
-    return all(mine < theirs for mine, theirs in zip(_traded(one), _traded(other), strict=True))
-
-
-def irregular(candidate: Candidate) -> int:
-    """Number of usual divisors that a shape lacks: heads of 128, an even number of them, an even number of layers."""
-    return (candidate.head_size != HEAD_SIZES[0]) + candidate.heads % 2 + candidate.depth % 2
 
 
 def thinned(rows: Sequence[Candidate], kept: Iterable[Candidate | None]) -> tuple[Candidate, ...]:

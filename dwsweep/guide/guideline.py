@@ -45,7 +45,10 @@ def answered(fit: FitResult, sizes: Iterable[GuidelineRow]) -> list[GuidelineRow
 
 def _row(row: GuidelineRow, source: Source, options: Options | None, confidence: float) -> GuidelineRow:
     """The answer of ``guide --fit`` at a row's size, in the confidence of the fit."""
-    n, name, factor = row.n_params, _name(source, row.n_params), source.extrapolation(row.n_params)
+    n, name, factor, own = row.n_params, PUBLIC, source.extrapolation(row.n_params), source.own_at(row.n_params)
+    if own is not None:
+        inside = own.away(n) <= 1.0
+        name = "own: loss of all depths, and public evidence" if inside else f"{PUBLIC}, beyond your losses"
     if source.own is not None and row.trained_depth is not None:
         row = _with_cost(row, source.own.surface, row.trained_depth)
     if source.silent(n):
@@ -76,15 +79,6 @@ def _row(row: GuidelineRow, source: Source, options: Options | None, confidence:
         extrapolation_factor=factor,
         depth_decimals=source.decimals(n),
     )
-
-
-def _name(source: Source, n_params: float) -> str:
-    """Name of a row's law: own losses and public evidence, or one of them."""
-    own = source.own_at(n_params)
-    if own is None:
-        return PUBLIC
-    inside = own.away(n_params) <= 1.0
-    return "own: loss of all depths, and public evidence" if inside else f"{PUBLIC}, beyond your losses"
 
 
 def _with_cost(row: GuidelineRow, surface: ask.LossSurface, depth: int) -> GuidelineRow:
