@@ -242,7 +242,6 @@ def guide(
     sources: Annotated[
         bool, typer.Option("--full", "--sources", help="Also list public sources and built models.")
     ] = False,
-    total: Annotated[bool, typer.Option("--total", help="Count the embeddings in the budget.")] = False,
     width_multiple: Annotated[int | None, whole_option("M", "Widths must be multiples of M.", BLOCK)] = None,
     heads: Annotated[int | None, whole_option("H", "Number of heads, apart from d_x / head size.", BLOCK)] = None,
     head_size: Annotated[int | None, whole_option("P", "Head size (default: 128, 96 or 64).", BLOCK)] = None,

@@ -31,7 +31,7 @@ from dwsweep.guide.answers import (
 from dwsweep.guide.costs import Budget, best_of, thinned
 from dwsweep.guide.losses import Tokens
 from dwsweep.guide.question import Question, parse_shape
-from dwsweep.guide.shapes import Options, block_params, counted, named
+from dwsweep.guide.shapes import Options, named
 from dwsweep.guide.sources import FORMS_AGREE, Source
 from dwsweep.guide.training import Training
 from dwsweep.shapes import Shape, are_other_blocks, width_at
@@ -180,22 +180,19 @@ def budget(n_params: float, source: Source, options: Options, training: Training
 
     training: budget of training that the size and ``options.tokens`` follow from.
     """
-    size = block_params(n_params, options, source)
-    optimum = best_depth(format_count(n_params), size, None, source, options)
-    unanswered = BudgetAnswer(
-        optimum=optimum, budget=n_params, total=options.total, at=options.at, best={}, unit=source.unit
-    )
+    optimum = best_depth(format_count(n_params), n_params, None, source, options)
+    unanswered = BudgetAnswer(optimum=optimum, budget=n_params, at=options.at, best={}, unit=source.unit)
     if optimum.refused:
         return unanswered
-    asked = Budget(n_params if options.total else size, size, source, options, training)
+    asked = Budget(n_params, source, options, training)
     candidates = asked.priced()
     bests = {criterion: best_of(candidates, criterion) for criterion in AT}
     risks = asked.risks(bests)
-    no_best = _no_best(size, options) if optimum.basis == "range" else None
+    no_best = _no_best(n_params, options) if optimum.basis == "range" else None
     if no_best is None and (at_size := bests["size"]) and at_size.size:
         built = options.at if options.at in (BALANCED, "size") else BALANCED
         shape = bests[built]
-        trust = guide_sources.judge(source, size, risks.get(built), shape.depth if shape else None)
+        trust = guide_sources.judge(source, n_params, risks.get(built), shape.depth if shape else None)
         optimum = replace(optimum, trust=guide_sources.of_shape(trust, at_size.size.less_compute))
     return replace(
         unanswered,
@@ -207,17 +204,17 @@ def budget(n_params: float, source: Source, options: Options, training: Training
         risks=risks,
         built=tuple(
             BuiltModel(m.model, m.depth, m.width, m.n_params, source.cost(m.depth, m.n_params), m.source)
-            for m in practice.near(size)
+            for m in practice.near(n_params)
         ),
         loss_tag=asked.loss.tag,
     )
 
 
 def to_build(n_params: float, source: Source, options: Options) -> Candidate | None:
-    """The shape that ``budget`` recommends at equal size of the blocks, without the rest of its answer."""
+    """The shape that ``budget`` recommends, without the rest of its answer."""
     if source.silent(n_params):
         return None
-    return best_of(Budget(n_params, n_params, source, options).priced(), options.at)
+    return best_of(Budget(n_params, source, options).priced(), options.at)
 
 
 def _no_best(n_params: float, options: Options) -> NoBest:
@@ -255,7 +252,7 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
     found = best_depth(f"{depth}x{width}", n_params, (depth, width), source, options)
     if found.depth is None:
         return ShapeAnswer(optimum=found, depth=depth, width=width, verdict="refused", costs={}, best={})
-    asked = Budget(float(counted(own, options)), n_params, source, options)
+    asked = Budget(n_params, source, options)
     candidates = asked.candidates(own)
     mine = asked.bounded(next(c for c in candidates if (c.depth, c.width) == (depth, width)))
     said = "undecided"
@@ -275,7 +272,6 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
         best={constraint: best_of(candidates, constraint) for constraint in CONSTRAINTS},
         loss_tag=asked.loss.tag,
         unit=source.unit,
-        total=options.total,
     )
 
 

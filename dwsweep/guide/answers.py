@@ -22,11 +22,6 @@ BALANCED = "balanced"
 AT = (BALANCED, *CONSTRAINTS)  # criteria by which a shape is recommended
 
 
-def spoken(constraint: str, total: bool) -> str:
-    """A constraint in a sentence. total: the budget counts all parameters."""
-    return "an equal count of all parameters" if total and constraint == "size" else PRICES[constraint][0]
-
-
 @dataclass(frozen=True)
 class SourceNote:
     """Notes on the source of the answers."""
@@ -195,14 +190,13 @@ class BuiltModel:
 class BudgetAnswer:
     """Answer for a budget: shapes to build.
 
-    optimum: best depth at the budget's size in the blocks. budget: as requested; counts all parameters if ``total``.
-    best: candidate of least cost by each criterion, among candidates within the budget. risks: its regret. at: the
-    requested criterion. built: models of families near this size. unit: of the losses, by the fit behind them.
+    optimum: best depth at the budget's size. budget: as requested. best: candidate of least cost by each criterion,
+    among candidates within the budget. risks: its regret. at: the requested criterion. built: models of families near
+    this size. unit: of the losses, by the fit behind them.
     """
 
     optimum: BestDepth
     budget: float
-    total: bool
     at: str
     near_best: tuple[NearBest, ...] = ()
     candidates: tuple[Candidate, ...] = ()
@@ -229,8 +223,7 @@ class ShapeAnswer:
     """Answer for a shape, the verdict ``too deep``, ``too shallow``, ``balanced``, ``undecided`` or ``refused``; its
     cost under each constraint, and the shape that it is measured against there.
 
-    optimum: best depth at the shape's own size. unit: of the losses. total: equal size is an equal count of all
-    parameters.
+    optimum: best depth at the shape's own size. unit: of the losses.
     """
 
     optimum: BestDepth
@@ -242,7 +235,6 @@ class ShapeAnswer:
     best: Mapping[str, Candidate | None]
     loss_tag: str | None = None
     unit: str = NATS
-    total: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dwsweep.cost.arithmetic import decode_bytes_per_token, training_flops_per_t
 from dwsweep.cost.duration import BANDWIDTH_SHARE
 from dwsweep.guide.answers import BALANCED, CONSTRAINTS, TRADED, Candidate, Cost, Risk
 from dwsweep.guide.losses import LossAt
-from dwsweep.guide.shapes import BUDGET_TOLERANCE, HEAD_SIZES, Options, counted, counted_in_all, matched, shapes_near
+from dwsweep.guide.shapes import BUDGET_TOLERANCE, HEAD_SIZES, Options, matched, shapes_near
 from dwsweep.guide.sources import Source, regret
 from dwsweep.guide.training import Training, training_seconds
 from dwsweep.shapes import Shape
@@ -30,13 +30,9 @@ MARGIN = 1.1  # factor in depth beyond the likely best depths, up to which depth
 
 @dataclass(frozen=True)
 class Budget:
-    """Budget and the costs of its shapes. asked: the budget in the count of ``options``.
+    """Budget and the costs of its shapes. training: budget of training that ``n_params`` follows from, for
+    ``options.tokens``."""
 
-    n_params: the budget's part in the blocks. source: source of the answer at that size. training: budget of training
-    that ``asked`` follows from, for ``options.tokens``.
-    """
-
-    asked: float
     n_params: float
     source: Source
     options: Options
@@ -48,7 +44,7 @@ class Budget:
 
     def holds(self, shape: Shape) -> bool:
         """Test that a shape is no larger, and takes no more training, than the budget allows."""
-        if counted(shape, self.options) > (1 + BUDGET_TOLERANCE) * self.asked:
+        if shape.n_params > (1 + BUDGET_TOLERANCE) * self.n_params:
             return False
         tokens = self.options.tokens
         return self.training is None or tokens is None or self.training.share(shape, tokens, self.options) <= 1.0
@@ -59,7 +55,7 @@ class Budget:
         lies at an end."""
         (low, high), spoken = self.loss.stretch(SPANS[-1]), self.loss.depths
         while True:
-            every = shapes_near(self.asked, low, high, self.options)
+            every = shapes_near(self.n_params, low, high, self.options)
             shallowest, deepest = self._likely_best(every)
             down, up = low > spoken[0] and shallowest <= MARGIN * low, high < spoken[-1] and MARGIN * deepest >= high
             if not (down or up):
@@ -94,11 +90,10 @@ class Budget:
         one has a higher loss, a larger one spends more. Let r be FLOPs (or seconds) per token and parameter relative to
         the others. A shape of equal spending gets ln N smaller by ln r: loss + slope·ln r, on equally many tokens. At
         equal decode latency it grows by g in ln N until it is, at its own ratio of width to depth, as slow as the net
-        of the best depth: loss − slope·(ln S/N + g). Where the budget counts all parameters, equal size has a price of
-        the share of the blocks: a deeper net is narrower, its embeddings are smaller, and its blocks larger.
+        of the best depth: loss − slope·(ln S/N + g).
         """
-        size, count = np.array([(shape.n_params, counted(shape, self.options)) for shape in shapes], dtype=float).T
-        off, slope = np.abs(np.log(count / self.asked)), self.loss.slope
+        size, slope = np.array([shape.n_params for shape in shapes], dtype=float), self.loss.slope
+        off = np.abs(np.log(size / self.n_params))
         lost = slope * (off - (1.0 - NEAR_BUDGET) * np.minimum(off, math.log1p(BUDGET_TOLERANCE)))
         flops = np.array([training_flops_per_token(shape) for shape in shapes])
         seconds = np.array([training_seconds(shape, self.options) for shape in shapes])
@@ -108,8 +103,6 @@ class Budget:
         grown = np.log(size / self.n_params) + _grown(parts, float(sum(_decoding(best, self.options))), measured)
         grows = [np.log(flops / size), np.log(seconds / size), -grown]
         beside = np.stack([lost, *(lost + slope * more for more in grows)])
-        if self.options.total:
-            beside[0] += slope * np.log(self.n_params / self.asked * count / size)
         return np.stack([flops, seconds, parts.sum(axis=1)]), beside
 
     def _likely_best(self, shapes: Sequence[Shape]) -> tuple[float, float]:
@@ -124,22 +117,18 @@ class Budget:
 
     def costed(self, shapes: Sequence[Shape]) -> list[Candidate]:
         """Candidates: shapes with their costs, the loss of the depth at the shape's own size plus the price of its
-        distance from the budget. Size: above the best depth of the budget, or, where the budget counts all parameters,
-        above the best of ``shapes``. FLOPs, time, decode: above the best of ``shapes`` at equal spending. Shapes above
-        the budget have a size cost only, unless all are above."""
+        distance from the budget. Size: above the best depth of the budget. FLOPs, time, decode: above the best of
+        ``shapes`` at equal spending. Shapes above the budget have a size cost only, unless all are above."""
         if not shapes:
             return []
-        off = np.array([counted(shape, self.options) / self.asked - 1 for shape in shapes])
+        off = np.array([shape.n_params / self.n_params - 1 for shape in shapes])
         fits = np.array([self.holds(shape) for shape in shapes])
         spends, beside = self.spent(shapes)
         nats = self.source.penalties(*_depths_sizes(shapes))
         compared = np.isfinite(nats) & (fits | ~fits.any())
         above = nats + beside
-        first = 0 if self.options.total else 1
         if compared.any():
-            least = above[first:, compared].min(axis=1)[:, None]
-            above[first:] -= least
-            beside[:1] -= least[:1] if first == 0 else 0.0
+            above[1:] -= above[1:, compared].min(axis=1)[:, None]
 
         def costs(i: int) -> dict[str, Cost | None]:
             known = {"size": np.isfinite(above[0, i])}
@@ -155,7 +144,7 @@ class Budget:
                 kv_heads=shape.kv_heads,
                 mlp_hidden=shape.mlp_hidden,
                 n_params=shape.n_params,
-                n_params_total=counted_in_all(shape, self.options),
+                n_params_total=shape.n_params_total + round(self.options.idle * shape.depth * shape.width**2),
                 mismatch=float(off[i]),
                 within_budget=bool(fits[i]),
                 missing_nats=float(beside[0, i]),
@@ -179,8 +168,7 @@ class Budget:
 
     def risks(self, bests: Mapping[str, Candidate | None]) -> dict[str, Risk]:
         """Risks: regret of the best shape under each constraint, against the best shape of each draw; at equal size,
-        and of the balanced shape, of its depth against all depths, else (and where the budget counts all parameters)
-        against all ``shapes`` within the budget."""
+        and of the balanced shape, of its depth against all depths, else against all ``shapes`` within the budget."""
         named = [best for best in bests.values() if best and best.size]
         if not named:
             return {}
@@ -193,9 +181,10 @@ class Budget:
         for constraint, best in bests.items():
             if best is None or (at := places.get((best.depth, best.width))) is None:
                 continue
-            of_depth = constraint in ("size", BALANCED)
-            drawn = rows if of_depth and not self.options.total else rows + beside["size" if of_depth else constraint]
-            lost = rows[:, at] if drawn is rows else drawn[:, at] - drawn.min(axis=1)
+            lost = rows[:, at]
+            if constraint not in ("size", BALANCED):
+                drawn = rows + beside[constraint]
+                lost = drawn[:, at] - drawn.min(axis=1)
             expected, worst = regret(lost)
             found[constraint] = Risk(self.loss.cost(expected), self.loss.cost(worst))
         return found

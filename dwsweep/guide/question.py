@@ -102,8 +102,6 @@ class Question:
                 yield f"{named(name)}: {value:g}; must be above 0"
             elif value is not None and self.params:
                 yield f"{named(name)}: {value:g}; stands in place of {named('params')}; allowed: one of them"
-        if self.training and self.options.total:
-            yield f"{named('total')}: defines the count of parameters; allowed with {named('params')}"
 
     def _wrong_together(self) -> Iterator[str]:
         sized = self.params or self.training

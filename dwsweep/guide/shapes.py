@@ -28,11 +28,9 @@ from dwsweep.shapes import (
 
 if TYPE_CHECKING:
     from dwsweep.guide.latency import Latency
-    from dwsweep.guide.sources import Source
     from dwsweep.records.fit import TrainedNets
 
 BUDGET_TOLERANCE = 0.05  # largest excess over the budget; a smaller size has a price instead
-LEAST_SHARE = 0.02  # least share of the blocks in a total budget
 FREE_GRID = 0.05  # step of depths: the ends of nearly free depths lie on a grid
 SMALL = 3e6  # 12·L·d_x² below which nets have two heads, as in the published sweep
 NARROW, MIDDLE, WIDE = 128, 512, 2048  # widths from which multiples of 8, 64 and 128 apply; of 4 below
@@ -66,44 +64,9 @@ def named(name: str) -> str:
 
 
 def matched(depth: int, n_params: float, options: Options) -> Shape:
-    """Nearest shape to the budget at this depth, by its block weights, or by all parameters with ``total``."""
+    """Nearest shape to the budget at this depth, by its block weights."""
     widths, counts = options.widths.counts(depth)
     return options.shape(depth, int(widths[np.abs(counts - n_params).argmin()]))
-
-
-def block_params(n_params: float, options: Options, source: Source) -> float:
-    """Non-embedding parameters of a budget: the budget itself, or with ``total`` the budget less embeddings at the best
-    depth: N = budget − embeddings(d(N)), d = √(N/w·L*(N)), w weights of a layer over d².
-
-    Raises:
-        InputError: the embeddings alone are larger than the budget.
-    """
-    if not options.total:
-        return n_params
-    tables = 1 if options.tied_embeddings else 2
-    weights = options.layer_weights(n_params, source.depth(n_params)[0])
-    low, high = 1e-6 * n_params, n_params
-    for _ in range(100):  # both parts grow with the size: there is one root
-        size = math.sqrt(low * high)
-        width = math.sqrt(size / (weights * max(source.depth(size)[0], 1.0)))
-        counted = size * (1.0 + options.idle / weights) + tables * options.vocabulary * width
-        low, high = (low, size) if counted > n_params else (size, high)
-    if high < LEAST_SHARE * n_params:
-        raise InputError(
-            f"{named('params')}: {n_params:g}; embeddings of a vocabulary of {options.vocabulary:,} leave nothing "
-            f"for the blocks; allowed: more parameters, a smaller {named('vocab_size')}, or the non-embedding count"
-        )
-    return high
-
-
-def counted(shape: Shape, options: Options) -> int:
-    """Count of a shape in the budget's terms: weights of the blocks, or all parameters with ``total``."""
-    return counted_in_all(shape, options) if options.total else shape.n_params
-
-
-def counted_in_all(shape: Shape, options: Options) -> int:
-    """All parameters of a shape, those of experts that a token does not use too."""
-    return shape.n_params_total + round(options.idle * shape.depth * shape.width**2)
 
 
 def shapes_near(budget: float, low: float, high: float, options: Options) -> list[Shape]:
@@ -140,7 +103,7 @@ class Options:
     width_multiple: of d_x; None: 128 from WIDE on, 64 from MIDDLE on, 8 from NARROW on, else 4. head_size: None: one of
     HEAD_SIZES of which the width has a round number; two heads below SMALL. heads: as many at every width.
     mlp_multiple: of the inner width; None: 256 from WIDE on, 64 from MIDDLE on. tensor_parallel divides heads,
-    key/value heads and inner width. total: the budget counts embeddings too. vocab_size, context: None: of the nets of
+    key/value heads and inner width. vocab_size, context: None: of the nets of
     the fit that guides, else ``VOCABULARY`` and ``CONTEXT``. at: the criterion by which a shape is recommended. tokens:
     of training; None: tokens_per_param for each parameter of the blocks. device: a name, or with a count, ``H100:8``.
     layer_seconds: launches and waits per layer and decoded token; latency: measured, in place of it and of the device's
@@ -159,7 +122,6 @@ class Options:
     tied_embeddings: bool = False
     context: int | None = None
     tensor_parallel: int = 1
-    total: bool = False
     at: str = AT[0]
     tokens: float | None = None
     tokens_per_param: float | None = None  # None: compute-optimal, by the fit or by Hoffmann et al. 2022
@@ -355,7 +317,7 @@ class Options:
         mlp = 8.0 if self.mlp_ratio is None else (3.0 if gated else 2.0) * self.mlp_ratio
         if self.heads is None and self.kv_heads is None:
             return 4.0 + mlp
-        near = matched(max(1, round(depth)), n_params, replace(self, total=False))
+        near = matched(max(1, round(depth)), n_params, self)
         return attention_weights(near.width, near.heads, near.head_size, near.kv_heads) / near.width**2 + mlp
 
     def block(self, width: int, small: bool = False) -> Block:
@@ -395,28 +357,25 @@ def rising(most: int, fine: int = 512) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Widths:
-    """Buildable widths (K,) with their counts: of a layer (K,), and of all other parts (K,). small: for nets of fewer
-    than SMALL parameters, or for all others."""
+    """Buildable widths (K,) with the weights of a layer (K,). small: for nets of fewer than SMALL parameters, or for
+    all others."""
 
     width: np.ndarray
     small: np.ndarray
-    first: np.ndarray
     layer: np.ndarray
 
     @classmethod
     def of(cls, small: Sequence[int], others: Sequence[int], options: Options) -> Widths:
-        which = [(width, True) for width in small] + [(width, False) for width in others]
-        rows = [[counted(options.block(*one).shape(depth, one[0]), options) for depth in (1, 2)] for one in which]
-        one, two = np.array(rows, dtype=float).T
-        width, few = (np.array(column) for column in zip(*which, strict=True))
-        return cls(width, few, one, two - one)
+        which = [*((width, True) for width in small), *((width, False) for width in others)]
+        layer = np.array([float(options.block(*one).shape(1, one[0]).n_params) for one in which])
+        return cls(*(np.array(column) for column in zip(*which, strict=True)), layer)
 
     def counts(self, depth: int) -> tuple[np.ndarray, np.ndarray]:
-        """Widths and the count of a net of this depth at each of them, rising."""
+        """Widths and the size of a net of this depth at each of them, rising."""
         kept = self.small == (12.0 * depth * self.width**2 < SMALL)
-        return self.width[kept], (self.first + (depth - 1) * self.layer)[kept]
+        return self.width[kept], depth * self.layer[kept]
 
     def depths(self, budget: float, low: float, high: float) -> set[int]:
         """Depths from ``low`` to ``high`` at which a width comes nearest to the budget."""
-        depths = np.maximum(1, np.round(1.0 + (budget - self.first) / self.layer))
+        depths = np.maximum(1, np.round(budget / self.layer))
         return {int(depth) for depth in depths[(depths >= low) & (depths <= high)]}

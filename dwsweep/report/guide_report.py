@@ -21,7 +21,6 @@ from dwsweep.guide.answers import (
     Candidate,
     ShapeAnswer,
     Trust,
-    spoken,
 )
 from dwsweep.guide.costs import is_near
 from dwsweep.guide.shapes import BUDGET_TOLERANCE, FREE_GRID, LAYER_SECONDS
@@ -115,9 +114,7 @@ def _on_device(assumptions: Assumptions) -> str:
 
 def _budget(row: BudgetAnswer, assumptions: Assumptions) -> list[Part]:
     best = row.optimum
-    counted = "all parameters" if row.total else "non-embedding parameters"
-    title = f" {counted}" + (f" = {format_count(best.n_params)} in the blocks" if row.total else "")
-    parts: list[Part] = [Heading(best.name, title)]
+    parts: list[Part] = [Heading(best.name, " non-embedding parameters")]
     if best.refused:
         return [*parts, _soft(best.reach)]
     if row.no_best is not None:
@@ -156,7 +153,7 @@ def _build(row: BudgetAnswer) -> Lines:
     heads = f"{shape.heads} head{'s' if shape.heads > 1 else ''} of {shape.head_size}"
     if shape.kv_heads != shape.heads:
         heads += f", {shape.kv_heads} for keys and values"
-    count = format_count(shape.n_params_total if row.total else shape.n_params)
+    count = format_count(shape.n_params)
     built = f"{'A default' if row.no_best else 'Build'}{':' if row.no_best else ''} {shape.label}"
     projected = ", a projection" if row.optimum.basis == "projection" else ""
     return _said((built, "bold"), f" ({heads}; {count}{_off(shape)}){projected}: {_why(row, shape)}")
@@ -164,11 +161,11 @@ def _build(row: BudgetAnswer) -> Lines:
 
 def _why(row: BudgetAnswer, shape: Candidate) -> str:
     """Reason for the recommended shape, as a sentence with the best one at equal size alone."""
-    at_size = spoken("size", row.total)
+    at_size = PRICES["size"][0]
     if row.at != BALANCED:
         balanced = row.best[BALANCED]
         more = f"; balanced over size, FLOPs and time {balanced.label}" if balanced and balanced != shape else ""
-        return f"the best at {spoken(row.at, row.total)}{more}."
+        return f"the best at {PRICES[row.at][0]}{more}."
     worst, alone = shape.cost(BALANCED), row.best["size"]
     assert worst is not None
     text = f"wastes at most {worst.less_compute:.1f} % of compute at {at_size}, FLOPs and training time, the least"
@@ -212,8 +209,7 @@ def _little(row: BudgetAnswer) -> tuple[int, int | None]:
     near = row.near_best[1]
     low = 1 if near.depth_low is None else max(1, math.ceil(near.depth_low - FREE_GRID))
     high = None if near.depth_high is None else max(low, math.floor(near.depth_high + FREE_GRID))
-    # a table of equal counts of all parameters holds the share of the blocks too
-    costs = {c.depth: c.size.less_compute for c in row.candidates if c.within_budget and c.size and not row.total}
+    costs = {c.depth: c.size.less_compute for c in row.candidates if c.within_budget and c.size}
     while low in costs and costs[low] > near.less_compute and (high is None or low < high):
         low += 1
     while high is not None and high in costs and costs[high] > near.less_compute and high > low:
@@ -233,7 +229,7 @@ def _risk(row: BudgetAnswer) -> list[Part]:
         return []
     expected, worst = risk.expected.less_compute, risk.worst.less_compute
     of_size = row.at in ("size", BALANCED)
-    at = "" if of_size and not row.total else f" at {spoken('size' if of_size else row.at, row.total)}"
+    at = "" if of_size else f" at {PRICES[row.at][0]}"
     share = (f"{expected:.1f} % of compute in expectation", "bold")
     bound = f", at most {worst:.1f} % (95 %)."
     if expected > worst:  # a mean over draws, of which a few lose without bound at untrained depths
@@ -264,12 +260,11 @@ def _sources(row: BudgetAnswer) -> list[Part]:
 def _free(row: BudgetAnswer) -> list[Part]:
     """Lines on the best depth and the depths that waste little."""
     low, high = _little(row)
-    size = "equal size of the blocks" if row.total else "equal size"
     parts: list[Said] = [f"{_best_depth(row.optimum)}. "]
     if row.no_best is None:
         depths = f"Depths {low} to {'all depths of the data' if high is None else high} waste"
         parts += [(f"Only a depth of {low} wastes" if low == high else depths, "bold")]
-        parts += [f" at most {_allowed(row):g} % of compute at {size}. "]
+        parts += [f" at most {_allowed(row):g} % of compute at equal size. "]
     return [_said(*parts)]
 
 
@@ -347,7 +342,7 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
     for constraint in CONSTRAINTS:
         cost, better = row.costs[constraint], row.best[constraint]
         if cost is None:
-            lines.append(_said(f"At {spoken(constraint, row.total)}: not known, outside the depths of the source."))
+            lines.append(_said(f"At {PRICES[constraint][0]}: not known, outside the depths of the source."))
             continue
         interval = cost.nats_interval
         text = f" ({cost.nats:.4f} {SHORT[row.unit]}" + (f", {interval.ends('.4f')})" if interval.bounded else ")")
@@ -357,11 +352,10 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
             text += f"; best {better.label} ({format_count(better.n_params)})"
         on = f" ({_on_device(assumptions)})" if constraint == "time" else ""
         less = (f"{cost.less_compute:.1f} % of compute", "bold")
-        lines.append(_said(f"At {spoken(constraint, row.total)}{on} it wastes ", less, text))
+        lines.append(_said(f"At {PRICES[constraint][0]}{on} it wastes ", less, text))
     lines.append(_trust(best.trust))
-    blocks = " at equal size of the blocks" if row.total else ""
-    lines += [_soft(f"{row.depth_ratio:.2f} times as deep as the best{blocks}. {_best_depth(best)}.{_by_form(best)}")]
-    if row.verdict == "undecided" and not row.total:
+    lines += [_soft(f"{row.depth_ratio:.2f} times as deep as the best. {_best_depth(best)}.{_by_form(best)}")]
+    if row.verdict == "undecided":
         beyond = "deep" if (row.depth_ratio or 1.0) > 1 else "shallow"
         lines.append(_soft(f"Too {beyond} by the likeliest best depth, but inside its interval."))
     return [*lines, _soft(f"{_begins(row.unit)} {row.loss_tag}.")]

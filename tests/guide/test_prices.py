@@ -13,12 +13,9 @@ from sentences import says
 from dwsweep.errors import InputError
 from dwsweep.guide import Options, advice, answer, fitted_source, public_source, published_source
 from dwsweep.guide import sources as guide_sources
-from dwsweep.guide.answers import Candidate, Trust
-from dwsweep.guide.costs import is_near
+from dwsweep.guide.answers import Trust
 from dwsweep.guide.shapes import BUDGET_TOLERANCE, FARTHEST
 from dwsweep.guide.sources import Source
-from dwsweep.report import guide_report
-from dwsweep.terminal import plain_text
 
 LAPTOP = ROOT / "sweeps" / "results" / "laptop"
 LAW = "levine2020"
@@ -137,28 +134,3 @@ def test_devices_are_counted() -> None:
     for device in ("H100:0", "H100:x", "Z80:4"):
         with pytest.raises(InputError, match="device"):
             Options(device=device)
-
-
-@pytest.mark.parametrize("n", [1.5e8, 7e9])
-def test_at_an_equal_count_of_all_parameters_the_larger_blocks_of_a_deeper_net_count(n: float) -> None:
-    """Losses by this arithmetic: ln of the blocks' size, at the shape's own share of the budget, less what its depth
-    wastes. `--total` took the shape of least waste at equal size of the blocks, 11 % worse at 150M."""
-    source, options = public_source(), Options(total=True, at="size")
-    row = advice.budget(n, source, options)
-    best = row.recommended
-    assert best is not None and best.depth > 1.1 * row.optimum.depth
-
-    def worth(shape: Candidate) -> float:
-        loss = source.loss(float(shape.n_params))
-        return math.log(shape.n_params / shape.n_params_total) - loss.penalties(np.array([shape.depth]))[0] / loss.slope
-
-    others = [shape for shape in row.candidates if shape.within_budget and is_near(shape)]
-    assert worth(best) >= max(map(worth, others)) - 0.03  # the distance from the budget is charged too
-    for shape in others:
-        assert shape.size.less_compute == pytest.approx(100 * (1 - math.exp(worth(shape) - worth(best))), abs=4.0), (
-            shape.label
-        )
-    said = plain_text(guide_report.render(answer([n], options=options)))
-    assert "the best at an equal count of all parameters" in " ".join(said.split())
-    plain = advice.budget(row.optimum.n_params, source, Options(at="size"))
-    assert plain.recommended and plain.recommended.depth <= best.depth - (n < 5e9)

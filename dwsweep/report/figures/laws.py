@@ -170,10 +170,9 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
             arrowprops={"arrowstyle": "-", "linewidth": 0.6, "color": style.FAINT, "shrinkB": 6},
         )
     _widths(axes, shapes)
-    counted = "parameters, embeddings included" if row.total else "non-embedding parameters"
     far = "" if best.extrapolation_factor <= 1 else f", {format_factor(best.extrapolation_factor)}× outside the data"
     basis = "\ncosts from an ASSUMED price of depth" if row.loss_tag and row.loss_tag.startswith("ASSUMED") else ""
-    title = f"{best.name} {counted}, trust: {best.trust.level}\n{best.source}{far}{basis}"
+    title = f"{best.name} non-embedding parameters, trust: {best.trust.level}\n{best.source}{far}{basis}"
     axes.set_title(title, loc="left", pad=ABOVE_WIDTHS)
     axes.set_xlabel("depth L")
     axes.set_ylabel(COST_LABEL)
