@@ -230,9 +230,7 @@ def guide(
     params: Annotated[list[float] | None, count_option("N", "Non-embedding parameters, such as 3B.")] = None,
     flops: Annotated[float | None, number_option("C", "In place of N: FLOPs of training, such as 1e21.")] = None,
     hours: Annotated[float | None, hours_option("In place of N: hours of training on --device, such as 24h.")] = None,
-    shape: Annotated[
-        list[str] | None, typer.Option(metavar="LxD|FILE", help="Judge 96x12288, or the net of a config.json.")
-    ] = None,
+    shape: Annotated[list[str] | None, typer.Option(metavar="LxD", help="Judge a shape, such as 96x12288.")] = None,
     at: Annotated[
         Constraint,
         typer.Option(
@@ -244,7 +242,6 @@ def guide(
     sources: Annotated[
         bool, typer.Option("--full", "--sources", help="Also list public sources and built models.")
     ] = False,
-    total: Annotated[bool, typer.Option("--total", help="Count the embeddings in the budget.")] = False,
     width_multiple: Annotated[int | None, whole_option("M", "Widths must be multiples of M.", BLOCK)] = None,
     heads: Annotated[int | None, whole_option("H", "Number of heads, apart from d_x / head size.", BLOCK)] = None,
     head_size: Annotated[int | None, whole_option("P", "Head size (default: 128, 96 or 64).", BLOCK)] = None,

@@ -45,16 +45,18 @@ def covariance(cells: Planned, noise: float, seed_sd: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class PairError:
-    """Expected errors of one transition under a design."""
+    """Expected errors of one transition under a design. n_params, width: of the shallower net at the expected crossing.
+    inside: both depths have sizes on both sides of it. bias_ln_n: of the forms. power: probability that `fit` will find
+    `crossed`."""
 
     shallow: int
     deep: int
-    n_params: float  # ln N of the expected crossing
-    width: float  # width of the shallower net at the crossing
-    inside: bool  # True if both depths have sizes on both sides of the crossing
+    n_params: float
+    width: float
+    inside: bool
     se_ln_n: float | None
-    bias_ln_n: float | None  # of the forms
-    power: float | None  # probability that `fit` will find `crossed`
+    bias_ln_n: float | None
+    power: float | None
 
 
 def expected_posterior(prior: Prior, cells: Planned, precise: bool = False) -> Posterior:
@@ -84,12 +86,9 @@ def law_errors(form: str, posterior: Posterior) -> tuple[float | None, float | N
 def pair_error(
     prior: Prior, cells: Planned, posterior: Posterior | None, shallow: int, deep: int, x: float
 ) -> PairError:
-    """Expected error of the transition of two depths, whose losses cross at ln N = x; without errors where sizes or
-    posterior lack.
-
-    The lead of the deeper net at x has an error of its draws' sd; a crossing is found with the probability that noise
-    of this size leaves the lead sure at the farthest shared sizes, or half-way to them, on both sides.
-    """
+    """Expected error of the transition of two depths, whose losses cross at ln N = x: a crossing is found with the
+    probability that noise leaves the lead of the deeper net sure at the farthest shared sizes, or half-way to them, on
+    both sides."""
     from scipy.special import ndtr  # norm.cdf without importing scipy.stats
 
     n = math.exp(x)

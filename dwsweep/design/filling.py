@@ -41,14 +41,8 @@ class Filled:
     seconds: float
 
 
-CHOSEN = {
-    "grid.depths": "follows from --hours; allowed: --depths",
-    "grid.budgets": "follows from --hours; allowed: other keys",
-    "grid.widths": "follows from --hours; allowed: other keys",
-    "execution.device": "the time is spent on --device; allowed: that option",
-    "train.flops": "gives every size one cost, by which sizes are chosen; allowed: steps, tokens, tokens_per_param",
-}
-"""Keys that no override of a filled sweep may set, with the reason."""
+CHOSEN = ("grid.depths", "grid.budgets", "grid.widths", "execution.device", "train.flops")
+"""Keys that no override of a filled sweep may set."""
 
 
 def fill(hours: float, device: str, prior: Prior, depths: Sequence[int] = (), overrides: Sequence[str] = ()) -> Filled:
@@ -67,9 +61,9 @@ def fill(hours: float, device: str, prior: Prior, depths: Sequence[int] = (), ov
     if wrong or (depths and len(set(depths)) < 2):
         raise InputError(f"--depths: {', '.join(map(str, depths))}; must be two or more depths from 1 to 1000")
     for override in overrides:
-        key = override.partition("=")[0].strip()
-        if key in CHOSEN:
-            raise InputError(f"--set: {override[:80]!r}; {CHOSEN[key]}")
+        if override.partition("=")[0].strip() in CHOSEN:
+            allowed = "other keys; --hours, --device and --depths determine sizes and depths"
+            raise InputError(f"--set: {override[:80]!r}; allowed: {allowed}")
     candidates = [tuple(sorted(set(depths)))] if depths else CANDIDATES
     # an invalid override is invalid at any size
     _seconds(_spec(found.name, hours, candidates[0], SMALLEST, 10 * SMALLEST, overrides))
@@ -80,8 +74,7 @@ def fill(hours: float, device: str, prior: Prior, depths: Sequence[int] = (), ov
             f"--hours: {hours:g} on one {found.name} reach no decade of sizes around a transition; allowed: more hours"
             + (", other --depths, or none" if depths else "")
         )
-    filled, _ = max(known, key=lambda pair: pair[1])
-    return filled
+    return max(known, key=lambda pair: pair[1])[0]
 
 
 def _largest(
@@ -91,19 +84,18 @@ def _largest(
     a decade."""
     low = max(SMALLEST, math.exp(Judge(prior, depths, 1e9).crossings[0]) / BELOW)
     first, last = math.log(low) + FEWEST_DECADES * math.log(10.0), math.log(LARGEST)
-    budget = SHARE * 3600 * hours
-    try:
-        if _seconds(_spec(device, hours, depths, low, math.exp(first), overrides)) > budget:
-            return None
-    except InputError:  # two days, more than the longest run
+
+    def fits(ln_high: float) -> bool:
+        try:
+            return _seconds(_spec(device, hours, depths, low, math.exp(ln_high), overrides)) <= SHARE * 3600 * hours
+        except InputError:  # two days, more than the longest run
+            return False
+
+    if not fits(first):
         return None
     for _ in range(18):
         middle = (first + last) / 2
-        try:
-            fits = _seconds(_spec(device, hours, depths, low, math.exp(middle), overrides)) <= budget
-        except InputError:
-            fits = False
-        first, last = (middle, last) if fits else (first, middle)
+        first, last = (middle, last) if fits(middle) else (first, middle)
     # two digits, rounded down: people read a spec
     digits = 10 ** (math.floor(first / math.log(10.0)) - 1)
     high = math.floor(math.exp(first) / digits) * digits
@@ -157,7 +149,6 @@ def _text(spec: Spec, seconds: float, device: str, hours: float) -> str:
     content = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return (
         f"# {hours:g} hours of one {device}: {seconds / 3600:.2g} of training at an assumed share of its peak;\n"
-        f"# compiling and evaluating come on top. Its expected errors: `dwsweep design` on this file.\n"
-        f"# Check learning_rates with a small sweep of rates (sweeps/lr-transfer.yaml) before it runs.\n"
-        + dump_yaml(content)
-    )
+        "# compiling and evaluating come on top. Its expected errors: `dwsweep design` on this file.\n"
+        "# Check learning_rates with a small sweep of rates (sweeps/lr-transfer.yaml) before it runs.\n"
+    ) + dump_yaml(content)

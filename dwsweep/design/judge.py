@@ -26,21 +26,21 @@ NO_DEPTH = 10.0  # error of a best depth that a design does not give
 class Errors:
     """Expected errors of all quantities that a design estimates.
 
-    depth: L*(target) by the prior. se_depth: half of the central 68 % that `fit` will state, layers. bias_depth:
-    expected answer of `fit` minus the truth, layers. rms: error of ln L*(target), noise and bias together. se_a,
-    se_b: errors of the constants of the prior's form. reason: why `fit` will give no best depth at the target, or
-    no law.
+    depth: L*(target) by the prior. se_depth: half of the central 68 % that `fit` will state, layers; None: it will give
+    no best depth. bias_depth: expected answer of `fit` minus the truth, layers. rms: error of ln L*(target), noise and
+    bias together. se_a, se_b: errors of the constants of the prior's form. reason: why `fit` will give no best depth at
+    the target, or no law.
     """
 
     pairs: tuple[PairError, ...]
     target: float
     depth: float | None
+    reason: str = ""
     se_a: float | None = None
     se_b: float | None = None
     se_depth: float | None = None
     bias_depth: float | None = None
     rms: float = NO_DEPTH
-    reason: str = ""
 
     @property
     def known(self) -> bool:
@@ -56,8 +56,8 @@ class Errors:
 
 
 class Judge:
-    """Judge of designs for one prior and one target; caches quantities that do not depend on the design. precise: True
-    for numbers that are printed, at three times the time; False for a search."""
+    """Judge of designs for one prior and one target. precise: True for numbers that are printed, at three times the
+    time; False for a search."""
 
     def __init__(self, prior: Prior, depths: Iterable[int], target: float, precise: bool = False) -> None:
         self.prior, self.target, self.precise = prior, target, precise
@@ -71,50 +71,46 @@ class Judge:
 
     def judge(self, cells: Planned) -> Errors:
         """Errors of a design."""
-        ordered = _ordered(cells)
+        ordered = {shape: cells[shape] for shape in sorted(cells) if cells[shape]}
+        depths = len({depth for depth, _ in ordered})
         posterior = expected_posterior(self.prior, ordered, self.precise) if _enough(ordered) else None
         pairs = tuple(
             pair_error(self.prior, ordered, posterior, shallow, deep, x)
             for (shallow, deep), x in zip(pairwise(self.depths), self.crossings, strict=True)
         )
-        reason = self._silence(ordered)
-        if reason or posterior is None:
-            return Errors(pairs, self.target, self.best_depth, reason=reason)
+        if posterior is None:
+            reason = f"{depths} depths and {len(ordered)} shapes give no best depth: it takes three depths"
+            return Errors(pairs, self.target, self.best_depth, reason)
         low, middle, high = quantiles(best_depths(posterior, math.log(self.target)), ONE_SD)
-        half = (high - low) / 2.0
-        if self.best_depth is None or not math.isfinite(half):
-            return Errors(pairs, self.target, self.best_depth, reason="these runs leave the best depth without a bound")
-        bias = middle - math.log(self.best_depth)
-        few = len({depth for depth, _ in ordered}) < DEPTHS_FOR_A_LAW
+        half, reason = (high - low) / 2.0, self._silence(ordered)
+        if not reason and (self.best_depth is None or not math.isfinite(half)):
+            reason = "these runs leave the best depth without a bound"
+        if reason or self.best_depth is None:
+            return Errors(pairs, self.target, self.best_depth, reason)
+        bias, few = middle - math.log(self.best_depth), depths < DEPTHS_FOR_A_LAW
         return Errors(
             pairs,
             self.target,
             self.best_depth,
+            f"{depths} depths give no law" if few else "",
             *((None, None) if few else law_errors(self.prior.law.form, posterior)),
             half * self.best_depth,
             bias * self.best_depth,
             math.hypot(half, bias),
-            f"{_depths(ordered)} depths give no law" if few else "",
         )
 
     def _silence(self, cells: Planned) -> str:
         """Reason why `fit` will give no best depth at the target; empty if it will."""
-        sizes: dict[int, list[float]] = {}
-        for depth, width in cells:
-            sizes.setdefault(depth, []).append(math.exp(self.prior.ln_size(depth, width)))
-        if not _enough(cells):
-            return f"{_depths(cells)} depths and {len(cells)} shapes give no best depth: it takes three depths"
-        everything = [n for at in sizes.values() for n in at]
-        first, last = np.exp(self.prior.transition(np.array([min(sizes), max(sizes)], dtype=float)))
-        low, high = max(min(everything), first), min(max(everything), last)
+        depth, width = np.array(list(cells), dtype=float).T
+        sizes, depths = np.exp(self.prior.ln_size(depth, width)), len(set(depth))
+        first, last = np.exp(self.prior.transition(np.array([depth.min(), depth.max()])))
+        low, high = max(sizes.min(), first), min(sizes.max(), last)
         if low >= high:
             return "no size of these runs has its best depth between their depths"
         outside = max(1.0, self.target / high, low / self.target)
-        if len(sizes) < DEPTHS_FOR_A_LAW and outside > 1.0:
-            return (
-                f"{len(sizes)} depths give no law, and so no best depth outside {format_count(low)} … "
-                f"{format_count(high)} parameters"
-            )
+        if depths < DEPTHS_FOR_A_LAW and outside > 1.0:
+            inside = f"{format_count(low)} … {format_count(high)} parameters"
+            return f"{depths} depths give no law, and so no best depth outside {inside}"
         if outside > EXTRAPOLATION_LIMIT:
             return f"the target is {outside:,.0f} times outside the sizes whose best depth these runs show"
         return ""
@@ -125,11 +121,3 @@ def _enough(cells: Planned) -> bool:
     counts = Counter(depth for depth, _ in cells)
     several = sum(count >= FEWEST_SIZES for count in counts.values())
     return len(counts) >= FEWEST_DEPTHS and several >= 2 and len(cells) >= FEWEST_CELLS
-
-
-def _ordered(cells: Planned) -> Planned:
-    return {shape: cells[shape] for shape in sorted(cells) if cells[shape]}
-
-
-def _depths(cells: Planned) -> int:
-    return len({depth for depth, _ in cells})

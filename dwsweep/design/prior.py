@@ -18,7 +18,7 @@ from dwsweep.fit.model import TURN
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import Surface
 from dwsweep.shapes import STANDARD
-from dwsweep.text import BITS_PER_TOKEN, NATS, SHORT
+from dwsweep.text import NATS, SHORT
 
 NOISE = 0.003  # ASSUMPTION: sd of one run's loss, nats, without the part that its seed shares with other shapes
 # ASSUMPTION: sd of a shape's deviation from the curve (tuning), shared by its seeds, in units of the noise
@@ -33,10 +33,8 @@ class Gain:
     """Gain of one more layer at depth l and x = ln N: at_six·(l/6)^(−power)·e^(−decay·(x − size))·S(x − x_T(l)) nats,
     S(u) = u + skew·u²/√(u² + turn²), turn that of ``fit``'s model.
 
-    The assumed numbers are slopes in ln N where two depths cross, the quantity that a design must resolve. ``guide``
-    prices a depth at a fixed size instead, by 0.024·(ln L/L*)² nats of newer public data. About the published law
-    these slopes make that factor 0.125 at 6 layers, 0.060 at 24 and 0.048 at 48. A cost must not be read off
-    them.
+    The assumed numbers are slopes in ln N where two depths cross, which a design must resolve; ``guide`` prices a depth
+    at a fixed size instead.
     """
 
     # ASSUMPTION: a power law through the slopes of the loss differences of 4/8, 8/12 and 16/24 layers in public data,
@@ -108,10 +106,8 @@ class Prior:
 def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict[tuple[int, int], int]]:
     """Prior, and numbers of finished runs by shape (depth, width).
 
-    Args:
-        fit: directory of a fit, or fit.json: gives the most probable form (else the published law), gains, noise, and
-        finished runs. None: the published law, assumed gains, no finished runs.
-        noise: sd of one run in nats; None: measured in the fit, else assumed.
+    fit: directory of a fit, or fit.json, with the most probable form, gains, noise, and finished runs; None: the
+    published law, assumed gains. noise: sd of one run in nats; None: measured in the fit, else assumed.
 
     Raises:
         InputError: the noise is not positive, or ``fit`` holds no fit.
@@ -121,30 +117,27 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
     found = fit_record.read(fit) if fit is not None else None
     law, gain = laws.published(), Gain()
     fitted = map_law(found.surface) if found and found.curves.axis == "n_params" else None
-    if fitted is not None and found and found.surface:
+    if fitted and found and found.surface:
         law, gain = fitted, _gain(found.surface, fitted)
     power_law = f"{gain.at_six:.2g}·(L/6)^{-gain.power:.2g}"
     # a law and gains of the fit are in its unit; assumed gains are in nats, and so must be the noise beside them
-    unit = found.unit if fitted is not None and found else NATS
-    nats, scale = SHORT[unit], None
-    if found is not None:
-        scale = 1.0 if found.unit == unit else math.log(2.0) if found.unit == BITS_PER_TOKEN else None
-    measured = found.noise if found is not None and scale is not None else None
+    unit = found.unit if fitted and found else NATS
+    nats, measured = SHORT[unit], found.noise if found and found.unit == unit else None
     basis = [f"law: {law.name}", f"gain of a layer: {power_law} {nats} per unit of ln N, as fitted"]
     if fitted is None:
         basis[1] = f"gain of a layer: ASSUMED, {power_law} nats per unit of ln N, from public data at depths 4 to 24"
     sigma, how = NOISE, "ASSUMED; give --noise, or --fit with runs of several seeds"
     if noise is not None:
         sigma, how = noise, "as given"
-    elif measured is not None and measured.sigma and scale is not None:
-        sigma, how = scale * measured.sigma, "measured in the fit"
+    elif measured is not None and measured.sigma:
+        sigma, how = measured.sigma, "measured in the fit"
     basis.append(f"noise: {sigma:{'g' if noise is not None else '.2g'}} {nats} per run, {how}")
     shape_sd, how = SHAPE_RATIO * sigma, "ASSUMED"
-    if measured is not None and measured.shape_sd is not None and scale is not None:
-        shape_sd, how = scale * measured.shape_sd, "measured in the fit"
+    if measured is not None and measured.shape_sd is not None:
+        shape_sd, how = measured.shape_sd, "measured in the fit"
     basis.append(f"noise of a shape, which seeds do not average out: {shape_sd:.2g} {nats}, {how}")
-    cells = found.cells if found else []
-    done = {(cell.depth, int(cell.width)): cell.n for cell in cells if cell.n and not cell.excluded}
+    cells = [cell for cell in (found.cells if found else ()) if cell.n and not cell.excluded]
+    done = {(cell.depth, int(cell.width)): cell.n for cell in cells}
     return Prior(law, sigma, SEED_RATIO * sigma, shape_sd, tuple(basis), gain), done
 
 
@@ -157,13 +150,7 @@ def _gain(record: Surface, law: Law) -> Gain:
     power, decay = float(draws.eta["p"].mean()), float(draws.eta["a"].mean())
     middle = math.exp(draws.model.frame.y0)
     slope = max(float(slope), 1e-5)
-    gain = Gain(
-        slope / middle * (middle / 6.0) ** power,
-        power,
-        float(skew) / slope,
-        decay,
-        draws.model.frame.x0,
-    )
+    gain = Gain(slope / middle * (middle / 6.0) ** power, power, float(skew) / slope, decay, draws.model.frame.x0)
     depths = tuple(sorted({round(span.depth) for span in record.spans}))
     prior, ratios = Prior(law, NOISE, 0.0, 0.0, (), gain), []
     for shallow, deep in pairwise(depths):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,6 @@ class Study:
     spec: Spec
     prior: Prior
     errors: Errors  # errors of the planned sweep, finished runs included
-    now: Errors | None  # errors of the finished runs alone
     runs: int
     flops: int
     alternatives: tuple[Alternative, ...]
@@ -49,27 +47,16 @@ class Study:
             "runs": self.runs,
             "flops": self.flops,
             "errors": self.errors.to_dict(),
-            "finished": self.now.to_dict() if self.now else None,
-            "alternatives": [
-                {"name": a.name, "runs": a.runs, "flops": a.flops, "errors": a.errors.to_dict()}
-                for a in self.alternatives
-            ],
+            "alternatives": [{**vars(a), "errors": a.errors.to_dict()} for a in self.alternatives],
             "cheapest_that_halves": halving.name if halving else None,
         }
 
 
 def study(
-    spec: Spec,
-    *,
-    fit: str | Path | None = None,
-    noise: float | None = None,
-    target: float | None = None,
+    spec: Spec, *, fit: str | Path | None = None, noise: float | None = None, target: float | None = None
 ) -> Study:
-    """Judge a planned sweep and search for better ones.
-
-    Args:
-        spec: the sweep. fit: a finished round (its noise, slopes, law and runs). noise: nats per run.
-        target: size at which the best depth is wanted; None: the largest of the sweep.
+    """Judge a planned sweep and search for better ones. fit: a finished round, for its noise, slopes, law and runs.
+    noise: nats per run. target: size at which the best depth is wanted; None: the largest of the sweep.
 
     Raises:
         InputError: a number is out of range, the fit is unreadable, or the sweep has no pair of depths.
@@ -81,10 +68,8 @@ def study(
         raise InputError(f"grid.heads: {len(rules)} rules; one is judged, allowed: --set 'grid.heads={rules[0]}'")
     prior, done = make_prior(fit, noise)
     if target is not None and not 1e3 < target <= LARGEST_TARGET:
-        raise InputError(
-            f"--target: {target:g}; must be a number of non-embedding parameters above 1e3 and at most "
-            f"{LARGEST_TARGET:g}"
-        )
+        allowed = f"a number of non-embedding parameters above 1e3 and at most {LARGEST_TARGET:g}"
+        raise InputError(f"--target: {target:g}; must be {allowed}")
     plan = build(spec)
     runs = [run for run in plan.runs if run.action != DROP]
     shapes = list(dict.fromkeys(run.shape for run in runs))
@@ -94,29 +79,24 @@ def study(
     blocks = [shape.n_params / (shape.depth * shape.width**2) for shape in shapes]
     prior = replace(prior, layer_weights=float(np.median(blocks)))
     aim = target or float(max(shape.n_params for shape in shapes))
-    judge, lengths = Judge(prior, depths, aim, precise=True), plan.lengths
+    judge = Judge(prior, depths, aim, precise=True)
 
-    @cache
     def costs(shape: Shape) -> int:
-        tokens = lengths.total_steps(shape) * lengths.tokens_per_step
+        tokens = plan.lengths.total_steps(shape) * plan.lengths.tokens_per_step
         return training_flops(shape, tokens) * len(spec.grid.learning_rates)
 
     finished = {shape: frozenset(range(n)) for shape, n in done.items()}
-    planned: dict[tuple[int, int], frozenset[int]] = dict(finished)
+    planned, todo = dict(finished), dict[Shape, int]()
     for run in runs:
         key = (run.shape.depth, run.shape.width)
         planned[key] = planned.get(key, frozenset()) | {run.seed}
-    todo = {
-        shape: planned[shape.depth, shape.width] - finished.get((shape.depth, shape.width), frozenset())
-        for shape in shapes
-    }
+        todo[run.shape] = len(planned[key] - finished.get(key, frozenset()))
     errors = judge.judge(planned)
     return Study(
         spec=spec,
         prior=prior,
         errors=errors,
-        now=judge.judge(finished) if done else None,
-        runs=sum(len(seeds) for seeds in todo.values()) * len(spec.grid.learning_rates),
-        flops=sum(costs(shape) * len(seeds) for shape, seeds in todo.items()),
+        runs=sum(todo.values()) * len(spec.grid.learning_rates),
+        flops=sum(costs(shape) * count for shape, count in todo.items()),
         alternatives=tuple(alternatives(spec, judge, planned, shapes, costs)),
     )

@@ -19,7 +19,6 @@ import numpy as np
 from dwsweep.evidence.random_effects import (
     DRAWS,
     SCORES,
-    PricePopulation,
     Recipe,
     Sampled,
     normal_scores,
@@ -39,12 +38,9 @@ SURE = 0.05
 
 @dataclass(frozen=True)
 class OwnDepths:
-    """Draws of a fit at K of its sizes.
-
-    x: (K,) ln(N / 1e8). low, high: (K,) ln of the shallowest and the deepest net of that size. best: (D, K) ln of the
-    best depth, beyond these ends if unknown. rise: (D, K) price in ln N by which the worse end lies above the better.
-    known: (D,) False for a draw without an effect of depth.
-    """
+    """Draws of a fit at K of its sizes, x = ln(N / 1e8). low, high: (K,) ln of the shallowest and the deepest net.
+    best: (D, K) ln of the best depth, beyond these ends if unknown. rise: (D, K) price in ln N by which the worse end
+    lies above the better. known: (D,) False for a draw without an effect of depth."""
 
     x: np.ndarray
     low: np.ndarray
@@ -68,11 +64,8 @@ class OwnDepths:
 
 @dataclass(frozen=True)
 class Joined:
-    """Draws of the joint posterior.
-
-    which: (D,) draw of the fit. depth: ln of the recipe's best depth at any size. prices: (D,) draws of the public
-    prices. ess: effective number of pairs.
-    """
+    """Draws of the joint posterior. which: (D,) draw of the fit. depth: ln of the recipe's best depth at any size.
+    prices: (D,) draws of the public prices. ess: effective number of pairs."""
 
     which: np.ndarray
     depth: Recipe
@@ -125,9 +118,8 @@ def _rises(
     for k, x in enumerate(own.x):
         best = own.best[which, k]
         above = best >= own.high[k]
-        ln_price = np.where(
-            above, *(recipe(part, SCORES + 1 + side).at(x)[price] for side, part in enumerate(_sides(everyone)))
-        )
+        sides = enumerate((everyone.shallow, everyone.deep))
+        ln_price = np.where(above, *(recipe(part, SCORES + 1 + side).at(x)[price] for side, part in sides))
         middle, apart = (own.high[k] + own.low[k]) / 2.0, own.high[k] - own.low[k]
         parabola = 2.0 * np.exp(ln_price) * apart * np.abs(values[:, k] - middle)
         ratio = np.log((own.rise[which, k] + LITTLE) / (parabola + LITTLE))
@@ -136,10 +128,6 @@ def _rises(
         beyond += counts
     found: np.ndarray = -0.5 * (TAILS + 1.0) * total / np.maximum(beyond, 1.0)
     return found
-
-
-def _sides(everyone: Populations) -> tuple[PricePopulation, PricePopulation]:
-    return everyone.shallow, everyone.deep
 
 
 def contradicted(everyone: Populations, own: OwnDepths) -> tuple[float, float] | None:

@@ -32,9 +32,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from statistics import NormalDist
 from typing import Self
 
@@ -63,11 +63,8 @@ JITTER = 1e-6  # variance of a value that is known without error, so that a cova
 
 @dataclass(frozen=True)
 class Estimates:
-    """One quantity of a source at K sizes, with the covariance of their errors.
-
-    n_params: (K,) weights of the blocks, 12·L·d². tokens_per_param: (K,) tokens of training over n_params. value: (K,)
-    the quantity's natural logarithm. covariance: (K, K).
-    """
+    """One quantity of a source at K sizes: its natural logarithm ``value`` and the covariance (K, K) of their errors.
+    n_params: (K,) weights of the blocks. tokens_per_param: (K,) tokens of training over n_params."""
 
     n_params: tuple[float, ...]
     tokens_per_param: tuple[float, ...]
@@ -114,17 +111,11 @@ class Population(Drawn):
 
     def curve(self, x: np.ndarray | float) -> np.ndarray:
         """(D, K) u at sizes x (K,), x = ln(N / 1e8); kept, since means and covariances ask for the same sizes."""
-        at = np.atleast_1d(x)
-        key = tuple(at.tolist())
-        if key not in self._curves:
-            if len(self._curves) >= CURVES:
-                del self._curves[next(iter(self._curves))]
-            self._curves[key] = curve(at[None], self.slope[:, None], self.bend[:, None])
-        return self._curves[key]
+        return self._curves(tuple(np.atleast_1d(x).tolist()))
 
     @cached_property
-    def _curves(self) -> dict[tuple[float, ...], np.ndarray]:
-        return {}
+    def _curves(self) -> Callable[[tuple[float, ...]], np.ndarray]:
+        return lru_cache(CURVES)(lambda x: curve(np.array(x)[None], self.slope[:, None], self.bend[:, None]))
 
     def mean(self, x: np.ndarray | float, t: np.ndarray | float) -> np.ndarray:
         """(D, K) of all recipes."""
@@ -244,8 +235,7 @@ def resampled(ln_weight: np.ndarray, count: int) -> np.ndarray:
 
 
 def places(count: int, axis: int) -> np.ndarray:
-    """(count,) numbers that fill 0 to 1 evenly, jointly with every other axis and with their own order (Kronecker's
-    sequence): a thousand draws are as good as many random ones."""
+    """(count,) numbers that fill 0 to 1 evenly, jointly with every other axis (Kronecker's sequence)."""
     return (0.5 + np.arange(count) * math.sqrt(PRIMES[axis])) % 1.0
 
 
@@ -279,11 +269,8 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Draws (D,) of a quantity of one recipe, at any size.
-
-    score: (D,) normal scores of this recipe among all whose ``own`` values are the same. own: known quantities of this
-    recipe.
-    """
+    """Draws (D,) of a quantity of one recipe, at any size. own: known quantities of this recipe; score: (D,) its normal
+    scores among all recipes whose ``own`` values are the same."""
 
     everyone: Population | PricePopulation
     score: np.ndarray

@@ -57,10 +57,10 @@ NOTHING = Estimates((), (), (), ())
 class Evidence:
     """One source.
 
-    kind: ``losses``, ``optima``, ``slope``, ``pairs``, ``law`` or ``built``. sure: of the figures; ``P`` read at
-    the origin, ``S`` in a second place, ``C`` computed from the origin's figures. depth: ln L*, best depth.
-    shallow, deep: ln κ, the price of a depth on either side of it, κ = c over −dloss/d ln N, for loss = c·(ln L −
-    ln L*)² in nats. shift: ln of the best depth over the depths that the source names.
+    kind: of ``READINGS``. sure: of the figures; ``P`` read at the origin, ``S`` in a second place, ``C`` computed from
+    the origin's figures. depth: ln L*, best depth. shallow, deep: ln κ, the price of a depth on either side of it, κ =
+    c over −dloss/d ln N, for loss = c·(ln L − ln L*)² in nats. shift: ln of the best depth over the depths that the
+    source names.
     """
 
     name: str
@@ -71,11 +71,6 @@ class Evidence:
     shallow: Estimates = NOTHING
     deep: Estimates = NOTHING
     shift: float = 0.0
-
-    @property
-    def compares(self) -> bool:
-        """True if nets of several shapes were trained and compared at the source's sizes."""
-        return self.kind not in ("law", "built")
 
 
 @cache
@@ -88,8 +83,7 @@ def read(path: Path = SUMMARIES) -> tuple[Evidence, ...]:
 
 @dataclass(frozen=True)
 class Populations:
-    """Populations over all sources: of the best depth, of the price of a depth on either side of it, and of the best
-    depth by one form of the curve alone."""
+    """Populations over all sources: of the best depth, of its price on either side, and by one form of the curve."""
 
     depth: Population
     shallow: PricePopulation
@@ -101,15 +95,13 @@ class Populations:
 def populations(sources: Iterable[Evidence]) -> Populations:
     """Fit the populations of ``sources``."""
     given = list(sources)
-    depths = [source.depth for source in given]
-    prices = (
-        # separate order: draws of a price are independent of draws of the depth
-        price_population([getattr(source, side) for source in given]).taken(np.random.default_rng(k).permutation(DRAWS))
-        for k, side in enumerate(("shallow", "deep"))
+    depths, deep = [source.depth for source in given], [source.deep for source in given]
+    shallow, deeper = (  # separate order: draws of a price are independent of draws of the depth
+        price_population(side).taken(np.random.default_rng(k).permutation(DRAWS))
+        for k, side in enumerate(([source.shallow for source in given], deep))
     )
-    forms = (depth_population(depths, bends) for bends in (BENDS[:1], BENDS[-1:]))
-    (shallow, deep), (power, theory) = prices, forms
-    return Populations(depth_population(depths), shallow, deep, power, theory)
+    power, theory = (depth_population(depths, bends) for bends in (BENDS[:1], BENDS[-1:]))
+    return Populations(depth_population(depths), shallow, deeper, power, theory)
 
 
 @cache
@@ -127,12 +119,8 @@ def write(sources: Sequence[Evidence], path: Path = SUMMARIES, fitted: Path = PO
     """Write the files of ``read`` and ``read_populations``."""
     reader.write(path, list(sources))
     found = reader.plain(populations(read.__wrapped__(path)))
-    kept = {one: {name: _rounded(values) for name, values in draws.items()} for one, draws in found.items()}
+    kept = {one: dict(zip(draws, _lists(draws.values()), strict=True)) for one, draws in found.items()}
     fitted.write_text(reader.line_of(kept) + "\n", "utf-8")
-
-
-def _rounded(values: Iterable[float]) -> list[float]:
-    return [float(f"{value:.4g}") for value in values]
 
 
 def summaries() -> list[Evidence]:
@@ -163,11 +151,8 @@ def _optima(given: dict[str, Any]) -> Read:
     rows, shared = given["optima"], given.get("shared", 0.0)
     found = {"depth": _independent([(r, math.log(r["depth"]), r["sd"]) for r in rows], shared)}
     for side in ("shallow", "deep"):
-        priced = [r for r in rows if side in r]
-        slope = LAWS[given["loss"]].slope if priced else None
-        found[side] = _independent(
-            [(r, math.log(r[side] / slope(r["n_params"])), r[f"{side}_sd"] + SLOPE_SD) for r in priced if slope]
-        )
+        priced = [(r, r[side] / LAWS[given["loss"]].slope(r["n_params"])) for r in rows if side in r]
+        found[side] = _independent([(r, math.log(price), r[f"{side}_sd"] + SLOPE_SD) for r, price in priced])
     return found
 
 
@@ -383,5 +368,5 @@ def _positive(covariance: np.ndarray) -> np.ndarray:
     return (vectors * np.maximum(values, 1e-4)) @ vectors.T
 
 
-def _lists(matrix: np.ndarray) -> tuple[tuple[float, ...], ...]:
+def _lists(matrix: Iterable[Iterable[float]]) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(float(f"{value:.4g}") for value in row) for row in matrix)

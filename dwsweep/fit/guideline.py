@@ -16,11 +16,7 @@ import numpy as np
 from dwsweep import published_law
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.ask import LossSurface, accepted_forms, transitions
-from dwsweep.fit.laws import (
-    FORMS,
-    Law,
-    ellipse,
-)
+from dwsweep.fit.laws import FORMS, Law, ellipse
 from dwsweep.fit.noise import chi2_quantile
 from dwsweep.interval import layers
 from dwsweep.records.fit import NO_FORM_FITS, FitResult, HeldOut, Surface

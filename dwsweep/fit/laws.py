@@ -27,11 +27,8 @@ REFIT_DEPTHS = (6, 12, 18, 24, 30, 36)  # depths of the published law to which i
 
 
 class LawForm(ABC):
-    """A form of the width law: d(L) for two constants theta = (a, b).
-
-    theta is (..., 2) everywhere and broadcasts. label: the equation as people write it; left and right: its two sides
-    without the constants.
-    """
+    """A form of the width law: d(L) for two constants theta = (a, b), which is (..., 2) everywhere and broadcasts. left
+    and right: the two sides of the equation without the constants."""
 
     name: str
     left: str
@@ -77,17 +74,6 @@ class LawForm(ABC):
     def depth_of(self, theta: np.ndarray, n_params: float) -> np.ndarray:
         """Solve 12·L·d(L)² = N, where N grows with L."""
 
-    def share(self, depth: np.ndarray, first: float, last: float) -> np.ndarray:
-        """Share, 0 to 1, of the step in ln d from ``first`` to ``last`` that lies before ``depth``."""
-        low, high = self.right_of(first), self.right_of(last)
-        return (self.right_of(depth) - low) / (high - low)
-
-    def transition(self, theta: np.ndarray, depth: np.ndarray, first: float, last: float) -> np.ndarray:
-        """x_T = ln N of the transition of ``depth``, with theta[..., :2] for the first and the last depth."""
-        low = theta[..., 0] - np.log(12.0 * first)  # 2·ln d at both ends
-        high = theta[..., 1] - np.log(12.0 * last)
-        return np.log(12.0 * depth) + low + (high - low) * self.share(depth, first, last)
-
     def n_params_needed(self, theta: np.ndarray, depth: np.ndarray | float) -> np.ndarray:
         """N(L) = 12·L·d(L)²: size above which ``depth`` loses to the next depth."""
         return 12.0 * depth * np.exp(2.0 * self.ln_width(theta, depth))
@@ -126,14 +112,6 @@ class Linear(LawForm):
         u, v = ends[..., 0], ends[..., 1]
         slope = (np.exp(v) - np.exp(u)) / (last - first)
         return np.stack([np.exp(u) - slope * first, slope], axis=-1)
-
-    def transition(self, theta: np.ndarray, depth: np.ndarray, first: float, last: float) -> np.ndarray:
-        low = theta[..., 0] - np.log(12.0 * first)
-        high = theta[..., 1] - np.log(12.0 * last)
-        at_first = np.exp(low / 2.0)
-        width = at_first + (np.exp(high / 2.0) - at_first) * (depth - first) / (last - first)
-        # a negative width lies far below every size
-        return np.log(12.0 * depth) + 2.0 * np.log(np.maximum(width, 1e-3 * at_first))
 
     def depth_of(self, theta: np.ndarray, n_params: float) -> np.ndarray:
         """L = N/12d², d the positive root of d³ − a·d² = b·N/12: Newton's steps fall to it from above."""
@@ -178,7 +156,6 @@ class Law:
 
     form: a name in FORMS, theta: its (a, b). valid_from, valid_to: non-embedding parameters that its transitions span.
     region: (R, 2) parameter pairs on or inside the confidence region, whose extremes give every profile interval.
-    error_tag: source of the errors, if not this fit.
     """
 
     name: str
@@ -187,7 +164,6 @@ class Law:
     valid_from: float
     valid_to: float
     region: np.ndarray = field(repr=False)
-    error_tag: str = ""
 
     @property
     def equation(self) -> LawForm:
@@ -237,7 +213,7 @@ def published() -> Law:
     theta = (published_law.A, published_law.B)
     region = ellipse(theta, np.asarray(published_law.COVARIANCE), 1.959964**2)
     low, high = published_law.TRAINED_N_PARAMS
-    return Law(published_law.NAME, EXPONENTIAL.name, theta, low, high, region, published_law.COVARIANCE_TAG)
+    return Law(published_law.NAME, EXPONENTIAL.name, theta, low, high, region)
 
 
 @cache
@@ -249,7 +225,11 @@ def published_alternatives() -> tuple[Law, ...]:
     depths = np.asarray(REFIT_DEPTHS, dtype=float)
     target = published_law.A + published_law.B * depths
     power = np.polyfit(np.log(depths), target, 1)[::-1]
-    linear = _linear_in_log(depths, target)
+    linear = np.polyfit(depths, np.exp(target), 1, w=np.exp(-target))[::-1].copy()
+    for _ in range(50):  # Gauss–Newton in ln d, from the straight line's own fit
+        width = np.exp(LINEAR.ln_width(linear, depths))
+        jacobian = np.stack([1.0 / width, depths / width], axis=1)
+        linear = linear + np.linalg.lstsq(jacobian, target - np.log(width), rcond=None)[0]
     return tuple(
         Law(
             f"{form.name} form through the published law's points",
@@ -262,19 +242,8 @@ def published_alternatives() -> tuple[Law, ...]:
     )
 
 
-def _linear_in_log(depths: np.ndarray, ln_width_target: np.ndarray) -> np.ndarray:
-    """(a, b) of d = a + b·L by least squares in ln d: Gauss–Newton from the straight line's own fit."""
-    theta = np.polyfit(depths, np.exp(ln_width_target), 1, w=np.exp(-ln_width_target))[::-1].copy()
-    for _ in range(50):
-        width = np.exp(LINEAR.ln_width(theta, depths))
-        jacobian = np.stack([1.0 / width, depths / width], axis=1)
-        theta = theta + np.linalg.lstsq(jacobian, ln_width_target - np.log(width), rcond=None)[0]
-    return theta
-
-
 def ellipse(centre: tuple[float, float], covariance: np.ndarray, level: float, points: int = 360) -> np.ndarray:
-    """(points, 2) boundary of {θ : (θ − c)ᵀ Σ⁻¹ (θ − c) ≤ level}; extremes of a function of θ over it are its profile
-    interval (exact for linear functions)."""
+    """(points, 2) boundary of {θ : (θ − c)ᵀ Σ⁻¹ (θ − c) ≤ level}."""
     angle = np.linspace(0.0, 2.0 * np.pi, points, endpoint=False)
     circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     return np.asarray(centre) + math.sqrt(level) * circle @ np.linalg.cholesky(covariance).T

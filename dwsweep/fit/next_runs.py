@@ -17,7 +17,6 @@ separate from depth remains in these draws: nets at the held values separate it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +24,6 @@ import numpy as np
 from dwsweep.errors import InputError, argument
 from dwsweep.fit import ask
 from dwsweep.fit.data.covariates import D_FF, HEAD_SIZE, TOKENS
-from dwsweep.fit.posterior import Posterior
 from dwsweep.records.adjusted import NextRun, NextRuns
 from dwsweep.records.fit import FitResult
 from dwsweep.text import parse_count
@@ -70,7 +68,7 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
     best = np.clip(ask.best_depths(posterior, x), posterior.grid[0], posterior.grid[-1])
     sizes = np.geomspace(LEAST * params, MOST * params, runs) if runs > 1 else np.array([params])
     nets = _candidates(surface, sizes, x > high, *_block(result))
-    losses = _losses(posterior, nets)
+    losses = posterior.predict(*np.log([(net.n_params, net.depth) for net in nets]).T)
     noise = float(np.median(np.exp(posterior.stacked("scatter"))))
     tokens = _held_tokens(result)
     left = set(range(runs))  # places of sizes without a net
@@ -91,15 +89,9 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
         best = best - keep * shared[k] / total * own
         losses = losses - keep * np.outer(own, (away.T @ gain) / math.sqrt(len(best)) / total)
         net = nets[k]
-        rows.append(
-            NextRun(
-                depth=net.depth,
-                width=net.width,
-                n_params=net.n_params,
-                ln_depth_sd=float(best.std()),
-                flops=_flops(net.n_params, tokens),
-            )
-        )
+        flops = 6.0 * net.n_params * (tokens or TOKENS_PER_PARAM * net.n_params)
+        left_sd = float(best.std())
+        rows.append(NextRun(depth=net.depth, width=net.width, n_params=net.n_params, ln_depth_sd=left_sd, flops=flops))
     interval = surface.at(params)
     held = tuple(one.held for one in result.adjusted.columns) if result.adjusted else ()
     return NextRuns(
@@ -122,11 +114,6 @@ def _held_tokens(result: FitResult) -> float | None:
     # a heap that answers at equal size alone has its tokens among the held values
     held = (parse_count(one.held.split()[-1]) for one in adjusted.columns if one.name == TOKENS)
     return next(exact, next(held, nets))
-
-
-def _flops(n_params: float, tokens: float | None) -> float:
-    """Training FLOPs of a net, 6·N per token."""
-    return 6.0 * n_params * (TOKENS_PER_PARAM * n_params if tokens is None else tokens)
 
 
 def _block(result: FitResult) -> tuple[float, int]:
@@ -161,10 +148,3 @@ def _candidates(
         off = {one: abs(math.log(one.n_params / n)) for one in own}
         found |= {one for one in own if off[one] <= max(SAME_SIZE, min(off.values()))}
     return sorted(found, key=lambda net: (net.place, net.depth))
-
-
-def _losses(posterior: Posterior, nets: Sequence[_Net]) -> np.ndarray:
-    """(D, n) losses of the nets."""
-    x = np.log([net.n_params for net in nets])
-    y = np.log([float(net.depth) for net in nets])
-    return posterior.predict(x, y)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from dwsweep import evidence, published_law
-from dwsweep.cost.duration import ASSUMED, MEASURED, Calibration
-from dwsweep.errors import InputError, either
-from dwsweep.evidence.words import compares_at_scale, words
-from dwsweep.fit.laws import published
+from dwsweep.cost.duration import ASSUMED, MEASURED
+from dwsweep.errors import InputError
+from dwsweep.evidence.words import SourceRow, words
 from dwsweep.guide import export, practice
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.answers import (
@@ -24,125 +22,76 @@ from dwsweep.guide.answers import (
     BudgetAnswer,
     BuiltModel,
     Candidate,
-    NoBest,
     ShapeAnswer,
     SourceNote,
-    SourceRow,
 )
 from dwsweep.guide.costs import Budget, best_of, thinned
 from dwsweep.guide.losses import Tokens
-from dwsweep.guide.question import Question
-from dwsweep.guide.shapes import Options, block_params, counted, named, usual_shape
+from dwsweep.guide.question import Question, parse_shape
+from dwsweep.guide.shapes import Options, named
 from dwsweep.guide.sources import FORMS_AGREE, Source
 from dwsweep.guide.training import Training
-from dwsweep.shapes import Shape, are_other_blocks, width_at
+from dwsweep.shapes import Shape, width_at
 from dwsweep.text import format_count
 
 TOLERANCES = (0.01, 0.05, 0.1)  # shares of compute
 LITTLE = 0.05  # share of compute that a range of depths may waste
 FAIR_DEPTH = 1.0  # a depth that wastes at most this percentage of compute is balanced
-# usual names of models by all parameters; share of embeddings above which the count matters
-USUAL_TOTALS = tuple(
-    1e6 * size
-    for size in (
-        *(14, 70, 100, 110, 117, 124, 125, 130, 135, 150, 160, 200, 250, 300, 345, 350, 355, 360, 400, 410, 500, 600),
-        *(700, 760, 774, 1000, 1100, 1200, 1300, 1400, 1500, 1600, 1700),
-    )
-)
-MUCH_EMBEDDED = 0.1
 
 
 def answer(
     params: Sequence[float] = (), shapes: Sequence[str] = (), *, source: Source | None = None, **asked: Any
 ) -> Answer:
-    """Answer to ``Question(params, shapes, **asked)``.
+    """Answer of ``dwsweep guide`` to ``Question(params, shapes, **asked)``. source: what ``source_of`` gives for the
+    question's fit, where it is known.
 
     Raises:
-        InputError: as ``Question``.
+        InputError: as ``Question``; no fit at its path, or no net that the options allow or the training pays for.
     """
-    return answered(Question(params, shapes, **asked), source)
-
-
-def answered(question: Question, source: Source | None = None) -> Answer:
-    """Answer of ``dwsweep guide``. source: what ``fitted_source`` gives for the question's fit, where it is known.
-
-    Raises:
-        InputError: no fit at ``question.fit``, or no net that the options allow or the training pays for.
-    """
+    question = Question(params, shapes, **asked)
     source = source or question.source()
-    options, params, training = question.options.for_nets(source.nets), question.params, question.training
+    options, training = question.options.for_nets(source.nets), question.training
     afforded = None
     if training is not None:
         found = training.affords(source, options)
         question.check_size(found.n_params)
         afforded = training.sentence(found, options)
         params, options, training = (found.n_params,), replace(options, tokens=found.tokens), found.training
-        source = source.after(Tokens(found.tokens))
+        source = replace(source, tokens=Tokens(found.tokens))
     budgets = tuple(budget(value, source, options, training) for value in params)
     if question.by_source:
         budgets = tuple(replace(row, by_source=sources_at(row.optimum.n_params, question.tokens)) for row in budgets)
-    verdicts = tuple(
-        replace(verdict(depth, width, source, replace(question.options, **block).for_nets(source.nets)), block=block)
-        for depth, width, block in question.judged
-    )
-    targets = () if budgets or verdicts else published_law.targets()
+    judged = question.options.for_nets(source.nets)
+    verdicts = tuple(verdict(*parse_shape(text), source, judged) for text in shapes)
+    measured, targets = options.calibration, () if budgets or verdicts else published_law.targets()
     return Answer(
         sources=(SourceNote(source.name, source.notes),),
         budgets=budgets,
         verdicts=verdicts,
         overview=tuple(best_depth(name, n, shape, source, options) for name, n, shape in targets),
-        assumptions=_assumptions(options, (*budgets, *verdicts)),
-        notes=tuple(filter(None, [source.remark, _block(budgets, verdicts, source, options)])),
+        assumptions=Assumptions(
+            decode_seconds_per_layer=options.layer_seconds,
+            devices=options.devices,
+            vocabulary=options.vocabulary,
+            context=options.positions,
+            training_rate=MEASURED if measured else ASSUMED,
+            training_device=measured.device_kind if measured else options.device_name,
+            tokens=options.tokens,
+            own_block=options.own_block,
+            latency=options.latency.said if options.latency else "",
+        ),
+        notes=_of_block(options, source),
         afforded=afforded,
         instead=source.instead or None,
     )
 
 
-def _assumptions(options: Options, rows: Sequence[BudgetAnswer | ShapeAnswer]) -> Assumptions:
-    measured = options.calibration
-    return Assumptions(
-        decode_seconds_per_layer=options.layer_seconds,
-        devices=options.devices,
-        vocabulary=options.vocabulary,
-        context=options.positions,
-        training_rate=MEASURED if measured else ASSUMED,
-        training_distance=_farthest(measured, rows),
-        training_device=measured.device_kind if measured else options.device_name,
-        tokens=options.tokens,
-        own_block=options.own_block,
-        latency=options.latency.said if options.latency else "",
-    )
-
-
-def _block(budgets: Sequence[BudgetAnswer], verdicts: Sequence[ShapeAnswer], source: Source, options: Options) -> str:
-    """Remark on the blocks of the shapes, where they are not the usual ones or not those of the fit that guides."""
-    shapes: list[tuple[float, int, int]] = [
-        (one.n_params, one.depth, one.width) for row in budgets if (one := row.recommended)
-    ]
-    shapes += [(row.optimum.n_params, row.depth, row.width) for row in verdicts]
-    nets = source.nets
-    if not shapes or nets is None:
-        return ""
-    if options.own_block is not None:
-        experts = f" that a token uses, {nets.top_k} of {nets.experts} experts" if options.idle else ""
-        return f"Shapes have the blocks of your fit's nets: {options.own_block:.3g}·d² weights in a layer{experts}"
-    n_params, depth, width = shapes[0]
-    here, trained = n_params / (depth * width**2), nets.layer_weights
-    if source.instead or (trained is not None and not are_other_blocks(here, trained)):
-        return ""
-    have = "differ in their blocks" if trained is None else f"have {trained:.3g}·d² weights in a layer"
-    return (
-        f"The nets of your fit {have}, the shapes here have {here:.3g}·d²: {either(named('mlp_ratio'))} and its "
-        "neighbours set the block"
-    )
-
-
-def _farthest(calibration: Calibration | None, rows: Sequence[BudgetAnswer | ShapeAnswer]) -> float | None:
-    """Largest factor in depth or width between a recommended shape and the nearest benchmarked one."""
-    if calibration is None:
-        return None
-    shapes = [best for row in rows for best in row.best.values() if best]
-    return max((calibration.distance(shape.depth, shape.width) for shape in shapes), default=None)
+def _of_block(options: Options, source: Source) -> tuple[str, ...]:
+    """Remark on shapes with the blocks of the fit's nets."""
+    if options.own_block is None or (nets := source.nets) is None:
+        return ()
+    experts = f" that a token uses, {nets.top_k} of {nets.experts} experts" if options.idle else ""
+    return (f"Shapes have the blocks of your fit's nets: {options.own_block:.3g}·d² weights in a layer{experts}",)
 
 
 def exported(found: Answer, options: Options, project: str) -> str:
@@ -151,41 +100,40 @@ def exported(found: Answer, options: Options, project: str) -> str:
     Raises:
         InputError: no shape is recommended or judged, or several are, or the project has no such block.
     """
-    recommended = (one for row in found.budgets if (one := row.recommended))
-    every: list[tuple[int, int, dict[str, Any]]] = [(one.depth, one.width, {}) for one in recommended]
-    every += [(row.depth, row.width, dict(row.block)) for row in found.verdicts]
-    chosen = [one for k, one in enumerate(every) if one not in every[:k]]
+    recommended = [(one.depth, one.width) for row in found.budgets if (one := row.recommended)]
+    chosen = list(dict.fromkeys([*recommended, *((row.depth, row.width) for row in found.verdicts)]))
+    refused, nets = f"{named('project')}: ", found.assumptions
     if len(chosen) > 1:
-        shapes = ", ".join(f"{depth} × {width}" for depth, width, _ in chosen)
+        shapes = ", ".join(f"{depth} × {width}" for depth, width in chosen)
         raise InputError(
-            f"{named('project')}: prints one configuration, and {shapes} are recommended or judged "
-            "here; allowed: one size, by one source"
+            f"{refused}prints one configuration, and {shapes} are recommended or judged here; allowed: one size, by "
+            "one source"
         )
     if not chosen:
-        raise InputError(
-            f"{named('project')}: no shape is recommended here; give {named('params')} or {named('shapes')}"
-        )
-    nets = found.assumptions
+        raise InputError(f"{refused}no shape is recommended here; give {named('params')} or {named('shapes')}")
     if nets.own_block is not None:
         raise InputError(
-            f"{named('project')}: the shapes here have the blocks of your fit's nets, "
-            f"{nets.own_block:.3g}·d² weights in a layer; allowed with {named('mlp_ratio')} and its neighbours"
+            f"{refused}the shapes here have the blocks of your fit's nets, {nets.own_block:.3g}·d² weights in a "
+            f"layer; allowed with {named('mlp_ratio')} and its neighbours"
         )
-    ((depth, width, block),) = chosen
-    options = replace(options, **{"vocab_size": nets.vocabulary, "context": nets.context} | block)
-    return export.text(_own_shape(depth, width, options), project)
+    return export.text(
+        _own_shape(*chosen[0], replace(options, vocab_size=nets.vocabulary, context=nets.context)), project
+    )
 
 
 def best_depth(
     name: str, n_params: float, trained: tuple[int, int] | None, source: Source, options: Options
 ) -> BestDepth:
     """Best depth and width at one size, with the GPT-3 shape for reference. options: of the block whose width it is."""
-    depth, low, high = source.depth(n_params)
+    best, low, high = source.depth(n_params)
     refused, rivals = source.silent(n_params), source.forms(n_params)
-    every = [depth, *rivals.values()]
+    every = [best, *rivals.values()]
     if max(every) <= FORMS_AGREE * min(every):
         rivals = {}
-    known = BestDepth(
+    depth = None if refused else best
+    low, high = (None, None) if refused else (low, high)
+    weights, named_forms = options.layer_weights(n_params, best), bool(rivals) and not refused
+    return BestDepth(
         name=name,
         source=source.name_at(n_params),
         n_params=n_params,
@@ -195,23 +143,17 @@ def best_depth(
         extrapolation_factor=source.extrapolation(n_params),
         refused=refused,
         trust=guide_sources.judge(source, n_params),
-        basis=source.basis(n_params),
-        rivals=rivals,
-    )
-    if refused:
-        return known
-    weights = options.layer_weights(n_params, depth)
-    return replace(
-        known,
         depth=depth,
         depth_low=low,
         depth_high=high,
         width=width_at(n_params, depth, weights),
         width_low=width_at(n_params, high, weights),
         width_high=width_at(n_params, low, weights),
-        rival_depth_min=min(every) if rivals else None,
-        rival_depth_max=max(every) if rivals else None,
-        depth_decimals=source.decimals(n_params),
+        basis=source.basis(n_params),
+        rivals=rivals,
+        rival_depth_min=min(every) if named_forms else None,
+        rival_depth_max=max(every) if named_forms else None,
+        depth_decimals=None if refused else source.decimals(n_params),
     )
 
 
@@ -220,96 +162,45 @@ def budget(n_params: float, source: Source, options: Options, training: Training
 
     training: budget of training that the size and ``options.tokens`` follow from.
     """
-    size = _block_size(n_params, source, options)
-    optimum = best_depth(format_count(n_params), size, None, source, options)
-    unanswered = BudgetAnswer(
-        optimum=optimum, budget=n_params, total=options.total, at=options.at, best={}, unit=source.unit
-    )
+    optimum = best_depth(format_count(n_params), n_params, None, source, options)
+    unanswered = BudgetAnswer(optimum=optimum, budget=n_params, at=options.at, best={}, unit=source.unit)
     if optimum.refused:
         return unanswered
-    asked = Budget(n_params if options.total else size, size, source, options, training)
-    usual = usual_shape(asked.asked, size, options)
-    candidates = _priced(asked, usual)
+    asked = Budget(n_params, source, options, training)
+    candidates = asked.priced()
     bests = {criterion: best_of(candidates, criterion) for criterion in AT}
-    as_usual = next((c for c in candidates if usual and (c.depth, c.width) == (usual.depth, usual.width)), None)
     risks = asked.risks(bests)
-    no_best = _no_best(size, options) if optimum.basis == "range" else None
-    if no_best is None and (at_size := bests["size"]) and at_size.size:
+    if optimum.basis != "range" and (at_size := bests["size"]) and at_size.size:
         built = options.at if options.at in (BALANCED, "size") else BALANCED
         shape = bests[built]
-        trust = guide_sources.judge(source, size, risks.get(built), shape.depth if shape else None)
+        trust = guide_sources.judge(source, n_params, risks.get(built), shape.depth if shape else None)
         optimum = replace(optimum, trust=guide_sources.of_shape(trust, at_size.size.less_compute))
     return replace(
         unanswered,
         optimum=optimum,
         near_best=tuple(map(asked.loss.near_best, TOLERANCES)),
-        candidates=thinned(candidates, (*bests.values(), as_usual)),
+        candidates=thinned(candidates, bests.values()),
         best=bests,
-        no_best=no_best,
-        blocks_if_total=_blocks_if_total(n_params, bests["size"], options, source),
         risks=risks,
-        usual=as_usual,
         built=tuple(
             BuiltModel(m.model, m.depth, m.width, m.n_params, source.cost(m.depth, m.n_params), m.source)
-            for m in practice.near(size)
+            for m in practice.near(n_params)
         ),
         loss_tag=asked.loss.tag,
-        limits=options.limits,
-        widths=(int(options.widths.width.min()), int(options.widths.width.max())),
     )
 
 
 def to_build(n_params: float, source: Source, options: Options) -> Candidate | None:
     """The shape that ``budget`` recommends, without the rest of its answer."""
-    size = _block_size(n_params, source, options)
-    if source.silent(size):
+    if source.silent(n_params):
         return None
-    asked = Budget(n_params if options.total else size, size, source, options)
-    return best_of(_priced(asked, usual_shape(asked.asked, size, options)), options.at)
-
-
-def _block_size(n_params: float, source: Source, options: Options) -> float:
-    """Parameters of the blocks of a budget."""
-    return block_params(n_params, options, lambda n: source.depth(n)[0])
-
-
-def _priced(asked: Budget, usual: Shape | None) -> list[Candidate]:
-    """Candidates of a budget: those with a cost at equal size, or all where none has one."""
-    every = asked.candidates(usual)
-    return [c for c in every if c.size] or every
-
-
-def _no_best(n_params: float, options: Options) -> NoBest:
-    """Depths by the law, of built models and of recipes extrapolated from their compared sizes."""
-    built = [m.depth for m in practice.near(n_params, practice.ABOUT)]
-    tokens = Tokens(options.tokens, options.tokens_per_param).at(n_params) / n_params
-    sources = [one for one in evidence.read() if compares_at_scale(one)]
-    recipes = [words(one, evidence.read_populations(), n_params, tokens).depth for one in sources]
-    ends = (min(built), max(built)) if built else None
-    return NoBest(published().depth(n_params)[0], ends, (min(recipes), max(recipes)))
-
-
-def _blocks_if_total(n_params: float, best: Candidate | None, options: Options, source: Source) -> float | None:
-    """Parameters in the blocks if the budget counts all parameters, as model names do; None if the budget is no usual
-    name or embeddings are small."""
-    if options.total or best is None or not any(math.isclose(n_params, usual) for usual in USUAL_TOTALS):
-        return None
-    if best.n_params_total / best.n_params - 1.0 < MUCH_EMBEDDED:
-        return None
-    try:
-        return _block_size(n_params, source, replace(options, total=True))
-    except InputError:
-        return None
+    return best_of(Budget(n_params, source, options).priced(), options.at)
 
 
 def sources_at(n_params: float, tokens: Tokens) -> tuple[SourceRow, ...]:
     """Answer of each public source at a size, by its own statement if it made one."""
-    rows = []
-    for source in evidence.read():
-        said = words(source, evidence.read_populations(), n_params, tokens.at(n_params) / n_params)
-        about = (source.name, source.reference, source.kind, source.sure)
-        rows.append(SourceRow(*about, said.depth, said.low, said.high, said.outside, said.whose))
-    return tuple(rows)
+    ratio = tokens.at(n_params) / n_params
+    return tuple(words(source, evidence.read_populations(), n_params, ratio) for source in evidence.read())
 
 
 def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAnswer:
@@ -327,13 +218,11 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
     found = best_depth(f"{depth}x{width}", n_params, (depth, width), source, options)
     if found.depth is None:
         return ShapeAnswer(optimum=found, depth=depth, width=width, verdict="refused", costs={}, best={})
-    asked = Budget(float(counted(own, options)), n_params, source, options)
+    asked = Budget(n_params, source, options)
     candidates = asked.candidates(own)
-    bests = {constraint: best_of(candidates, constraint) for constraint in CONSTRAINTS}
     mine = asked.bounded(next(c for c in candidates if (c.depth, c.width) == (depth, width)))
-    cost = mine.size
     said = "undecided"
-    if cost is not None and cost.less_compute <= FAIR_DEPTH:
+    if mine.size is not None and mine.size.less_compute <= FAIR_DEPTH:
         said = "balanced"
     elif found.depth_high is not None and depth > found.depth_high:
         said = "too deep"
@@ -346,10 +235,9 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
         verdict=said,
         depth_ratio=depth / found.depth,
         costs=mine.costs,
-        best=bests,
+        best={constraint: best_of(candidates, constraint) for constraint in CONSTRAINTS},
         loss_tag=asked.loss.tag,
         unit=source.unit,
-        total=options.total,
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from dwsweep.evidence.words import SourceRow
 from dwsweep.interval import IntervalOf
 from dwsweep.records.record import to_dict
 from dwsweep.text import NATS
@@ -23,14 +23,9 @@ BALANCED = "balanced"
 AT = (BALANCED, *CONSTRAINTS)  # criteria by which a shape is recommended
 
 
-def spoken(constraint: str, total: bool) -> str:
-    """A constraint in a sentence. total: the budget counts all parameters."""
-    return "an equal count of all parameters" if total and constraint == "size" else PRICES[constraint][0]
-
-
 @dataclass(frozen=True)
 class SourceNote:
-    """Note on the source of the answers: the published law or a fit."""
+    """Notes on the source of the answers."""
 
     name: str
     notes: tuple[str, ...]
@@ -48,13 +43,10 @@ class Trust:
 class BestDepth:
     """Best depth and width at one size.
 
-    n_params: weights of the blocks. depth_low, depth_high: interval over form, parameters and recipe (sources.py);
-    None: no bound, or no depth at all. The width is √(N/w·L), with w
-    weights of a layer over d², 12 in a standard block; its low end belongs to the deep end. rivals: best depth by
-    every other form, if they differ by more than a tenth.
-    extrapolation_factor: factor by which the size lies outside the data, 1 inside. basis: ``compared`` (shapes were
-    compared at such sizes), ``projection``, ``range`` (no best depth can be named), ``law`` or ``refused``.
-    depth_decimals: known decimals of a best depth by a fit's own losses, at sizes of its data.
+    n_params: weights of the blocks. depth_low, depth_high: over form, parameters and recipe; None: no bound, or no
+    depth at all. width: √(N/w·L), w weights of a layer over d²; its low end belongs to the deep end. rivals: best depth
+    by every other form, if they differ by more than a tenth. extrapolation_factor: by which the size lies outside the
+    data, 1 inside. basis: of ``Source.basis``. depth_decimals: known ones, at sizes of a fit's own losses.
     """
 
     name: str
@@ -83,13 +75,8 @@ class BestDepth:
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of a shape: wasted compute. less_compute: in percent, "as if you had this much less": 100·(1 − exp(−w)), w
-    in ln N. nats: the loss above the best at a constraint, w times the slope −dloss/d ln N of best-shaped nets, with
-    its interval where it has one.
-
-    At equal tokens compute grows in proportion to N, so the percent is exact. If tokens grow in proportion to N, a
-    factor of compute moves N and tokens by its root each, and the loss by as much again.
-    """
+    """Cost of a shape. less_compute: wasted compute in percent, 100·(1 − exp(−w)), w in ln N, at equal tokens. nats:
+    the loss above the best at a constraint, w times the slope −dloss/d ln N of best-shaped nets."""
 
     nats: float
     less_compute: float
@@ -111,9 +98,8 @@ class NearBest:
 @dataclass(frozen=True)
 class Candidate:
     """Candidate: a shape one can build. mismatch: its count over the budget, minus 1. missing_nats: price of its
-    distance from the budget, on either side, a part of every cost. costs: at equal size the waste against the best
-    depth of the budget, else against the best candidate of equal spending, on the same tokens; None if the source
-    has no answer, or the shape exceeds the budget while others do not."""
+    distance from the budget, a part of every cost. costs: by constraint, as ``Budget.costed``; None if the source has
+    no answer, or the shape exceeds the budget while others do not."""
 
     depth: int
     width: int
@@ -158,36 +144,9 @@ class Risk:
 
 
 @dataclass(frozen=True)
-class SourceRow:
-    """Answer of one public source at a budget's size. outside: factor by which the size lies outside the source's
-    sizes; 1 inside. words: origin of the answer, the source itself or all sources with its offset."""
-
-    name: str
-    reference: str
-    kind: str
-    sure: str
-    depth: float
-    depth_low: float
-    depth_high: float
-    depth_interval = IntervalOf()
-    outside: float
-    words: str = ""
-
-
-@dataclass(frozen=True)
-class NoBest:
-    """Depths at a size without compared shapes: by the published law, of built models (shallowest, deepest), and of
-    recipes extrapolated from their compared sizes (shallowest, deepest)."""
-
-    law: float | None
-    built: tuple[int, int] | None
-    recipes: tuple[float, float]
-
-
-@dataclass(frozen=True)
 class BuiltModel:
-    """Built model of about the budget's size. cost: cost of its depth at its own size in the blocks, n_params; None if
-    the source has no answer there. source: file that states the shape."""
+    """Built model of about the budget's size. cost: of its depth at its own size. source: file that states the
+    shape."""
 
     model: str
     depth: int
@@ -205,30 +164,21 @@ class BuiltModel:
 class BudgetAnswer:
     """Answer for a budget: shapes to build.
 
-    optimum: best depth at the budget's size in the blocks. budget: as requested; counts all parameters if
-    ``total``. best: candidate of least cost by each criterion, among candidates within the budget. recommended: the
-    best one by the requested criterion, ``at``. usual: shape of GPT-3's table at this size. built: models of other
-    families near this size. risks: regret of the best shape by each criterion. blocks_if_total: parameters in the
-    blocks if the budget is a usual count of all parameters. limits: options that rule out shapes, as given, by
-    name; widths: narrowest and widest shape that meets them. unit: of the losses, by the fit behind them.
+    optimum: best depth at the budget's size. budget: as requested. best: candidate of least cost by each criterion,
+    among candidates within the budget. risks: its regret. at: the requested criterion. built: models of families near
+    this size. unit: of the losses, by the fit behind them.
     """
 
     optimum: BestDepth
     budget: float
-    total: bool
     at: str
     near_best: tuple[NearBest, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     best: Mapping[str, Candidate | None]
-    no_best: NoBest | None = None
-    blocks_if_total: float | None = None
-    usual: Candidate | None = None
     built: tuple[BuiltModel, ...] = ()
     risks: Mapping[str, Risk] = field(default_factory=dict)
     by_source: tuple[SourceRow, ...] = ()
     loss_tag: str | None = None
-    limits: Mapping[str, float] = field(default_factory=dict)
-    widths: tuple[int, int] | None = None
     unit: str = NATS
 
     @property
@@ -246,8 +196,7 @@ class ShapeAnswer:
     """Answer for a shape, the verdict ``too deep``, ``too shallow``, ``balanced``, ``undecided`` or ``refused``; its
     cost under each constraint, and the shape that it is measured against there.
 
-    optimum: best depth at the shape's own size. block: options of the block that its configuration states. unit: of the
-    losses. total: equal size is an equal count of all parameters.
+    optimum: best depth at the shape's own size. unit: of the losses.
     """
 
     optimum: BestDepth
@@ -257,20 +206,15 @@ class ShapeAnswer:
     depth_ratio: float | None = None
     costs: Mapping[str, Cost | None]
     best: Mapping[str, Candidate | None]
-    block: Mapping[str, Any] = field(default_factory=dict)
     loss_tag: str | None = None
     unit: str = NATS
-    total: bool = False
 
 
 @dataclass(frozen=True)
 class Assumptions:
-    """Assumptions of an answer. decode_seconds_per_layer: launches and waits per layer. devices: number that train
-    together. vocabulary, context: of the nets. training_rate: ``measured`` or ``assumed``, on training_device.
-    training_distance: largest factor in depth or width between the best shapes and the nearest benchmarked one.
-    tokens: of training, if given. own_block: weights over d² of a layer of the fit's nets, where the shapes have
-    their blocks. latency: as it was measured, in words.
-    """
+    """Assumptions of an answer. training_rate: ``measured`` or ``assumed``, on training_device. tokens: of training, if
+    given. own_block: weights over d² of a layer of the fit's nets, where the shapes have their blocks. latency: as it
+    was measured, in words."""
 
     decode_seconds_per_layer: float
     devices: int
@@ -278,7 +222,6 @@ class Assumptions:
     context: int
     training_rate: str
     training_device: str
-    training_distance: float | None
     tokens: float | None
     own_block: float | None = None
     latency: str = ""

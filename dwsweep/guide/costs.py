@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import lt
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from dwsweep.cost.arithmetic import decode_bytes_per_token, training_flops_per_t
 from dwsweep.cost.duration import BANDWIDTH_SHARE
 from dwsweep.guide.answers import BALANCED, CONSTRAINTS, TRADED, Candidate, Cost, Risk
 from dwsweep.guide.losses import LossAt
-from dwsweep.guide.shapes import BUDGET_TOLERANCE, HEAD_SIZES, Options, counted, counted_in_all, matched, shapes_near
+from dwsweep.guide.shapes import BUDGET_TOLERANCE, HEAD_SIZES, Options, matched, shapes_near
 from dwsweep.guide.sources import Source, regret
 from dwsweep.guide.training import Training, training_seconds
 from dwsweep.shapes import Shape
@@ -22,32 +23,16 @@ TIE_NATS, TIE_PERCENT = 1e-4, 0.1  # last digits of the table: costs that print 
 BYTES_PER_VALUE = 2  # while decoding
 NEWTON_STEPS = 8
 NEAR_BUDGET = 0.25  # ASSUMED: weight of the distance from the budget within its tolerance
-ANOTHER_SIZE = 1.5
 FEWEST_ROWS, MOST_ROWS = 4, 9
 SPANS = (0.05, 0.1, 0.2, 0.4)  # shares of compute: candidates span the depths that waste at most one of them
 MARGIN = 1.1  # factor in depth beyond the likely best depths, up to which depths are compared
 
 
 @dataclass(frozen=True)
-class Spent:
-    """Spending of shapes per token. flops, seconds: of training, (K,); decode: seconds of one sequence, (K,). beside:
-    (C, K) nats lost in addition to the cost of the depth, by constraint."""
-
-    flops: np.ndarray
-    seconds: np.ndarray
-    decode: np.ndarray
-    beside: np.ndarray
-
-
-@dataclass(frozen=True)
 class Budget:
-    """Budget and the costs of its shapes. asked: the budget in the count of ``options``.
+    """Budget and the costs of its shapes. training: budget of training that ``n_params`` follows from, for
+    ``options.tokens``."""
 
-    n_params: the budget's part in the blocks. source: source of the answer at that size. training: budget of training
-    that ``asked`` follows from, for ``options.tokens``.
-    """
-
-    asked: float
     n_params: float
     source: Source
     options: Options
@@ -59,25 +44,10 @@ class Budget:
 
     def holds(self, shape: Shape) -> bool:
         """Test that a shape is no larger, and takes no more training, than the budget allows."""
-        if counted(shape, self.options) > (1 + BUDGET_TOLERANCE) * self.asked:
+        if shape.n_params > (1 + BUDGET_TOLERANCE) * self.n_params:
             return False
         tokens = self.options.tokens
         return self.training is None or tokens is None or self.training.share(shape, tokens, self.options) <= 1.0
-
-    def missing(self, shape: Shape) -> float:
-        """Price in nats of a shape's distance from the budget, S against B, on either side: slope·|ln(S/B)|, a quarter
-        of that up to BUDGET_TOLERANCE. A smaller shape has a higher loss, a larger one spends more; no budget is
-        exact."""
-        off = abs(math.log(counted(shape, self.options) / self.asked))
-        return self.loss.slope * (off - (1.0 - NEAR_BUDGET) * min(off, math.log1p(BUDGET_TOLERANCE)))
-
-    def share(self, shape: Shape) -> float:
-        """Price in nats of the share of a shape's parameters that lies in its blocks, if the budget counts all: at an
-        equal count a deeper net is narrower, its embeddings are smaller, and its blocks larger. Below zero with a
-        larger share than a net of the best depth."""
-        if not self.options.total:
-            return 0.0
-        return self.loss.slope * math.log(self.n_params / self.asked * counted(shape, self.options) / shape.n_params)
 
     @cached_property
     def shapes(self) -> list[Shape]:
@@ -85,7 +55,7 @@ class Budget:
         lies at an end."""
         (low, high), spoken = self.loss.stretch(SPANS[-1]), self.loss.depths
         while True:
-            every = shapes_near(self.asked, low, high, self.options)
+            every = shapes_near(self.n_params, low, high, self.options)
             shallowest, deepest = self._likely_best(every)
             down, up = low > spoken[0] and shallowest <= MARGIN * low, high < spoken[-1] and MARGIN * deepest >= high
             if not (down or up):
@@ -93,7 +63,12 @@ class Budget:
             low = max(float(spoken[0]), low / 2.0) if down else low
             high = min(float(spoken[-1]), 2.0 * high) if up else high
 
-    def candidates(self, more: Shape | None) -> list[Candidate]:
+    def priced(self) -> list[Candidate]:
+        """``candidates`` with a cost at equal size, or all where none has one."""
+        every = self.candidates()
+        return [c for c in every if c.size] or every
+
+    def candidates(self, more: Shape | None = None) -> list[Candidate]:
         """Candidates of ``shapes``, and one ``more``, with their costs: shapes at nearly the best depth; more depths if
         the constraints leave hardly a shape, or if the best shape under another constraint lies beyond."""
         found = list[Candidate]()
@@ -101,22 +76,25 @@ class Budget:
         for tolerance in SPANS:
             low, high = self.loss.stretch(tolerance)
             low, high = math.floor(min(low, shallowest / MARGIN)), math.ceil(max(high, MARGIN * deepest))
-            found = self.costed(with_one((shape for shape in self.shapes if low <= shape.depth <= high), more))
+            within = [shape for shape in self.shapes if low <= shape.depth <= high]
+            found = self.costed(distinct([*within, more] if more else within))
             if sum(map(is_near, found)) >= FEWEST_ROWS:
                 break
         return found
 
-    def spent(self, shapes: Sequence[Shape]) -> Spent:
-        """Spending of shapes, and its worth in nats.
+    def spent(self, shapes: Sequence[Shape]) -> tuple[np.ndarray, np.ndarray]:
+        """Spending of shapes per token (3, K): FLOPs and seconds of training, seconds of decoding one sequence; and the
+        nats (4, K) that each loses in addition to the cost of its depth, by constraint.
 
-        Let r be FLOPs (or seconds) per token and parameter relative to the others. A shape of equal spending gets
-        ln N smaller by ln r: loss + slope·ln r. Tokens are the same for all. At equal decode latency the shape of size
-        S grows by g in ln N until it is, at its own ratio of width to depth, as slow as the net of the best depth:
-        loss − slope·(ln S/N + g). Where the budget counts all parameters, equal size holds the ``share`` of the blocks
-        too; at equal spending each shape has a size of its own.
+        A shape off the budget, S against B, pays slope·|ln(S/B)|, a quarter of that up to BUDGET_TOLERANCE: a smaller
+        one has a higher loss, a larger one spends more. Let r be FLOPs (or seconds) per token and parameter relative to
+        the others. A shape of equal spending gets ln N smaller by ln r: loss + slope·ln r, on equally many tokens. At
+        equal decode latency it grows by g in ln N until it is, at its own ratio of width to depth, as slow as the net
+        of the best depth: loss − slope·(ln S/N + g).
         """
-        lost = np.array([self.missing(shape) for shape in shapes])
-        size = np.array([shape.n_params for shape in shapes], dtype=float)
+        size, slope = np.array([shape.n_params for shape in shapes], dtype=float), self.loss.slope
+        off = np.abs(np.log(size / self.n_params))
+        lost = slope * (off - (1.0 - NEAR_BUDGET) * np.minimum(off, math.log1p(BUDGET_TOLERANCE)))
         flops = np.array([training_flops_per_token(shape) for shape in shapes])
         seconds = np.array([training_seconds(shape, self.options) for shape in shapes])
         parts = np.array([_decoding(shape, self.options) for shape in shapes])
@@ -124,58 +102,33 @@ class Budget:
         measured = self.options.latency is not None
         grown = np.log(size / self.n_params) + _grown(parts, float(sum(_decoding(best, self.options))), measured)
         grows = [np.log(flops / size), np.log(seconds / size), -grown]
-        beside = np.stack([lost, *(lost + self.loss.slope * more for more in grows)])
-        beside[0] += np.array([self.share(shape) for shape in shapes])
-        return Spent(flops, seconds, parts.sum(axis=1), beside)
+        beside = np.stack([lost, *(lost + slope * more for more in grows)])
+        return np.stack([flops, seconds, parts.sum(axis=1)]), beside
 
     def _likely_best(self, shapes: Sequence[Shape]) -> tuple[float, float]:
-        """Range of optimal depths over the constraints, with the cost of a depth at the budget's size, except for sizes
-        ANOTHER_SIZE times apart; (inf, 0) without shapes."""
+        """Range of optimal depths over the constraints; (inf, 0) without shapes."""
         possible = [shape for shape in shapes if self.holds(shape)]
         if not possible:
             return math.inf, 0.0
-        depths = np.array([float(shape.depth) for shape in possible])
-        penalties = self.loss.penalties(depths)
-        for k, shape in enumerate(possible):  # embeddings within a total budget may change the size of the blocks
-            if abs(math.log(shape.n_params / self.n_params)) > math.log(ANOTHER_SIZE):
-                penalties[k] = self.source.loss(float(shape.n_params)).penalties(depths[k : k + 1])[0]
-        best = depths[(penalties + self.spent(possible).beside).argmin(axis=1)]
+        depths, sizes = _depths_sizes(possible)
+        nats = np.nan_to_num(self.source.penalties(depths, sizes), nan=math.inf)
+        best = depths[(nats + self.spent(possible)[1]).argmin(axis=1)]
         return float(best.min()), float(best.max())
 
     def costed(self, shapes: Sequence[Shape]) -> list[Candidate]:
         """Candidates: shapes with their costs, the loss of the depth at the shape's own size plus the price of its
-        distance from the budget (``missing``). Size: above the best depth of the budget, or, where the budget counts
-        all parameters, above the best of ``shapes``. FLOPs, time, decode: above the
-        best of ``shapes`` at equal spending. Shapes above the budget have a size cost only, unless all are above. A
-        shape off the budget is left out if it cannot be the best. Costs have no intervals: see ``bounded``.
-        """
+        distance from the budget. Size: above the best depth of the budget. FLOPs, time, decode: above the best of
+        ``shapes`` at equal spending. Shapes above the budget have a size cost only, unless all are above."""
         if not shapes:
             return []
-        off = np.array([counted(shape, self.options) / self.asked - 1 for shape in shapes])
+        off = np.array([shape.n_params / self.n_params - 1 for shape in shapes])
         fits = np.array([self.holds(shape) for shape in shapes])
-        spends = self.spent(shapes)
-        beside = spends.beside
-        nats = np.full(len(shapes), np.nan)
-        depths = np.array([float(shape.depth) for shape in shapes])
-        sizes = np.array([float(shape.n_params) for shape in shapes])
-
-        def learn(which: np.ndarray) -> None:
-            nats[which] = self.source.penalties(depths[which], sizes[which])
-
-        near = np.abs(off) <= max(BUDGET_TOLERANCE, np.sort(np.abs(off))[:FEWEST_ROWS][-1])
-        learn(near)
-        known = near & fits & np.isfinite(nats)
-        hopeful = ~near & fits
-        if known.any():
-            hopeful &= (beside <= (nats + beside)[:, known].min(axis=1)[:, None]).any(axis=0)
-        learn(hopeful)
+        spends, beside = self.spent(shapes)
+        nats = self.source.penalties(*_depths_sizes(shapes))
         compared = np.isfinite(nats) & (fits | ~fits.any())
         above = nats + beside
-        first = 0 if self.options.total else 1
         if compared.any():
-            least = above[first:, compared].min(axis=1)[:, None]
-            above[first:] -= least
-            beside[:1] -= least[:1] if first == 0 else 0.0
+            above[1:] -= above[1:, compared].min(axis=1)[:, None]
 
         def costs(i: int) -> dict[str, Cost | None]:
             known = {"size": np.isfinite(above[0, i])}
@@ -191,17 +144,16 @@ class Budget:
                 kv_heads=shape.kv_heads,
                 mlp_hidden=shape.mlp_hidden,
                 n_params=shape.n_params,
-                n_params_total=counted_in_all(shape, self.options),
+                n_params_total=shape.n_params_total + round(self.options.idle * shape.depth * shape.width**2),
                 mismatch=float(off[i]),
                 within_budget=bool(fits[i]),
                 missing_nats=float(beside[0, i]),
                 costs=costs(i),
-                flops_per_token=float(spends.flops[i]),
-                training_seconds_per_token=float(spends.seconds[i]),
-                decode_seconds_per_token=float(spends.decode[i]),
+                flops_per_token=float(spends[0, i]),
+                training_seconds_per_token=float(spends[1, i]),
+                decode_seconds_per_token=float(spends[2, i]),
             )
             for i, shape in enumerate(shapes)
-            if near[i] or hopeful[i]
         ]
 
     def bounded(self, candidate: Candidate) -> Candidate:
@@ -216,31 +168,35 @@ class Budget:
 
     def risks(self, bests: Mapping[str, Candidate | None]) -> dict[str, Risk]:
         """Risks: regret of the best shape under each constraint, against the best shape of each draw; at equal size,
-        and of the balanced shape, of its depth against all depths, else (and where the budget counts all parameters)
-        against all ``shapes`` within the budget."""
+        and of the balanced shape, of its depth against all depths, else against all ``shapes`` within the budget."""
         named = [best for best in bests.values() if best and best.size]
         if not named:
             return {}
         mine = [self.options.shape(best.depth, best.width) for best in named]
-        others = [shape for shape in with_one([*self.shapes, *mine], None) if self.holds(shape)]
+        others = [shape for shape in distinct([*self.shapes, *mine]) if self.holds(shape)]
         rows = self.loss.drawn(np.array([float(shape.depth) for shape in others]))
         places = {(shape.depth, shape.width): k for k, shape in enumerate(others)}
-        beside = dict(zip(CONSTRAINTS, self.spent(others).beside, strict=True))
+        beside = dict(zip(CONSTRAINTS, self.spent(others)[1], strict=True))
         found = dict[str, Risk]()
         for constraint, best in bests.items():
             if best is None or (at := places.get((best.depth, best.width))) is None:
                 continue
-            of_depth = constraint in ("size", BALANCED)
-            drawn = rows if of_depth and not self.options.total else rows + beside["size" if of_depth else constraint]
-            lost = rows[:, at] if drawn is rows else drawn[:, at] - drawn.min(axis=1)
+            lost = rows[:, at]
+            if constraint not in ("size", BALANCED):
+                drawn = rows + beside[constraint]
+                lost = drawn[:, at] - drawn.min(axis=1)
             expected, worst = regret(lost)
             found[constraint] = Risk(self.loss.cost(expected), self.loss.cost(worst))
         return found
 
 
-def with_one(shapes: Iterable[Shape], more: Shape | None) -> list[Shape]:
-    """Shapes and one more, each once, by depth."""
-    found = {(shape.depth, shape.width): shape for shape in [*shapes, *([more] if more else [])]}
+def _depths_sizes(shapes: Sequence[Shape]) -> np.ndarray:
+    return np.array([(shape.depth, shape.n_params) for shape in shapes], dtype=float).T
+
+
+def distinct(shapes: Iterable[Shape]) -> list[Shape]:
+    """Shapes, each once, by depth."""
+    found = {(shape.depth, shape.width): shape for shape in shapes}
     return [found[key] for key in sorted(found)]
 
 
@@ -281,8 +237,13 @@ def best_of(candidates: Iterable[Candidate], constraint: str) -> Candidate | Non
     if constraint == BALANCED and known:
         least = min(_printed(cost) for cost, _ in known)
         tied = [c for cost, c in known if _printed(cost) == least]
-        unbeaten = [c for c in tied if not any(_beats(other, c) for other in tied)]
-        return min(unbeaten, key=lambda c: (irregular(c), sum(_traded(c)), abs(c.mismatch)))
+        unbeaten = [c for c in tied if not any(all(map(lt, _traded(other), _traded(c))) for other in tied)]
+
+        def rank(c: Candidate) -> tuple[int, float, float]:
+            irregular = (c.head_size != HEAD_SIZES[0]) + c.heads % 2 + c.depth % 2
+            return irregular, sum(_traded(c)), abs(c.mismatch)
+
+        return min(unbeaten, key=rank)
 
     def order(row: tuple[Cost, Candidate]) -> tuple[int, int, float]:
         return *_printed(row[0]), abs(row[1].mismatch)
@@ -298,16 +259,6 @@ def _printed(cost: Cost) -> tuple[int, int]:
 def _traded(candidate: Candidate) -> list[float]:
     """Wasted compute, in percent, under the constraints that a balanced shape trades."""
     return [cost.less_compute for at in TRADED if (cost := candidate.cost(at)) is not None]
-
-
-def _beats(one: Candidate, other: Candidate) -> bool:
-    """Test that ``one`` costs less under every constraint that a balanced shape trades."""
-    return all(mine < theirs for mine, theirs in zip(_traded(one), _traded(other), strict=True))
-
-
-def irregular(candidate: Candidate) -> int:
-    """Number of usual divisors that a shape lacks: heads of 128, an even number of them, an even number of layers."""
-    return (candidate.head_size != HEAD_SIZES[0]) + candidate.heads % 2 + candidate.depth % 2
 
 
 def thinned(rows: Sequence[Candidate], kept: Iterable[Candidate | None]) -> tuple[Candidate, ...]:

@@ -18,7 +18,7 @@ from dwsweep.fit import ask
 from dwsweep.fit.one_thread import one_thread
 from dwsweep.guide.advice import LITTLE, to_build
 from dwsweep.guide.shapes import Options
-from dwsweep.guide.sources import PUBLIC, ByEvidence, source_of
+from dwsweep.guide.sources import PUBLIC, Source, source_of
 from dwsweep.records.fit import FitResult
 from dwsweep.records.transitions import GuidelineRow
 from dwsweep.shapes import STANDARD, width_at
@@ -43,9 +43,12 @@ def answered(fit: FitResult, sizes: Iterable[GuidelineRow]) -> list[GuidelineRow
     return [_row(row, source, options, fit.curves.confidence) for row in sizes]
 
 
-def _row(row: GuidelineRow, source: ByEvidence, options: Options | None, confidence: float) -> GuidelineRow:
+def _row(row: GuidelineRow, source: Source, options: Options | None, confidence: float) -> GuidelineRow:
     """The answer of ``guide --fit`` at a row's size, in the confidence of the fit."""
-    n, name, factor = row.n_params, _name(source, row.n_params), source.extrapolation(row.n_params)
+    n, name, factor, own = row.n_params, PUBLIC, source.extrapolation(row.n_params), source.own_at(row.n_params)
+    if own is not None:
+        inside = own.away(n) <= 1.0
+        name = "own: loss of all depths, and public evidence" if inside else f"{PUBLIC}, beyond your losses"
     if source.own is not None and row.trained_depth is not None:
         row = _with_cost(row, source.own.surface, row.trained_depth)
     if source.silent(n):
@@ -78,18 +81,9 @@ def _row(row: GuidelineRow, source: ByEvidence, options: Options | None, confide
     )
 
 
-def _name(source: ByEvidence, n_params: float) -> str:
-    """Name of a row's law: own losses and public evidence, or one of them."""
-    own = source.own_at(n_params)
-    if own is None:
-        return PUBLIC
-    inside = own.away(n_params) <= 1.0
-    return "own: loss of all depths, and public evidence" if inside else f"{PUBLIC}, beyond your losses"
-
-
 def _with_cost(row: GuidelineRow, surface: ask.LossSurface, depth: int) -> GuidelineRow:
-    """Add the trained depth's excess loss at its size, nats with interval, and the size in percent at which the best
-    depth has the same loss; nothing outside the sizes and depths of the data."""
+    """Add the trained depth's excess loss at its size, and the size in percent at which the best depth has the same
+    loss; nothing outside the sizes and depths of the data."""
     n_params, record = row.n_params, surface.record
     inside = record.low <= math.log(n_params) <= record.high
     if not inside or not surface.shallowest - 1e-9 <= depth <= surface.deepest + 1e-9:

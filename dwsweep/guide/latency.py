@@ -21,8 +21,7 @@ from dwsweep.fit.data.shape import n_params_of
 from dwsweep.fit.data.table import read_table
 from dwsweep.text import join
 
-UNITS = {**dict.fromkeys(("ms", "msec", "milliseconds", "millis"), 1e-3), **dict.fromkeys(("us", "microseconds"), 1e-6)}
-UNITS |= dict.fromkeys(("s", "sec", "secs", "seconds"), 1.0)
+UNITS = {"ms": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "microseconds": 1e-6, "s": 1.0, "seconds": 1.0}
 FEWEST = 4  # shapes
 
 
@@ -53,11 +52,11 @@ class Latency:
     @classmethod
     def _of(cls, table: Any) -> Latency:
         loaded = source.load(table)
-        times = {name: unit for name in loaded.columns if (unit := _unit(name))}
+        times = [(name, UNITS[word]) for name in loaded.columns for word in plain(name).split("_") if word in UNITS]
         if len(times) != 1:
-            found = f"times are {join(times)}" if times else f"it has {join(loaded.columns, 12)}"
-            raise InputError(f"{loaded.source}; {found}; must have one column of seconds per token, such as ms")
-        ((column, unit),) = times.items()
+            found = join(loaded.columns, 12)
+            raise InputError(f"{loaded.source}; it has {found}; must have one column of seconds per token, such as ms")
+        ((column, unit),) = times
         rows = [row for row in read_table(loaded, {"loss": column}).rows if row["loss"] and row["loss"] > 0.0]
         depth, weights = (np.array([f(row) for row in rows], dtype=float) for f in (lambda r: r["depth"], n_params_of))
         seconds = unit * np.array([row["loss"] for row in rows], dtype=float)
@@ -84,8 +83,3 @@ class Latency:
         parts = f"{1e3 * self.any_net:.2g} ms + {1e3 * self.per_layer:.2g} ms per layer"
         parts += f" + {1e12 * self.per_weight:.2g} ms per 1e9 weights"
         return f"{parts} (measured, {self.shapes} shapes, ± {self.off:.0%})"
-
-
-def _unit(column: str) -> float | None:
-    """Seconds per unit of a column of times, by the words of its name."""
-    return next((UNITS[word] for word in plain(column).split("_") if word in UNITS), None)

@@ -25,8 +25,7 @@ WITHIN, COARSE, FINE = 4.0, 10, 24  # ratio to the best depth of the layers that
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens of training: a total, or a number per parameter of the blocks; None: 20, compute-optimal by Hoffmann et
-    al. 2022."""
+    """Tokens of training: a total, or a number per parameter of the blocks; None: 20 (Hoffmann et al. 2022)."""
 
     count: float | None = None
     per_param: float | None = None
@@ -44,11 +43,6 @@ class Tokens:
         return f"{self.ratio:g} tokens per parameter"
 
 
-def wasted(share: float) -> float:
-    """Price w of a wasted share of compute: 0.05 → −ln 0.95."""
-    return -math.log1p(-share)
-
-
 def parabola(shallow: np.ndarray, deep: np.ndarray, apart: np.ndarray) -> np.ndarray:
     """(D, M) κ·apart², with κ (D,) of its own on either side of the best depth."""
     return np.where(apart < 0, shallow[:, None], deep[:, None]) * apart**2
@@ -59,8 +53,7 @@ class LossAt:
     """Loss at a size as a function of depth, in expectation over D draws.
 
     best_depth: L* and its 95 % interval. ln_depth: (D,) draws of ln L*. priced: prices (D, M) in ln N of depths (M,)
-    above the best depth of each draw. slope: −dloss/d ln N of best-shaped nets. tag: origin of prices and slope, for
-    the reader.
+    above the best depth of each draw. slope: −dloss/d ln N of best-shaped nets. tag: origin of prices and slope.
     """
 
     best_depth: tuple[float, float | None, float | None]
@@ -102,14 +95,8 @@ class LossAt:
             ends, count = (whole[max(0, least - 1)], whole[min(least + 1, len(whole) - 1)]), FINE
         return float(prices.min())
 
-    def interval(self, values: np.ndarray) -> tuple[float, float]:
-        """Interval of a quantity that was computed for each of the D rows of ``drawn``."""
-        low, high = quantiles(values, [TAIL, 1.0 - TAIL])
-        return float(low), float(high)
-
     def cost(self, nats: float, *interval: float) -> Cost:
-        """Cost of ``nats`` above the best, also as wasted compute: a best-shaped model of equal loss would be smaller
-        by 100·(1 − exp(−nats / slope)) percent."""
+        """Cost of ``nats`` above the best, also as wasted compute."""
         return Cost(nats, 100.0 * (1.0 - math.exp(-nats / self.slope)), *interval)
 
     def known(self, depths: np.ndarray) -> np.ndarray:
@@ -122,12 +109,11 @@ class LossAt:
         nats = float(self.known(np.array([float(depth)]))[0])
         if math.isnan(nats):
             return None
-        low, high = self.interval(self.drawn(np.array([float(depth)]))[:, 0])
+        low, high = quantiles(self.drawn(np.array([float(depth)]))[:, 0], [TAIL, 1.0 - TAIL]).tolist()
         return self.cost(nats, min(max(0.0, low), nats), max(high, nats))
 
     @cached_property
     def _prices(self) -> np.ndarray:
-        """Expected prices of all ``depths``."""
         return self._expected(self.depths)
 
     @property
@@ -139,7 +125,7 @@ class LossAt:
         """Ends (shallow, deep) of the depths that waste at most a ``share`` of compute (0.05: 5 %), or of the known
         depths."""
         prices, best = self._prices, int(self._prices.argmin())
-        above = np.flatnonzero(self._above_least(prices) > wasted(share) * self.slope)
+        above = np.flatnonzero(self._above_least(prices) > -math.log1p(-share) * self.slope)
         low = above[above < best].max(initial=-1) + 1
         high = above[above > best].min(initial=len(prices)) - 1
         return float(self.depths[low]), float(self.depths[high])

@@ -1,9 +1,8 @@
-"""Own losses as a source of best depths and of prices: their surface at the own sizes, its nearest size beyond.
+"""Own losses as a source of best depths and of prices.
 
-At the own sizes all draws are of the joint posterior of own losses and public evidence (evidence/joined.py). Beyond, a
-share of them that falls to none at OWN_REACH times; the others are draws of public evidence alone, so nothing jumps.
-A draw prices a depth by the own surface at the nearest own size, moved along with L*, and by a parabola beyond the
-depths tried.
+At the own sizes all draws are of the joint posterior of own losses and public evidence (evidence/joined.py); beyond, a
+share of them that falls to none at OWN_REACH times. A draw prices a depth by the own surface at the nearest own size,
+moved along with L*, and by a parabola beyond the depths tried.
 """
 
 from __future__ import annotations
@@ -40,11 +39,8 @@ MOST_LAYERS = 16.0  # layers up to which only whole numbers of them are a best d
 
 @dataclass(frozen=True)
 class OwnBudgets:
-    """Best sizes and their tokens at FLOPs, by a user's fit of runs of several lengths.
-
-    flops, tokens: (R,), rising. sizes: (3, R) best size and its interval. powers: (3,) the power of the FLOPs by which
-    the best size grows beyond them, and its interval; assumed: True if the fit shows none.
-    """
+    """Best sizes (3, R) and their tokens (R,) at FLOPs (R,), rising, by a user's fit of runs of several lengths.
+    powers: (3,) of the FLOPs by which the best size grows beyond them; assumed: True if the fit shows none."""
 
     flops: np.ndarray
     tokens: np.ndarray
@@ -62,10 +58,8 @@ class OwnBudgets:
         known = {row.cost: row for row in rows if row.cost and row.n_params and row.n_params_interval.bounded}
         if not known:
             return None
-        rows = [known[cost] for cost in sorted(known)]
-        flops, tokens, *sizes = np.array(
-            [(row.cost, row.tokens, row.n_params, row.n_params_low, row.n_params_high) for row in rows], dtype=float
-        ).T
+        table = [(c, row.tokens, row.n_params, row.n_params_low, row.n_params_high) for c, row in sorted(known.items())]
+        flops, tokens, *sizes = np.array(table, dtype=float).T
         grown = [row for row in record.growth if row.equal == FLOPS and row.column == "n_params"]
         grown = [row for row in grown if row.estimate_interval.bounded]
         powers = [(row.estimate, row.estimate_low, row.estimate_high) for row in grown] or [USUAL_POWERS]
@@ -94,9 +88,8 @@ class OwnBudgets:
 
 @dataclass(frozen=True)
 class OwnLosses:
-    """Own losses: the surface of a user's fit. tokens: of training of its nets, if they have one count. in_nats: False
-    for losses in bits. at_one_budget: True if all nets were trained at equal FLOPs or time: larger ones saw fewer
-    tokens, and the losses along N do not show what a larger net gains."""
+    """Own losses: the surface of a user's fit. tokens: of training of its nets, if they have one count. at_one_budget:
+    True if all nets were trained at equal FLOPs or time: the losses along N do not show what a larger net gains."""
 
     surface: LossSurface
     tokens: float | None = None
@@ -110,7 +103,6 @@ class OwnLosses:
 
     @property
     def low(self) -> float:
-        """The smallest and the largest of ``sizes``, as N."""
         return math.exp(self.sizes[0])
 
     @property
@@ -137,18 +129,15 @@ class OwnLosses:
     @cached_property
     def depths(self) -> OwnDepths:
         """Draws of the best depth at all ``sizes``."""
+        from dwsweep.fit.posterior import between
+
         surface = self.surface
         low, high = np.array([surface.reach(x) for x in self.sizes]).T
         best = np.stack([surface.drawn_depths(x) for x in self.sizes], axis=1)
-        rises = [np.ptp(self.prices(x, np.array(surface.reach(x))), axis=1) for x in self.sizes]
+        ends = [between(surface.grid, surface.profile(x), np.array(surface.reach(x))) for x in self.sizes]
+        rises = [np.ptp(rows, axis=1) / self.slope(math.exp(x)) for rows, x in zip(ends, self.sizes, strict=True)]
         known = ~surface.posterior.without_effect
         return OwnDepths(np.array(self.sizes) - CENTRE, low, high, best, np.stack(rises, axis=1), known)
-
-    def prices(self, x: float, y: np.ndarray) -> np.ndarray:
-        """(D, M) price in ln N of y = ln L (M,) at ln N = x, up to a constant of each draw."""
-        from dwsweep.fit.posterior import between
-
-        return between(self.surface.grid, self.surface.profile(x), y) / self.slope(math.exp(x))
 
     def joined(self, everyone: Populations) -> Joined:
         """Joint posterior of these losses and public evidence."""
@@ -168,20 +157,15 @@ class OwnLosses:
 
     def slope(self, n_params: float) -> float:
         """Slope −dloss/d ln N of the best depth, nats: outside the own sizes the published laws' slope, as steep as the
-        losses at their end; at OWN_REACH no steeper than those laws, if both are in nats."""
-        share = self.price_share(n_params) if self.in_nats else 1.0
-        return self._steepness(self._inside(n_params)) ** share * levels.slope(n_params)
-
-    def _inside(self, n_params: float) -> float:
-        return min(max(n_params, math.exp(self.surface.record.low)), math.exp(self.surface.record.high))
-
-    def _steepness(self, n_params: float) -> float:
-        """Slope of the own losses over the published laws' slope, bounded so that the loss does not fall below zero."""
+        losses at their end; at OWN_REACH no steeper than those laws, if both are in nats. The ratio of both is bounded
+        so that the loss does not fall below zero."""
         if self.at_one_budget:
-            return 1.0
-        x, (least, most) = math.log(n_params), STEEPNESS
-        steep = own_slope(self.surface, x) / levels.slope(n_params)
-        return min(max(steep, least), most, self.surface.level(x) / levels.level(n_params))
+            return levels.slope(n_params)
+        record, (least, most) = self.surface.record, STEEPNESS
+        x = min(max(math.log(n_params), record.low), record.high)
+        steep = own_slope(self.surface, x) / levels.slope(math.exp(x))
+        bounded = min(max(steep, least), most, self.surface.level(x) / levels.level(math.exp(x)))
+        return bounded ** (self.price_share(n_params) if self.in_nats else 1.0) * levels.slope(n_params)
 
 
 @dataclass(frozen=True)
@@ -189,8 +173,8 @@ class Window:
     """Prices of depths by own losses between the ``ends`` of the depths tried, ln L, and by a parabola beyond.
 
     best: (D,) ln of the best depth at the size of the losses, which is moved by ``moved``. rows: (D, G) prices over
-    ``grid`` up to a constant, NaN in a draw without an effect of depth. shallow, deep: (D,) prices κ of public
-    evidence; drift: (D,) a factor on all prices away from the size of the losses.
+    ``grid``, NaN in a draw without an effect of depth. shallow, deep: (D,) prices κ of public evidence; drift: (D,) a
+    factor on all prices away from the size of the losses.
     """
 
     best: np.ndarray

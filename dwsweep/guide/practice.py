@@ -1,4 +1,4 @@
-"""Practice: GPT-3's table of shapes, and the shapes of built model families.
+"""Practice: the shapes of built model families.
 
 Shapes of families are facts from their configuration files (families.csv). Counts are of the blocks: attention and MLP
 of every layer. nanochat's shapes follow from its rule of 64·L, rounded up to whole heads of 128.
@@ -12,29 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import numpy as np
-
-from dwsweep import published_law
-
-GPT3_BEYOND = 2.0  # factor outside GPT-3's table up to which its depths count as usual
-
-
-def gpt3_reaches(n_params: float) -> bool:
-    """Test that GPT-3's table has a net of about this size."""
-    sizes = [n for _, n, shape in published_law.targets() if shape]
-    return min(sizes) / GPT3_BEYOND <= n_params <= max(sizes) * GPT3_BEYOND
-
-
-def gpt3_depth(n_params: float) -> float:
-    """Depth of GPT-3's table at a size, interpolated in (ln N, ln L), constant outside the table."""
-    rows = [(math.log(n), math.log(shape[0])) for _, n, shape in published_law.targets() if shape]
-    at, ln_depth = np.array(sorted(rows)).T
-    return float(np.exp(np.interp(math.log(n_params), at, ln_depth)))
-
-
 FILE = Path(__file__).with_name("families.csv")
 NEAR = 2.0  # size factor within which a model is named
-ABOUT = 1.35  # size factor within which a model counts as equally large
 
 
 @dataclass(frozen=True)

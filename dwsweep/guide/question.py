@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from dwsweep import paths, published_law
+from dwsweep import published_law
 from dwsweep.errors import InputError
 from dwsweep.fit.laws import AS_PRINTED
 from dwsweep.guide.losses import Tokens
 from dwsweep.guide.shapes import Options, named
 from dwsweep.guide.sources import LARGEST, Source, fitted_source, public_source, published_source
 from dwsweep.guide.training import Training
-from dwsweep.shapes import LARGEST_SIZE, gate_of
+from dwsweep.shapes import LARGEST_SIZE
 from dwsweep.text import format_count
 
 LEAST_OF_A_FIT, LEAST_PUBLIC = 1e3, 1e5  # smallest budgets: with a fit, and with public evidence
@@ -31,10 +28,10 @@ SIZED = ("params", "flops", "hours", "shapes")
 class Question:
     """Question, with all that it must meet.
 
-    params: budgets. shapes: to be judged, such as ``96x12288``, or a model's config.json. flops, hours: budget of
-    training on ``options.device``, which determines parameters and tokens. None of them: the GPT-3 sizes. fit: a fit's
-    directory or fit.json; None: public evidence. law: ``levine2020``, the published law in place of the evidence.
-    by_source: adds the answer of each public source. options: constraints on the shapes.
+    params: budgets. shapes: to be judged, such as ``96x12288``. flops, hours: budget of training on ``options.device``,
+    which determines parameters and tokens. None of them: the GPT-3 sizes. fit: a fit's directory or fit.json; None:
+    public evidence. law: ``levine2020``, the published law in place of the evidence. by_source: adds the answer of each
+    public source. options: constraints on the shapes.
 
     Raises:
         InputError: numbers, shapes or combinations that cannot be; all errors at once.
@@ -57,15 +54,6 @@ class Question:
     def training(self) -> Training | None:
         return None if self.flops is None and self.hours is None else Training(self.flops, self.hours)
 
-    @cached_property
-    def judged(self) -> list[tuple[int, int, dict[str, Any]]]:
-        """(depth, width, block) of the shapes to be judged; block: options by a configuration, else not given."""
-        given = self.options.given
-        return [
-            (depth, width, {name: value for name, value in block.items() if name not in given})
-            for depth, width, block in map(read_shape, self.shapes)
-        ]
-
     @property
     def tokens(self) -> Tokens:
         return Tokens(self.options.tokens, self.options.tokens_per_param)
@@ -86,9 +74,12 @@ class Question:
         Raises:
             InputError: it is beyond all evidence.
         """
-        if self.law is None and n_params > LARGEST * AS_PRINTED:
+        if self._beyond(n_params):
             name, given = ("flops", self.flops) if self.flops is not None else ("hours", self.hours)
             raise InputError(_too_large(name, f"{given:g}"))
+
+    def _beyond(self, n_params: float) -> bool:
+        return self.law is None and n_params > LARGEST * AS_PRINTED
 
     def _wrong_sizes(self) -> Iterator[str]:
         least = LEAST_OF_A_FIT if self.fit is not None else LEAST_PUBLIC
@@ -96,13 +87,12 @@ class Question:
             if not least <= value <= MOST:
                 allowed = f"at least {least:g} (and at most {MOST:g}) non-embedding parameters"
                 yield f"{named('params')}: {value:g}; must be {allowed}"
+            elif self._beyond(value):
+                yield _too_large("params", format_count(value))
         if self.law not in (None, published_law.SHORT):
             yield f"{named('law')}: {self.law!r}; allowed: {published_law.SHORT}"
         elif self.law is not None and self.fit is not None:
             yield f"{named('law')}: {self.law}; stands in place of {named('fit')}; allowed: one of them"
-        for value in self.params:
-            if self.law is None and LARGEST * AS_PRINTED < value <= MOST:
-                yield _too_large("params", format_count(value))
 
     def _wrong_training(self) -> Iterator[str]:
         if self.flops is not None and self.hours is not None:
@@ -112,29 +102,29 @@ class Question:
                 yield f"{named(name)}: {value:g}; must be above 0"
             elif value is not None and self.params:
                 yield f"{named(name)}: {value:g}; stands in place of {named('params')}; allowed: one of them"
-        if (self.flops or self.hours) and self.options.total:
-            yield f"{named('total')}: defines the count of parameters; allowed with {named('params')}"
 
     def _wrong_together(self) -> Iterator[str]:
-        sized = self.params or self.flops or self.hours
+        sized = self.params or self.training
         if self.by_source and not sized:
-            sizes = ", ".join(map(named, SIZED[:3]))
-            yield f"{named('sources')}: lists answers at a size; allowed with one of {sizes}"
+            yield f"{named('sources')}: lists answers at a size; allowed with one of {_listed(SIZED[:3])}"
         if None not in (self.options.tokens, self.options.tokens_per_param):
             yield f"{named('tokens')}, {named('tokens_per_param')}: both determine the tokens; allowed: one of them"
         if not (sized or self.shapes) and (given := self.options.given):
-            sizes = ", ".join(map(named, SIZED))
-            yield f"{', '.join(map(named, given))}: has no effect without a size; allowed with one of {sizes}"
+            yield f"{_listed(given)}: has no effect without a size; allowed with one of {_listed(SIZED)}"
 
     def _wrong_shapes(self) -> Iterator[str]:
         for text in self.shapes:
             try:
-                depth, width, _ = read_shape(text)
+                depth, width = parse_shape(text)
             except InputError as error:
                 yield from error.templates
                 continue
-            if self.law is None and 12.0 * depth * width**2 > LARGEST * AS_PRINTED:
+            if self._beyond(12.0 * depth * width**2):
                 yield _too_large("shapes", f"{depth}x{width}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(named, names))
 
 
 def _too_large(name: str, given: str) -> str:
@@ -143,67 +133,6 @@ def _too_large(name: str, given: str) -> str:
         f"{named(name)}: {given}; must be at most {format_count(LARGEST)} non-embedding parameters: no "
         f"shapes were compared beyond 15B and no law was published beyond {format_count(LARGEST)}"
         + (f" (allowed: {named('law')} {published_law.SHORT}, to 1.2T)" if name == "params" else "")
-    )
-
-
-CONFIG = {  # our name → names in the configurations of transformers
-    "depth": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-    "width": ("hidden_size", "n_embd", "d_model"),
-    "heads": ("num_attention_heads", "n_head", "n_heads"),
-    "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv"),
-    "head_size": ("head_dim",),
-    "d_ff": ("intermediate_size", "n_inner", "ffn_dim"),
-    "vocab_size": ("vocab_size",),
-}
-EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
-GATED = re.compile(r"silu|swish|glu|^gelu_pytorch_tanh$")  # activations of gated MLPs; GPT-2 has gelu_new
-
-
-def read_shape(text: str) -> tuple[int, int, dict[str, Any]]:
-    """Depth, width and options of the block of ``96x12288`` (no options) or of a model's config.json.
-
-    Raises:
-        InputError: the text is no shape, or the file no configuration of a dense net.
-    """
-    if not text.strip().endswith(".json"):
-        return *parse_shape(text), {}
-    refused = f"{named('shapes')}: {text.strip()}"
-    try:
-        content: Any = json.loads(paths.as_path(text.strip()).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{refused}; {type(error).__name__}; must be a model's config.json") from None
-    outer: dict[str, Any] = content if isinstance(content, dict) else {}
-    content = outer.get("text_config", outer)
-    found: dict[str, Any] = {
-        name: next((content[key] for key in keys if content.get(key)), None) for name, keys in CONFIG.items()
-    }
-    for name in ("depth", "width", "heads"):
-        if not isinstance(found[name], int) or found[name] < 1:
-            raise InputError(f"{refused}; holds no {CONFIG[name][0]}; must be the configuration of a decoder")
-    if experts := next((content[name] for name in EXPERTS if (content.get(name) or 1) > 1), None):
-        raise InputError(f"{refused}; has {experts} experts; allowed: a dense net, or `dwsweep fit` of such nets")
-    depth, width = parse_shape(f"{found['depth']}x{found['width']}")
-    family = str(content.get("model_type", ""))
-    size = found["head_size"] or (256 if family.startswith("gemma") else width // found["heads"])
-    gate = gate_of(family)
-    if content.get("multi_query") and not content.get("new_decoder_architecture"):  # Falcon, StarCoder
-        found["kv_heads"] = 1
-    act = next((str(content[name]) for name in ("hidden_act", "hidden_activation") if content.get(name)), "")
-    return (
-        depth,
-        width,
-        {
-            "heads": found["heads"] if found["heads"] * size != width else None,
-            "head_size": size,
-            # as many as heads: other widths have other numbers of both
-            "kv_heads": found["kv_heads"] if found["kv_heads"] != found["heads"] else None,
-            "mlp": "gated" if (GATED.search(act) if gate is None else gate) else "plain",
-            "mlp_ratio": (found["d_ff"] or 4 * width) / width,
-            "mlp_multiple": 1,
-            "vocab_size": found["vocab_size"],
-            # transformers writes what differs from its default, which is tied
-            "tied_embeddings": content.get("tie_word_embeddings", outer.get("tie_word_embeddings")) is not False,
-        },
     )
 
 
@@ -217,7 +146,7 @@ def parse_shape(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"\s*(\d+)\s*[xX×]\s*(\d+)\s*", text)
     # twelve digits exceed any net and keep 12·L·d_x² within the range of floats
     if not found or not all(len(part) <= 12 and int(part) for part in found.groups()):
-        raise InputError(f"{refused}; allowed: DEPTHxWIDTH, such as 96x12288, or a config.json")
+        raise InputError(f"{refused}; allowed: DEPTHxWIDTH, such as 96x12288")
     depth, width = int(found[1]), int(found[2])
     if depth > DEEPER_THAN_WIDE * width and depth >= 128:
         raise InputError(f"{refused}; the depth comes first: did you mean {width}x{depth}?")

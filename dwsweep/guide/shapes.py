@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
@@ -15,7 +15,6 @@ from dwsweep.cost.devices import GIVEN, Device, find, suggestion
 from dwsweep.cost.duration import Calibration
 from dwsweep.errors import InputError, argument
 from dwsweep.guide.answers import AT
-from dwsweep.guide.practice import gpt3_depth, gpt3_reaches
 from dwsweep.shapes import (
     LARGEST_SIZE,
     MLP_RATIOS,
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from dwsweep.records.fit import TrainedNets
 
 BUDGET_TOLERANCE = 0.05  # largest excess over the budget; a smaller size has a price instead
-LEAST_SHARE = 0.02  # least share of the blocks in a total budget
 FREE_GRID = 0.05  # step of depths: the ends of nearly free depths lie on a grid
 SMALL = 3e6  # 12·L·d_x² below which nets have two heads, as in the published sweep
 NARROW, MIDDLE, WIDE = 128, 512, 2048  # widths from which multiples of 8, 64 and 128 apply; of 4 below
@@ -47,18 +45,8 @@ LAYER_SECONDS = 20e-6  # ASSUMPTION: launches and waits per layer and decoded to
 ATTENTION = 4.0  # weights over d² of attention whose heads have keys and values of their own
 OF_BLOCKS = ("heads", "kv_heads", "mlp", "mlp_ratio")  # options that describe a block
 OF_WIDTHS = ("width_multiple", "heads", "head_size", "kv_heads", "mlp_ratio", "mlp_multiple", "tensor_parallel")
-COUNTS = (
-    "width_multiple",
-    "heads",
-    "head_size",
-    "kv_heads",
-    "mlp_multiple",
-    "vocab_size",
-    "context",
-    "tensor_parallel",
-)
 RANGES = {  # option → least and largest value, and their unit
-    **dict.fromkeys(COUNTS, (1, LARGEST_SIZE, "")),
+    **dict.fromkeys(("vocab_size", "context", *OF_WIDTHS), (1, LARGEST_SIZE, "")),
     "mlp_ratio": (*MLP_RATIOS, ""),
     "layer_seconds": (0.0, 10.0, " seconds per layer, such as 0.67ms"),
     "tokens": (1e3, 1e18, ""),
@@ -76,70 +64,20 @@ def named(name: str) -> str:
 
 
 def matched(depth: int, n_params: float, options: Options) -> Shape:
-    """Nearest shape to the budget at this depth, by its block weights, or by all parameters with ``total``."""
+    """Nearest shape to the budget at this depth, by its block weights."""
     widths, counts = options.widths.counts(depth)
     return options.shape(depth, int(widths[np.abs(counts - n_params).argmin()]))
 
 
-def block_params(n_params: float, options: Options, optimal_depth: Callable[[float], float | None]) -> float:
-    """Non-embedding parameters of a budget: the budget itself, or with ``total`` the budget less embeddings at the best
-    depth.
-
-    Fixed point of N = budget − embeddings(d(N)), d = √(N/w·L*(N)), with w weights of a layer over d², 12 in a standard
-    block.
-
-    Raises:
-        InputError: the embeddings alone are larger than the budget.
-    """
-    if not options.total:
-        return n_params
-    tables = 1 if options.tied_embeddings else 2
-    weights = options.layer_weights(n_params, optimal_depth(n_params) or 1.0)
-
-    def excess(size: float) -> float:
-        depth = optimal_depth(size)
-        return (
-            size * (1.0 + options.idle / weights)
-            + tables * options.vocabulary * math.sqrt(size / (weights * max(depth or 1.0, 1.0)))
-            - n_params
-        )
-
-    # both parts grow with the size: there is one root
-    low, high = 1e-6 * n_params, n_params
-    for _ in range(100):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if excess(middle) > 0 else (middle, high)
-    if high < LEAST_SHARE * n_params:
-        raise InputError(
-            f"{named('params')}: {n_params:g}; embeddings of a vocabulary of {options.vocabulary:,} leave nothing "
-            f"for the blocks; allowed: more parameters, a smaller {named('vocab_size')}, or the non-embedding count"
-        )
-    return high
-
-
-def counted(shape: Shape, options: Options) -> int:
-    """Count of a shape in the budget's terms: weights of the blocks, or all parameters with ``total``."""
-    return counted_in_all(shape, options) if options.total else shape.n_params
-
-
-def counted_in_all(shape: Shape, options: Options) -> int:
-    """All parameters of a shape, those of experts that a token does not use too."""
-    return shape.n_params_total + round(options.idle * shape.depth * shape.width**2)
-
-
 def shapes_near(budget: float, low: float, high: float, options: Options) -> list[Shape]:
-    """Shapes one can build for ``budget`` at depths from ``low`` to ``high``.
-
-    If widths come in large steps, few depths have a width that meets the budget. The depths therefore come from the
-    possible widths, in addition to the ``lattice``. Each shape has the width nearest to the budget, at most
-    BUDGET_TOLERANCE above it, or the narrowest width.
+    """Shapes one can build for ``budget`` at depths from ``low`` to ``high``: of the ``lattice``, and those at which a
+    width meets the budget. Each has the width nearest to it, at most BUDGET_TOLERANCE above it, or the narrowest.
 
     Raises:
         InputError: no net meets the constraints.
     """
-    depths = {*lattice(low, high), *options.widths.depths(budget, low, high)}
     found = []
-    for depth in sorted(depths):
+    for depth in sorted({*lattice(low, high), *options.widths.depths(budget, low, high)}):
         widths, counts = options.widths.counts(depth)
         at = int(np.abs(counts - budget).argmin())
         if counts[at] > (1 + BUDGET_TOLERANCE) * budget and at > 0:
@@ -149,21 +87,8 @@ def shapes_near(budget: float, low: float, high: float, options: Options) -> lis
     return found
 
 
-def usual_shape(asked: float, size: float, options: Options) -> Shape | None:
-    """Usual shape: GPT-3's table at this size, under the options; None outside the table or if no width is near the
-    budget."""
-    if not gpt3_reaches(size):
-        return None
-    shape = matched(max(1, round(gpt3_depth(size))), asked, options)
-    return shape if abs(counted(shape, options) / asked - 1) <= BUDGET_TOLERANCE else None
-
-
 def lattice(low: float, high: float) -> list[int]:
-    """Lattice of depths from ``low`` to ``high``: all below 128, every second below 256, every fourth below 512, and so
-    on, so that neighbours cost nearly the same.
-
-    The grid depends on neither end, so that other ends give the same shapes except at the margins.
-    """
+    """Depths from ``low`` to ``high``: all below 128, every second below 256, every fourth below 512, and so on."""
     depths = range(max(1, math.floor(low)), max(1, math.ceil(high)) + 1)
     return [depth for depth in depths if depth % max(1, 1 << depth.bit_length() >> 7) == 0]
 
@@ -175,17 +100,14 @@ VOCABULARY, CONTEXT = 50_257, 2048  # GPT-2's vocabulary and context
 class Options:
     """Options: constraints on the shapes, and the assumptions of their costs.
 
-    width_multiple: of d_x; None: 128 from WIDE on, 64 from MIDDLE on, 8 from NARROW on, else 4. head_size: None:
-    one of HEAD_SIZES of which the width has a round number; two heads below SMALL. heads: as many at every width,
-    apart from d_x over the head size. mlp_multiple: of the inner width; None: 256 from WIDE on, 64 from MIDDLE on.
-    tensor_parallel divides heads (and key/value heads) and the inner width. total:
-    the budget counts all, embeddings included. context: positions in training and in the cache of a decoding step.
-    at: the criterion by which a shape is recommended: ``balanced`` over size, flops and time, or equal size, flops,
-    time or decode. tokens: of training; None: tokens_per_param for each parameter of the blocks. device: a name, or
-    with a count of them, ``H100:8``. layer_seconds: launches and waits per layer and decoded token, at any width.
-    latency: measured, in place of it and of the device's rate of reading.
-    vocab_size, context: None: from the nets of the fit that guides (``for_nets``), else ``VOCABULARY`` and
-    ``CONTEXT``. own_block, idle: weights over d² of a layer of that fit's nets, where no block was asked for: those
+    width_multiple: of d_x; None: 128 from WIDE on, 64 from MIDDLE on, 8 from NARROW on, else 4. head_size: None: one of
+    HEAD_SIZES of which the width has a round number; two heads below SMALL. heads: as many at every width.
+    mlp_multiple: of the inner width; None: 256 from WIDE on, 64 from MIDDLE on. tensor_parallel divides heads,
+    key/value heads and inner width. vocab_size, context: None: of the nets of
+    the fit that guides, else ``VOCABULARY`` and ``CONTEXT``. at: the criterion by which a shape is recommended. tokens:
+    of training; None: tokens_per_param for each parameter of the blocks. device: a name, or with a count, ``H100:8``.
+    layer_seconds: launches and waits per layer and decoded token; latency: measured, in place of it and of the device's
+    rate of reading. own_block, idle: weights over d² of a layer of that fit's nets, where no block was asked for: those
     that a token uses, and those of other experts.
     """
 
@@ -200,7 +122,6 @@ class Options:
     tied_embeddings: bool = False
     context: int | None = None
     tensor_parallel: int = 1
-    total: bool = False
     at: str = AT[0]
     tokens: float | None = None
     tokens_per_param: float | None = None  # None: compute-optimal, by the fit or by Hoffmann et al. 2022
@@ -298,11 +219,6 @@ class Options:
         return [one.name for one in apart if getattr(self, one.name) != one.default]
 
     @property
-    def limits(self) -> dict[str, float]:
-        """Options that rule out shapes, as given."""
-        return {name: value for name in OF_WIDTHS if (value := getattr(self, name)) not in (None, 1)}
-
-    @property
     def together(self) -> int:
         """Divisor of the number of heads."""
         return math.lcm(self.tensor_parallel, self.kv_heads or 1)
@@ -328,7 +244,8 @@ class Options:
         every = [width for width in every if self._in_proportion(width, self.block(width))]
         small = [width for width in small if self._in_proportion(width, self.block(width, small=True))]
         if not every:
-            asked = ", ".join(f"{named(name)}: {value:,}" for name, value in self.limits.items() if name in OF_WIDTHS)
+            limits = ((name, getattr(self, name)) for name in OF_WIDTHS)
+            asked = ", ".join(f"{named(name)}: {value:,}" for name, value in limits if value not in (None, 1))
             raise InputError(
                 f"{asked}; no width up to {WIDEST:,} has an inner width near the requested one and heads × head size "
                 f"within {APART:g} times the width; change or leave out one of these"
@@ -400,7 +317,7 @@ class Options:
         mlp = 8.0 if self.mlp_ratio is None else (3.0 if gated else 2.0) * self.mlp_ratio
         if self.heads is None and self.kv_heads is None:
             return 4.0 + mlp
-        near = matched(max(1, round(depth)), n_params, replace(self, total=False))
+        near = matched(max(1, round(depth)), n_params, self)
         return attention_weights(near.width, near.heads, near.head_size, near.kv_heads) / near.width**2 + mlp
 
     def block(self, width: int, small: bool = False) -> Block:
@@ -424,8 +341,7 @@ class Options:
 
 
 def is_round(heads: int) -> bool:
-    """Test of a usual number of heads: any up to 16, even up to 32, multiples of 4 up to 64, and so on (four leading
-    binary digits)."""
+    """Test of a usual number of heads: any up to 16, even up to 32, multiples of 4 up to 64, and so on."""
     return heads <= 16 or heads % (1 << (heads - 1).bit_length() - 4) == 0
 
 
@@ -441,28 +357,26 @@ def rising(most: int, fine: int = 512) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Widths:
-    """Buildable widths (K,) with their counts: of a layer (K,), and of all other parts (K,). small: for nets of fewer
-    than SMALL parameters, or for all others."""
+    """Buildable widths (K,) with the weights of a layer (K,). small: for nets of fewer than SMALL parameters, or for
+    all others."""
 
     width: np.ndarray
     small: np.ndarray
-    first: np.ndarray
     layer: np.ndarray
 
     @classmethod
     def of(cls, small: Sequence[int], others: Sequence[int], options: Options) -> Widths:
-        which = [(width, True) for width in small] + [(width, False) for width in others]
-        rows = [[counted(options.block(*one).shape(depth, one[0]), options) for depth in (1, 2)] for one in which]
-        one, two = np.array(rows, dtype=float).T
+        which = [*((width, True) for width in small), *((width, False) for width in others)]
+        layer = np.array([float(options.block(*one).shape(1, one[0]).n_params) for one in which])
         width, few = (np.array(column) for column in zip(*which, strict=True))
-        return cls(width, few, one, two - one)
+        return cls(width, few, layer)
 
     def counts(self, depth: int) -> tuple[np.ndarray, np.ndarray]:
-        """Widths and the count of a net of this depth at each of them, rising."""
+        """Widths and the size of a net of this depth at each of them, rising."""
         kept = self.small == (12.0 * depth * self.width**2 < SMALL)
-        return self.width[kept], (self.first + (depth - 1) * self.layer)[kept]
+        return self.width[kept], depth * self.layer[kept]
 
     def depths(self, budget: float, low: float, high: float) -> set[int]:
         """Depths from ``low`` to ``high`` at which a width comes nearest to the budget."""
-        depths = np.maximum(1, np.round(1.0 + (budget - self.first) / self.layer))
+        depths = np.maximum(1, np.round(budget / self.layer))
         return {int(depth) for depth in depths[(depths >= low) & (depths <= high)]}

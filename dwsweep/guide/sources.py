@@ -17,12 +17,11 @@ trust at most.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -54,57 +53,43 @@ from dwsweep.text import NATS, format_count, format_factor
 if TYPE_CHECKING:
     from dwsweep.records.fit import FitResult, TrainedNets
 
+PUBLIC = "public evidence"
+QUANTITIES = ("depth", "shallow", "deep")
+COMPARED = ("losses", "optima")  # kinds of sources that compare shapes at equal size
 FAR = 10.0  # factor outside the range beyond which a projection is far and public evidence names no best depth
 LARGEST = 1e12  # largest size of an answer by public evidence
-SIZES_KEPT, ENDS_KEPT = 128, 4  # sizes hold two budgets
+SIZES_KEPT = 128  # two budgets
 STEP = 0.05  # distance in ln N of sizes between which the cost of a depth is straight
+NEAR_SIZE = 3.0  # factor in N between sizes that are near each other
+BY_LOSSES, DRIFT = 6, 7  # axes of the draws: which are of the joint posterior, and how their prices drift
+FEWEST_PAIRS = 50.0  # effective pairs of draws of own losses and public evidence below which the two hardly agree
+OTHER_PRICE = 2.5  # ratio of the own price of a wrong depth to the public one that public recipes hardly have
+TWICE = 2.0  # factor beyond known tokens that a remark names, and beyond known depths that costs trust
+FORMS_AGREE = 1.1  # ratio of the forms' best depths beyond which both are named
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source(ABC):
-    """Source of answers.
+class Source:
+    """Source of answers: draws of the best depth and of the price of a wrong one at any size, by public evidence on a
+    similar recipe; with ``own`` losses, on the user's recipe.
 
-    notes: on the source. remark: on every answer by it. nets: the nets of the user's fit; budgets: its best sizes at
-    FLOPs. instead: why public evidence replaces the fit at every size; empty if it does not. unit: of the losses, also
-    where published slopes are as steep as the fit's.
+    notes: on the source. nets: of the user's fit; budgets: its best sizes at FLOPs.
+    instead: why public evidence replaces the fit at every size, if it does. unit: of the losses. largest: size of an
+    answer. everyone: the common part of the sources. misfit: True if the own losses contradict every form somewhere.
     """
 
-    name: str
+    name: str = PUBLIC
     notes: tuple[str, ...] = ()
-    remark: str = ""
     nets: TrainedNets | None = None
     budgets: OwnBudgets | None = None
     instead: str = ""
     unit: str = NATS
-
-    @abstractmethod
-    def _made(self, n_params: float) -> LossAt:
-        """Loss at a size, by draws."""
-
-    @abstractmethod
-    def extrapolation(self, n_params: float) -> float:
-        """Factor by which the size lies outside the sizes of the source; 1 inside."""
-
-    @abstractmethod
-    def refuses(self, n_params: float) -> bool:
-        """Test that a size is beyond the source."""
-
-    @abstractmethod
-    def basis(self, n_params: float) -> str:
-        """Basis of the answer at this size: ``compared``, a ``projection``, a ``range`` without a best, ``law`` or
-        ``refused``."""
-
-    @abstractmethod
-    def reach(self, n_params: float) -> str:
-        """Reach of the answer: distance of the size from the data."""
-
-    @abstractmethod
-    def forms(self, n_params: float) -> dict[str, float]:
-        """Best depth by every other form that fits as well."""
-
-    @abstractmethod
-    def doubts(self, n_params: float, depth: float | None) -> tuple[list[str], list[str]]:
-        """Reasons for low trust, and reasons against high trust, at a size where ``depth`` is to be built."""
+    largest: float = LARGEST * AS_PRINTED
+    sources: tuple[Evidence, ...] = field(default_factory=read)
+    everyone: Populations = field(default_factory=read_populations)
+    tokens: Tokens = field(default_factory=Tokens)
+    own: OwnLosses | None = None
+    misfit: bool = False
 
     @cached_property
     def loss(self) -> Callable[[float], LossAt]:
@@ -117,7 +102,7 @@ class Source(ABC):
 
     def silent(self, n_params: float) -> bool:
         """Test that the source gives no depth at a size, or less than one layer."""
-        return self.refuses(n_params) or self.depth(n_params)[0] < 1.0
+        return n_params > self.largest or self.depth(n_params)[0] < 1.0
 
     def penalties(self, depths: np.ndarray, n_params: np.ndarray) -> np.ndarray:
         """(K,) nats of depths at sizes (K,) above the best depth there, straight in ln N between sizes ``STEP`` apart,
@@ -128,134 +113,24 @@ class Source(ABC):
             at = share > 0.0
             if at.any():
                 found[at] += share[at] * self.loss(math.exp(STEP * k)).known(depths[at])
-        found[[self.refuses(n) for n in n_params.tolist()]] = np.nan
-        return found
+        return np.where(n_params > self.largest, np.nan, found)
 
     def cost(self, depth: float, n_params: float) -> Cost | None:
         """Cost of a depth at a size against the best depth; None if the source has no answer."""
-        return None if self.refuses(n_params) else self.loss(n_params).cost_of(depth)
+        return None if n_params > self.largest else self.loss(n_params).cost_of(depth)
 
     def own_at(self, n_params: float) -> OwnLosses | None:
         """Losses of the user behind the answer at a size."""
-        return None
+        return self.own if self.own is not None and self.own.share(n_params) > 0.0 else None
 
     def name_at(self, n_params: float) -> str:
         """Name of the source of the answer at a size."""
-        return self.name
+        return self.name if self.own_at(n_params) is None else f"your losses and {PUBLIC}"
 
     def decimals(self, n_params: float) -> int | None:
         """Known decimals of a best depth at sizes of the user's losses; None elsewhere."""
         own = self.own_at(n_params)
         return own.surface.decimals(n_params) if own is not None and own.away(n_params) <= 1.0 else None
-
-    def after(self, tokens: Tokens) -> Self:
-        """Source after other ``tokens`` of training."""
-        return self
-
-
-# the best depths of Gemstones, CompleteP and mlfoundations' grid over the published law's
-NEWER_DATA = "Newer public data put the best depth at 0.3 to 1.0 times this between 5e7 and 7e8 parameters"
-# ASSUMED for a law alone: κ of w = κ·(ln L − ln L*)², with its 95 %. Four sources have 0.08 to 0.32 between 3e7 and
-# 1.5e9 parameters, without a common trend.
-LAW_PRICE, LAW_PRICE_ENDS = 0.19, (0.08, 0.32)
-NORMAL = 1.959964  # standard deviations of 95 %
-
-
-@dataclass(frozen=True, kw_only=True)
-class ByLaw(Source):
-    """The published law, with alternatives refitted to points of its law at the depths 6 to 36."""
-
-    name: str = published_law.NAME
-    remark: str = NEWER_DATA
-    law: laws.Law = field(default_factory=laws.published)
-    alternatives: tuple[laws.Law, ...] = field(default_factory=laws.published_alternatives)
-
-    def _made(self, n_params: float) -> LossAt:
-        best = self.law.depth(n_params)[0]
-        assert best is not None, "the published law has a best depth at every size"
-        theta_a, theta_b, price, recipe_of = (normal_scores(DRAWS, axis) for axis in range(4))
-        theta = np.stack([theta_a, theta_b], axis=1) @ np.linalg.cholesky(np.array(published_law.COVARIANCE)).T
-        theta = np.array(self.law.theta) + theta
-        theta[:, 0] -= recipe_of * math.log(RECIPE_FACTOR) / NORMAL / 2.0  # a size N·r is a width of 1/√r
-        ln_depth = np.log(self.law.equation.optimal_depth(theta, n_params))
-        low, high = (abs(math.log(end / LAW_PRICE)) / NORMAL for end in LAW_PRICE_ENDS)
-        kappa = LAW_PRICE * np.exp(np.where(price < 0.0, low, high) * price)
-        ends = laws.law_interval([self.law, *self.alternatives], n_params, laws.GRID_STEP)
-        tag = (
-            f"ASSUMED: depths priced at {LAW_PRICE}·(ln L/L*)² of ln N, with {LAW_PRICE_ENDS[0]} to "
-            f"{LAW_PRICE_ENDS[1]} for {LAW_PRICE}; {_by_slope(n_params)}"
-        )
-
-        def priced(depths: np.ndarray) -> np.ndarray:
-            return parabola(kappa, kappa, np.log(depths)[None] - ln_depth[:, None])
-
-        return LossAt((best, *ends), ln_depth, priced, levels.slope(n_params), tag)
-
-    def extrapolation(self, n_params: float) -> float:
-        return self.law.extrapolation(n_params)
-
-    def refuses(self, n_params: float) -> bool:
-        return self.extrapolation(n_params) > EXTRAPOLATION_LIMIT
-
-    def basis(self, n_params: float) -> str:
-        return "refused" if self.silent(n_params) else "law"
-
-    def forms(self, n_params: float) -> dict[str, float]:
-        found = ((law.form, law.depth(n_params)[0]) for law in self.alternatives)
-        return {form: depth for form, depth in found if depth is not None}
-
-    def reach(self, n_params: float) -> str:
-        factor, end = self.extrapolation(n_params), self.law.valid_to * EXTRAPOLATION_LIMIT
-        where = f"the range of the law, {format_count(self.law.valid_from)} to {format_count(self.law.valid_to)}"
-        if self.silent(n_params) and not self.refuses(n_params):
-            return f"refused: the law puts the best depth below one layer; outside {where}"
-        if factor <= 1.0:
-            return f"inside {where}"
-        said = "refused:" if self.refuses(n_params) else "projection," if factor <= FAR else "far projection,"
-        return f"{said} {format_factor(factor)} times outside {where}; do not use beyond {format_count(end)}"
-
-    def doubts(self, n_params: float, depth: float | None) -> tuple[list[str], list[str]]:
-        every = [self.depth(n_params)[0], *self.forms(n_params).values()]
-        named = " to ".join(dict.fromkeys(f"{end:.{end < 10:d}f}" for end in (min(every), max(every))))
-        return [
-            f"a law alone: forms that fit as well put the best depth at {named}, another recipe may shift it by "
-            f"{RECIPE_FACTOR:g} times in N (ASSUMED); costs from an ASSUMED price of depth"
-        ], []
-
-
-NEAR_SIZE = 3.0  # factor in N between sizes that are near each other
-PUBLIC = "public evidence"
-QUANTITIES = ("depth", "shallow", "deep")
-COMPARED = ("losses", "optima")  # kinds of sources that compare shapes at equal size
-BY_LOSSES, DRIFT = 6, 7  # axes of the draws: which are of the joint posterior, and how their prices drift
-FEWEST_PAIRS = 50.0  # effective pairs of draws of own losses and public evidence below which the two hardly agree
-OTHER_PRICE = 2.5  # ratio of the own price of a wrong depth to the public one that public recipes hardly have
-TWICE = 2.0  # factor beyond known tokens that a remark names, and beyond known depths that costs trust
-FORMS_AGREE = 1.1  # ratio of the forms' best depths beyond which both are named
-
-
-@dataclass(frozen=True, kw_only=True)
-class ByEvidence(Source):
-    """Public evidence on a similar recipe; with ``own`` losses, on the user's recipe.
-
-    everyone: the common part of the sources. misfit: True if the own losses contradict every form somewhere.
-    """
-
-    name: str = PUBLIC
-    sources: tuple[Evidence, ...] = field(default_factory=read)
-    everyone: Populations = field(default_factory=read_populations)
-    tokens: Tokens = field(default_factory=Tokens)
-    own: OwnLosses | None = None
-    misfit: bool = False
-
-    def own_at(self, n_params: float) -> OwnLosses | None:
-        return self.own if self.own is not None and self.own.share(n_params) > 0.0 else None
-
-    def name_at(self, n_params: float) -> str:
-        return self.name if self.own_at(n_params) is None else f"your losses and {PUBLIC}"
-
-    def after(self, tokens: Tokens) -> Self:
-        return replace(self, tokens=tokens)
 
     @cached_property
     def span(self) -> tuple[float, float]:
@@ -264,30 +139,32 @@ class ByEvidence(Source):
         return min(sizes), max(sizes)
 
     def extrapolation(self, n_params: float) -> float:
+        """Factor by which the size lies outside the sizes of the source; 1 inside."""
         factor, own = outside(n_params, *self.span), self.own_at(n_params)
         return factor if own is None else min(factor, own.away(n_params))
 
     def basis(self, n_params: float) -> str:
+        """Basis of the answer at this size: ``compared``, a ``projection``, a ``range`` without a best, ``law`` or
+        ``refused``."""
         factor = self.extrapolation(n_params)
-        if self.refuses(n_params):
+        if self.silent(n_params):
             return "refused"
         return "compared" if factor <= 1.0 or n_params < self.span[1] else "projection" if factor <= FAR else "range"
 
-    def refuses(self, n_params: float) -> bool:
-        return n_params > LARGEST * AS_PRINTED
-
     @cached_property
-    def _by_form(self) -> dict[str, ByEvidence]:
+    def _by_form(self) -> dict[str, Source]:
         every = read_populations()
         each = {"power": every.power, "theory": every.theory}
         return {form: replace(self, everyone=replace(self.everyone, depth=of)) for form, of in each.items()}
 
     def forms(self, n_params: float) -> dict[str, float]:
+        """Best depth by every other form that fits as well."""
         drawn = {form: one._best_depths(n_params) for form, one in self._by_form.items()}
         return {form: float(np.exp(quantiles(best, [0.5])[0])) for form, best in drawn.items()}
 
     def reach(self, n_params: float) -> str:
-        if self.refuses(n_params):
+        """Reach of the answer: distance of the size from the data."""
+        if self.silent(n_params):
             return f"refused: beyond {format_count(LARGEST)} parameters there is no evidence"
         own, said = self.own_at(n_params), []
         if own is not None:
@@ -297,6 +174,7 @@ class ByEvidence(Source):
         return "; ".join(said)
 
     def _made(self, n_params: float) -> LossAt:
+        """Loss at a size, by draws."""
         own = self.own_at(n_params)
         best, (shallow, deep) = self._best_depths(n_params), self._prices(n_params)
         slope, tag = levels.slope(n_params), _by_slope(n_params)
@@ -353,34 +231,16 @@ class ByEvidence(Source):
         assert self.own is not None
         return self.own.joined(self.everyone)
 
-    @cached_property
-    def _at_own(self) -> Callable[[OwnLosses, float], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-        """``_found_at_own``, kept, since every size beyond the own ones asks for one of the two ends."""
-        return lru_cache(ENDS_KEPT)(self._found_at_own)
-
-    def _found_at_own(self, own: OwnLosses, near: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Best depths, prices over depth, and public prices on the shallow and on the deep side, all by draws of the
-        joint posterior at an own size."""
-        drawn, rows = self.joined, own.surface.profile(math.log(near)) / own.slope(near)
-        rows = np.where(own.depths.known[:, None], rows, np.nan)[drawn.which]
-        shallow, deep = (side[drawn.prices] for side in self._prices(near))
-        return self._own_depth(own, near, 0.0), rows, shallow, deep
-
     def _window(self, own: OwnLosses, n_params: float) -> Window:
-        near = own.nearest(n_params)
-        away, (best, rows, shallow, deep) = math.log(n_params / near), self._at_own(own, near)
+        """Prices by the joint posterior at the nearest own size."""
+        near, drawn = own.nearest(n_params), self.joined
+        away, x, best = math.log(n_params / near), math.log(near), self._own_depth(own, near, 0.0)
+        rows = np.where(own.depths.known[:, None], own.surface.profile(x) / own.slope(near), np.nan)[drawn.which]
+        shallow, deep = (side[drawn.prices] for side in self._prices(near))
         local = PRICE_LOCAL * math.sqrt(-math.expm1(-2.0 * abs(away) / LENGTH))
         drift = PRICE_SLOPE[0] * away + math.hypot(PRICE_OWN_SLOPE * away, local) * normal_scores(DRAWS, DRIFT)
-        return Window(
-            best=best,
-            moved=self._own_depth(own, n_params, self.more_tokens(n_params)) - best,
-            ends=own.surface.reach(math.log(near)),
-            grid=own.surface.grid,
-            rows=rows,
-            shallow=shallow,
-            deep=deep,
-            drift=np.exp(drift),
-        )
+        moved = self._own_depth(own, n_params, self.more_tokens(n_params)) - best
+        return Window(best, moved, own.surface.reach(x), own.surface.grid, rows, shallow, deep, np.exp(drift))
 
     def _own_depth(self, own: OwnLosses, n_params: float, more_tokens: float) -> np.ndarray:
         """(D,) ln of the best depth by the joint posterior: at own sizes each draw of the fit, where it lies between
@@ -405,16 +265,12 @@ class ByEvidence(Source):
     def compared_tokens(self, n_params: float) -> tuple[float, float]:
         """Fewest and most tokens per parameter after which shapes of about this size were compared."""
         near, own = min(max(n_params, self.span[0]), self.span[1]), self.own_at(n_params)
-        rows = [
-            ratio
-            for source in self.sources
-            if source.kind in COMPARED
-            for n, ratio in zip(source.depth.n_params, source.depth.tokens_per_param, strict=True)
-            if max(n / near, near / n) <= NEAR_SIZE
-        ]
+        every = (source.depth for source in self.sources if source.kind in COMPARED)
+        rows = [pair for one in every for pair in zip(one.n_params, one.tokens_per_param, strict=True)]
+        ratios = [TOKENS_PER_PARAM, *(ratio for n, ratio in rows if max(n / near, near / n) <= NEAR_SIZE)]
         if own is not None and own.tokens:
-            rows.append(own.tokens / own.nearest(n_params))
-        return min([*rows, TOKENS_PER_PARAM]), max([*rows, TOKENS_PER_PARAM])
+            ratios.append(own.tokens / own.nearest(n_params))
+        return min(ratios), max(ratios)
 
     def depths_near(self, n_params: float) -> tuple[float, float]:
         """Shallowest and deepest of the own nets, and of the depths that public sources near this size name."""
@@ -429,9 +285,8 @@ class ByEvidence(Source):
         return min(*known, *own), max(*known, *own)
 
     def doubts(self, n_params: float, depth: float | None) -> tuple[list[str], list[str]]:
-        doubts: list[str] = []
-        remarks: list[str] = []
-        own = self.own_at(n_params)
+        """Reasons for low trust, and reasons against high trust, at a size where ``depth`` is to be built."""
+        doubts, remarks, own = list[str](), list[str](), self.own_at(n_params)
         ratio = self.tokens.at(n_params) / n_params
         least, most = self.compared_tokens(n_params)
         if (away := outside(ratio, least, most)) > TWICE:
@@ -486,6 +341,73 @@ def _away(factor: float, where: str) -> str:
     return f"inside {where}" if factor <= 1.0 else f"{format_factor(factor)} times outside {where}"
 
 
+# the best depths of Gemstones, CompleteP and mlfoundations' grid over the published law's
+NEWER_DATA = "Newer public data put the best depth at 0.3 to 1.0 times this between 5e7 and 7e8 parameters"
+# ASSUMED for a law alone: κ of w = κ·(ln L − ln L*)², with its 95 %. Four sources have 0.08 to 0.32 between 3e7 and
+# 1.5e9 parameters, without a common trend.
+LAW_PRICE, LAW_PRICE_ENDS = 0.19, (0.08, 0.32)
+NORMAL = 1.959964  # standard deviations of 95 %
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByLaw(Source):
+    """The published law, with alternatives refitted to points of its law at the depths 6 to 36."""
+
+    name: str = published_law.NAME
+    largest: float = published_law.TRAINED_N_PARAMS[1] * EXTRAPOLATION_LIMIT
+    law: laws.Law = field(default_factory=laws.published)
+    alternatives: tuple[laws.Law, ...] = field(default_factory=laws.published_alternatives)
+
+    def _made(self, n_params: float) -> LossAt:
+        best = self.law.depth(n_params)[0]
+        assert best is not None, "the published law has a best depth at every size"
+        theta_a, theta_b, price, recipe_of = (normal_scores(DRAWS, axis) for axis in range(4))
+        theta = np.stack([theta_a, theta_b], axis=1) @ np.linalg.cholesky(np.array(published_law.COVARIANCE)).T
+        theta = np.array(self.law.theta) + theta
+        theta[:, 0] -= recipe_of * math.log(RECIPE_FACTOR) / NORMAL / 2.0  # a size N·r is a width of 1/√r
+        ln_depth = np.log(self.law.equation.optimal_depth(theta, n_params))
+        low, high = (abs(math.log(end / LAW_PRICE)) / NORMAL for end in LAW_PRICE_ENDS)
+        kappa = LAW_PRICE * np.exp(np.where(price < 0.0, low, high) * price)
+        ends = laws.law_interval([self.law, *self.alternatives], n_params, laws.GRID_STEP)
+        tag = (
+            f"ASSUMED: depths priced at {LAW_PRICE}·(ln L/L*)² of ln N, with {LAW_PRICE_ENDS[0]} to "
+            f"{LAW_PRICE_ENDS[1]} for {LAW_PRICE}; {_by_slope(n_params)}"
+        )
+
+        def priced(depths: np.ndarray) -> np.ndarray:
+            return parabola(kappa, kappa, np.log(depths)[None] - ln_depth[:, None])
+
+        return LossAt((best, *ends), ln_depth, priced, levels.slope(n_params), tag)
+
+    def extrapolation(self, n_params: float) -> float:
+        return self.law.extrapolation(n_params)
+
+    def basis(self, n_params: float) -> str:
+        return "refused" if self.silent(n_params) else "law"
+
+    def forms(self, n_params: float) -> dict[str, float]:
+        found = ((law.form, law.depth(n_params)[0]) for law in self.alternatives)
+        return {form: depth for form, depth in found if depth is not None}
+
+    def reach(self, n_params: float) -> str:
+        factor, refused = self.extrapolation(n_params), n_params > self.largest
+        where = f"the range of the law, {format_count(self.law.valid_from)} to {format_count(self.law.valid_to)}"
+        if self.silent(n_params) and not refused:
+            return f"refused: the law puts the best depth below one layer; outside {where}"
+        if factor <= 1.0:
+            return f"inside {where}"
+        said = "refused:" if refused else "projection," if factor <= FAR else "far projection,"
+        return f"{said} {format_factor(factor)} times outside {where}; do not use beyond {format_count(self.largest)}"
+
+    def doubts(self, n_params: float, depth: float | None) -> tuple[list[str], list[str]]:
+        every = [self.depth(n_params)[0], *self.forms(n_params).values()]
+        named = " to ".join(dict.fromkeys(f"{end:.{end < 10:d}f}" for end in (min(every), max(every))))
+        return [
+            f"a law alone: forms that fit as well put the best depth at {named}, another recipe may shift it by "
+            f"{RECIPE_FACTOR:g} times in N (ASSUMED); costs from an ASSUMED price of depth"
+        ], []
+
+
 def published_source() -> Source:
     """Source of the published law."""
     note = (
@@ -493,7 +415,7 @@ def published_source() -> Source:
         f"other forms through its points, recipes that shift it {RECIPE_FACTOR:g} times in N (ASSUMED), a step of its "
         f"grid of depths, and a covariance that is {published_law.COVARIANCE_TAG}"
     )
-    return ByLaw(notes=(note,))
+    return ByLaw(notes=(NEWER_DATA, note))
 
 
 SPEAKS_FOR = (
@@ -502,9 +424,9 @@ SPEAKS_FOR = (
 )
 
 
-def public_source(tokens: Tokens | None = None, notes: Sequence[str] = ()) -> ByEvidence:
+def public_source(tokens: Tokens | None = None, notes: Sequence[str] = ()) -> Source:
     """Public evidence for a similar recipe. tokens: of training."""
-    found = ByEvidence(tokens=tokens or Tokens())
+    found = Source(tokens=tokens or Tokens())
     names = ", ".join(source.name for source in found.sources)
     said = f"{len(found.sources)} public sources ({names}), after {found.tokens}; --sources lists the answer of each"
     return replace(found, notes=(*notes, SPEAKS_FOR, said))
@@ -521,34 +443,31 @@ def fitted_source(path: str | Path, tokens: Tokens | None = None) -> Source:
     return source_of(fit_record.read(path, argument("fit")), path, tokens)
 
 
-def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) -> ByEvidence:
+def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) -> Source:
     """Source of a fit that was already read from ``path``, as in ``fitted_source``."""
     from dwsweep.fit.ask import LossSurface
     from dwsweep.records.fit import NO_FORM_FITS
 
-    notes, record = [f"{path}: {fit.law_statement}"], fit.surface
-    if record is None or record.flat or not record.bounded or fit.curves.axis != "n_params":
-        why = "this fit shows no best depth: public evidence answers"
-        if fit.curves.axis != "n_params":
-            why = f"this fit compares at equal {fit.curves.axis}, not at equal parameters: public evidence answers"
-        public = public_source(tokens, notes)
-        return replace(public, nets=fit.nets, budgets=OwnBudgets.of(fit), instead=f"{path}: {why}")
+    notes, record, axis = [f"{path}: {fit.law_statement}"], fit.surface, fit.curves.axis
+    known: dict[str, Any] = {"nets": fit.nets, "budgets": OwnBudgets.of(fit)}
+    if record is None or record.flat or not record.bounded or axis != "n_params":
+        why = "shows no best depth" if axis == "n_params" else f"compares at equal {axis}, not at equal parameters"
+        return replace(
+            public_source(tokens, notes), **known, instead=f"{path}: this fit {why}: public evidence answers"
+        )
     at_one_budget = fit.adjusted is not None and len(fit.adjusted.at_budgets) == 1
     own = OwnLosses(LossSurface(record), fit.nets.tokens if fit.nets else None, fit.unit == NATS, at_one_budget)
-    one_sided = (
-        "" if any(row.depth is not None for row in record.optima) else ", which bound the best depth on one side"
-    )
+    two_sided = any(row.depth is not None for row in record.optima)
     span = " to ".join(dict.fromkeys(format_count(n) for n in (own.low, own.high)))
     notes.append(
-        f"your own losses, from {span}{one_sided}, answer together with public evidence; from {OWN_REACH:g} times "
-        "outside them on, public evidence alone"
+        f"your own losses, from {span}{'' if two_sided else ', which bound the best depth on one side'}, answer "
+        f"together with public evidence; from {OWN_REACH:g} times outside them on, public evidence alone"
     )
     notes += [f"fit: {line}" for line in fit.warnings if line.startswith(("rivals", "surface"))]
     if fit.adjusted:
         notes += [f"fit: {line}" for line in fit.adjusted.sentences[:1]]
     misfit = any(NO_FORM_FITS in line for line in fit.warnings)
-    public, budgets = public_source(tokens, notes), OwnBudgets.of(fit)
-    return replace(public, own=own, misfit=misfit, nets=fit.nets, budgets=budgets, unit=fit.unit)
+    return replace(public_source(tokens, notes), **known, own=own, misfit=misfit, unit=fit.unit)
 
 
 SURE, FAIR, GRAVE = 5.0, 6.0, 25.0  # % of compute: regret at 95 %, in expectation, and again at 95 %
@@ -562,11 +481,8 @@ def regret(drawn: np.ndarray) -> tuple[float, float]:
 
 
 def judge(source: Source, n_params: float, risk: Risk | None = None, depth: float | None = None) -> Trust:
-    """Trust at ``n_params``: level and reasons, by the rule above.
-
-    risk, depth: regret of the depth to build at equal size, and that depth, so that an answer names one number; None:
-    of the depth of least expected loss.
-    """
+    """Trust at ``n_params``, by the rule above. risk, depth: regret of the depth to build at equal size, and that
+    depth; None: of the depth of least expected loss."""
     if source.silent(n_params):
         return Trust("low", (source.reach(n_params),))
     if risk is None:

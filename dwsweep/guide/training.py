@@ -48,10 +48,8 @@ class Training:
         return training_flops_per_token(shape) / self.share(shape, 1.0, options)
 
     def affords(self, source: Source, options: Options) -> Afforded:
-        """Parameters of the blocks and tokens that the budget pays for at the best depth.
-
-        Result: the N at which tokens(N) × cost of a token = budget, with the cost of the best shape of N. Where the
-        user's fit knows the best N and its tokens at such FLOPs and no tokens are asked for, those.
+        """Parameters of the blocks and tokens that the budget pays for: N at which tokens(N) × cost of a token of its
+        best shape = budget; or the best N of the user's fit at such FLOPs, if no tokens are asked for.
 
         Raises:
             InputError: neither a size from SMALLEST to LARGEST.
@@ -70,8 +68,7 @@ class Training:
             return self.share(shape, tokens.at(n) * n / shape.n_params, options) > 1.0  # no width meets every size
 
         low, high = math.log(SMALLEST), math.log(LARGEST)
-        too_little = exceeds(low)
-        if too_little or not exceeds(high):
+        if (too_little := exceeds(low)) or not exceeds(high):
             name, value = ("flops", self.flops) if self.flops is not None else ("hours", self.hours)
             pays = f"no net of {format_count(SMALLEST)}" if too_little else f"more than {format_count(LARGEST)}"
             raise InputError(f"{named(name)}: {value:g}; pays for {pays} parameters on {tokens}")

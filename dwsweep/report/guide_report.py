@@ -21,7 +21,6 @@ from dwsweep.guide.answers import (
     Candidate,
     ShapeAnswer,
     Trust,
-    spoken,
 )
 from dwsweep.guide.costs import is_near
 from dwsweep.guide.shapes import BUDGET_TOLERANCE, FREE_GRID, LAYER_SECONDS
@@ -46,7 +45,6 @@ from dwsweep.report.document import (
 from dwsweep.text import SHORT, format_count, format_factor, format_hours
 
 MARK = "►"
-FAR_FROM_BENCH = 2.0  # factor in depth or width to the nearest benchmarked shape
 MEASURED_LAYER = "transformers took 0.67 ms"  # at batch 1; 24 public shapes: 1.3 ms + 0.67 ms/layer + 0.30 ms/1e9
 NEAR_BUDGET = f"{100 * BUDGET_TOLERANCE:.0f} %"
 
@@ -111,23 +109,17 @@ def _trust(trust: Trust) -> Lines:
 
 
 def _on_device(assumptions: Assumptions) -> str:
-    text = f"one {assumptions.training_device}, rate {assumptions.training_rate}"
-    far = assumptions.training_distance
-    if far is not None and far > FAR_FROM_BENCH:
-        text += f" at shapes up to {format_factor(far)} times away, and so hardly known"
-    return text
+    return f"one {assumptions.training_device}, rate {assumptions.training_rate}"
 
 
 def _budget(row: BudgetAnswer, assumptions: Assumptions) -> list[Part]:
     best = row.optimum
-    counted = "all parameters" if row.total else "non-embedding parameters"
-    title = f" {counted}" + (f" = {format_count(best.n_params)} in the blocks" if row.total else "")
-    parts: list[Part] = [Heading(best.name, title)]
+    parts: list[Part] = [Heading(best.name, " non-embedding parameters")]
     if best.refused:
         return [*parts, _soft(best.reach)]
-    if row.no_best is not None:
-        parts.append(_no_best(row))
-    parts += [_build(row), *_free(row), *_risk(row), _trust(best.trust), *_meant(row)]
+    if best.basis == "range":
+        parts.append(_range(row))
+    parts += [_build(row), *_free(row), *_risk(row), _trust(best.trust)]
     if row.by_source:
         parts += _built(row)
     parts.append(_candidates(row, assumptions))
@@ -138,8 +130,7 @@ def _budget(row: BudgetAnswer, assumptions: Assumptions) -> list[Part]:
 
 def _legend(row: BudgetAnswer, assumptions: Assumptions) -> str:
     """Legend of the table of shapes."""
-    usual = ", · usual" if row.usual is not None else ""
-    text = f"{MARK} recommended{usual}; off: from the budget. "
+    text = f"{MARK} recommended; off: from the budget. "
     if row.by_source:
         text += f"Within {NEAR_BUDGET} of the budget a shape pays for a quarter of the difference. "
     text += f"Times: {_on_device(assumptions)}; latency: {_layer_time(assumptions)}."
@@ -155,26 +146,26 @@ def _build(row: BudgetAnswer) -> Lines:
     """First line: the shape to build, and the best one at equal size alone."""
     shape = row.recommended
     if shape is None:
-        why = f"no shape of the depths compared is between half the budget and {NEAR_BUDGET} above it{_by_limits(row)}."
+        why = f"no shape of the depths compared is between half the budget and {NEAR_BUDGET} above it."
         if any(candidate.within_budget for candidate in row.candidates):
             why = "the source gives no prices for shapes of about this budget."
         return _said(("Nothing is recommended: ", "bold"), why)
     heads = f"{shape.heads} head{'s' if shape.heads > 1 else ''} of {shape.head_size}"
     if shape.kv_heads != shape.heads:
         heads += f", {shape.kv_heads} for keys and values"
-    count = format_count(shape.n_params_total if row.total else shape.n_params)
-    built = f"{'A default' if row.no_best else 'Build'}{':' if row.no_best else ''} {shape.label}"
+    count = format_count(shape.n_params)
+    built = f"{'A default:' if row.optimum.basis == 'range' else 'Build'} {shape.label}"
     projected = ", a projection" if row.optimum.basis == "projection" else ""
     return _said((built, "bold"), f" ({heads}; {count}{_off(shape)}){projected}: {_why(row, shape)}")
 
 
 def _why(row: BudgetAnswer, shape: Candidate) -> str:
     """Reason for the recommended shape, as a sentence with the best one at equal size alone."""
-    at_size = spoken("size", row.total)
+    at_size = PRICES["size"][0]
     if row.at != BALANCED:
         balanced = row.best[BALANCED]
         more = f"; balanced over size, FLOPs and time {balanced.label}" if balanced and balanced != shape else ""
-        return f"the best at {spoken(row.at, row.total)}{more}."
+        return f"the best at {PRICES[row.at][0]}{more}."
     worst, alone = shape.cost(BALANCED), row.best["size"]
     assert worst is not None
     text = f"wastes at most {worst.less_compute:.1f} % of compute at {at_size}, FLOPs and training time, the least"
@@ -186,26 +177,15 @@ def _why(row: BudgetAnswer, shape: Candidate) -> str:
     )
 
 
-def _no_best(row: BudgetAnswer) -> Lines:
-    """Lines for a size without compared shapes: the law, built models, extrapolated recipes, and the range."""
-    known, size = row.no_best, format_count(row.optimum.n_params)
-    assert known is not None
-    law = f"The law says {known.law:.0f}, " if known.law is not None else ""
-    built = "" if known.built is None else f"built models have {_span(*known.built)}, "
+def _range(row: BudgetAnswer) -> Lines:
+    """Lines for a size without compared shapes."""
     low, high = _little(row)
     last = MISSING if high is None else f"{high:.0f}"
-    text = f" {law}{built}recipes extrapolated {_span(*known.recipes)}; "
     return _said(
-        (f"No comparison of shapes exists at {size}.", "bold"),
-        text,
-        (f"{low:.0f} to {last} layers waste at most {_allowed(row):g} % of compute in expectation", "bold"),
-        ": let the hardware choose.",
+        (f"No comparison of shapes exists at {format_count(row.optimum.n_params)}.", "bold"),
+        (f" {low:.0f} to {last} layers waste at most {_allowed(row):g} % of compute in expectation", "bold"),
+        ": let the hardware choose. --sources lists the law, built models and extrapolated recipes.",
     )
-
-
-def _span(low: float, high: float) -> str:
-    ends = dict.fromkeys(f"{end:.0f}" for end in (low, high))
-    return " to ".join(ends)
 
 
 def _allowed(row: BudgetAnswer) -> float:
@@ -218,8 +198,7 @@ def _little(row: BudgetAnswer) -> tuple[int, int | None]:
     near = row.near_best[1]
     low = 1 if near.depth_low is None else max(1, math.ceil(near.depth_low - FREE_GRID))
     high = None if near.depth_high is None else max(low, math.floor(near.depth_high + FREE_GRID))
-    # a table of equal counts of all parameters holds the share of the blocks too
-    costs = {c.depth: c.size.less_compute for c in row.candidates if c.within_budget and c.size and not row.total}
+    costs = {c.depth: c.size.less_compute for c in row.candidates if c.within_budget and c.size}
     while low in costs and costs[low] > near.less_compute and (high is None or low < high):
         low += 1
     while high is not None and high in costs and costs[high] > near.less_compute and high > low:
@@ -227,28 +206,9 @@ def _little(row: BudgetAnswer) -> tuple[int, int | None]:
     return low, high
 
 
-def _meant(row: BudgetAnswer) -> list[Part]:
-    """Hint to ``--total`` if the budget is a usual count of all parameters."""
-    if row.blocks_if_total is None:
-        return []
-    size, left = format_count(row.budget), format_count(row.blocks_if_total)
-    return [
-        _said(f"If {size} counts all parameters, embeddings included, add --total: {left} are left for the blocks.")
-    ]
-
-
 def _off(shape: Candidate) -> str:
     """Distance of a shape from the budget, if no width comes near it."""
     return "" if is_near(shape) else f", {shape.mismatch:+.1%} off"
-
-
-def _by_limits(row: BudgetAnswer) -> str:
-    """Options that leave no shape, and the widths that they allow; empty without such options."""
-    if not row.limits or row.widths is None:
-        return ""
-    given = ", ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in row.limits.items())
-    low, high = row.widths
-    return f" with {given}, whose widths are from {low:,} to {high:,}"
 
 
 def _risk(row: BudgetAnswer) -> list[Part]:
@@ -258,7 +218,7 @@ def _risk(row: BudgetAnswer) -> list[Part]:
         return []
     expected, worst = risk.expected.less_compute, risk.worst.less_compute
     of_size = row.at in ("size", BALANCED)
-    at = "" if of_size and not row.total else f" at {spoken('size' if of_size else row.at, row.total)}"
+    at = "" if of_size else f" at {PRICES[row.at][0]}"
     share = (f"{expected:.1f} % of compute in expectation", "bold")
     bound = f", at most {worst:.1f} % (95 %)."
     if expected > worst:  # a mean over draws, of which a few lose without bound at untrained depths
@@ -287,20 +247,13 @@ def _sources(row: BudgetAnswer) -> list[Part]:
 
 
 def _free(row: BudgetAnswer) -> list[Part]:
-    """Lines on the best depth, the depths that waste little, and the waste of the usual shape."""
+    """Lines on the best depth and the depths that waste little."""
     low, high = _little(row)
-    size = "equal size of the blocks" if row.total else "equal size"
     parts: list[Said] = [f"{_best_depth(row.optimum)}. "]
-    if row.no_best is None:
+    if row.optimum.basis != "range":
         depths = f"Depths {low} to {'all depths of the data' if high is None else high} waste"
         parts += [(f"Only a depth of {low} wastes" if low == high else depths, "bold")]
-        parts += [f" at most {_allowed(row):g} % of compute at {size}. "]
-    usual, at = row.usual, "size" if row.at == BALANCED else row.at
-    if usual and (cost := usual.cost(at)):
-        where = "" if at == "size" and not row.total else f" at {spoken(at, row.total)}"
-        fastest = ", and trains fastest" if row.best["time"] == usual and at != "time" else ""
-        parts += ["The usual shape, ", (usual.label, "bold"), f" as in GPT-3's table, wastes{where} "]
-        parts += [(f"{cost.less_compute:.1f} %", "bold"), f" ({cost.nats:.4f} {SHORT[row.unit]}){fastest}."]
+        parts += [f" at most {_allowed(row):g} % of compute at equal size. "]
     return [_said(*parts)]
 
 
@@ -323,11 +276,10 @@ def _candidates(row: BudgetAnswer, assumptions: Assumptions) -> Table:
     chosen = row.recommended
     for shape in row.candidates:
         marked = chosen is not None and (shape.depth, shape.width) == (chosen.depth, chosen.width)
-        usual = row.usual is not None and (shape.depth, shape.width) == (row.usual.depth, row.usual.width)
         heads = f"{shape.heads}×{shape.head_size}" + (f"/{shape.kv_heads}" if shape.kv_heads != shape.heads else "")
         costs = (shape.cost(constraint) for constraint in CONSTRAINTS)
         table.add(
-            f"{MARK if marked else '·' if usual else ' '} {shape.label}",
+            f"{MARK if marked else ' '} {shape.label}",
             *(MISSING if cost is None else f"{cost.less_compute:.1f}" for cost in costs),
             MISSING if shape.size is None else f"{shape.size.nats:.4f}",
             heads,
@@ -379,7 +331,7 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
     for constraint in CONSTRAINTS:
         cost, better = row.costs[constraint], row.best[constraint]
         if cost is None:
-            lines.append(_said(f"At {spoken(constraint, row.total)}: not known, outside the depths of the source."))
+            lines.append(_said(f"At {PRICES[constraint][0]}: not known, outside the depths of the source."))
             continue
         interval = cost.nats_interval
         text = f" ({cost.nats:.4f} {SHORT[row.unit]}" + (f", {interval.ends('.4f')})" if interval.bounded else ")")
@@ -389,11 +341,10 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
             text += f"; best {better.label} ({format_count(better.n_params)})"
         on = f" ({_on_device(assumptions)})" if constraint == "time" else ""
         less = (f"{cost.less_compute:.1f} % of compute", "bold")
-        lines.append(_said(f"At {spoken(constraint, row.total)}{on} it wastes ", less, text))
+        lines.append(_said(f"At {PRICES[constraint][0]}{on} it wastes ", less, text))
     lines.append(_trust(best.trust))
-    blocks = " at equal size of the blocks" if row.total else ""
-    lines += [_soft(f"{row.depth_ratio:.2f} times as deep as the best{blocks}. {_best_depth(best)}.{_by_form(best)}")]
-    if row.verdict == "undecided" and not row.total:
+    lines += [_soft(f"{row.depth_ratio:.2f} times as deep as the best. {_best_depth(best)}.{_by_form(best)}")]
+    if row.verdict == "undecided":
         beyond = "deep" if (row.depth_ratio or 1.0) > 1 else "shallow"
         lines.append(_soft(f"Too {beyond} by the likeliest best depth, but inside its interval."))
     return [*lines, _soft(f"{_begins(row.unit)} {row.loss_tag}.")]

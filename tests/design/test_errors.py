@@ -16,9 +16,9 @@ from sentences import says, shows
 from shown import printed
 from spec_tools import spec_of
 
-from dwsweep.design import Judge, Prior, fill, make_prior, study
+from dwsweep.design import Judge, Prior, fill, filling, make_prior, study
 from dwsweep.design.expected_fit import covariance
-from dwsweep.design.prior import Gain
+from dwsweep.design.prior import NOISE, Gain
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
 from dwsweep.fit.analysis import fit_table
@@ -29,6 +29,7 @@ from dwsweep.fit.model import TURN
 from dwsweep.plan import build
 from dwsweep.records import fit as fit_record
 from dwsweep.spec import Spec, load_spec
+from dwsweep.text import BITS_PER_TOKEN
 from tests.simulations.sweeps import SmoothTruth, draw
 
 DEPTHS = [6, 12, 18, 24]
@@ -70,7 +71,7 @@ def prior(noise: float = 0.003, seed_sd: float = 0.005, shape_sd: float = 0.0) -
 
 def test_nets_of_other_blocks_are_judged_at_their_own_sizes() -> None:
     """Nets of 16·d² weights were judged at three quarters of their size."""
-    cells = cells_of(spec())
+    cells = cells_of(spec(budgets={"from": 5e5, "to": 3e8, "count": 5}))
     wider = {(depth, width * 2): seeds for (depth, width), seeds in cells.items()}
     one, other = prior(), replace(prior(), layer_weights=3.0)
     found = [Judge(p, DEPTHS, 1e8).judge(c) for p, c in ((one, cells), (other, wider))]
@@ -89,8 +90,8 @@ def test_shared_seeds_cancel_and_lone_seeds_do_not() -> None:
     def noise_of(believed: Prior, cells: Any) -> float:
         return Judge(believed, DEPTHS, 3e7).judge(cells).se_depth or 0.0
 
-    assert noise_of(prior(), lone) > 1.3 * noise_of(prior(), shared)
-    assert noise_of(prior(), shared) == pytest.approx(noise_of(prior(seed_sd=0.0), shared), rel=0.1)
+    left = noise_of(prior(), shared)
+    assert noise_of(prior(), lone) > 1.3 * left and left == pytest.approx(noise_of(prior(seed_sd=0.0), shared), rel=0.1)
 
 
 def test_covariance_against_the_whole_matrix() -> None:
@@ -134,8 +135,6 @@ def test_more_of_everything_helps() -> None:
     assert base.depth and base.se_depth and base.bias_depth is not None
     assert base.rms == pytest.approx(math.hypot(base.se_depth, base.bias_depth) / base.depth)  # of ln L
     assert all((m.power or 0) >= (b.power or 0) for m, b in zip(more.pairs, base.pairs, strict=True))
-    again = Judge(prior(), DEPTHS, 1e9).judge(dict(reversed(cells_of(spec(seeds=2)).items())))
-    assert again.rms == pytest.approx(base.rms)
 
 
 @pytest.mark.slow  # in the quick tier more of everything helps
@@ -146,13 +145,6 @@ def test_a_study_prints_no_larger_error_for_more_seeds() -> None:
     # as printed: the scatter of shapes and depths, which seeds do not average out, leaves twelve hardly less than six
     six, twelve = (round(100.0 * rms / three) for rms in more)
     assert twelve <= six < 100
-
-
-def test_pairs_outside_the_sizes_say_nothing() -> None:
-    judge = Judge(prior(), DEPTHS, 1e9)
-    errors = judge.judge(cells_of(spec(budgets=[5e5, 1e6])))
-    assert [pair.inside for pair in errors.pairs] == [False] * 3
-    assert errors.se_a is None and errors.se_depth is None and math.isfinite(errors.rms)
 
 
 def simulated(cells: Any) -> Any:
@@ -203,7 +195,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng, budgets = np.random.default_rng(0), np.geomspace(5e5, 3e8, 9)
     rows = draw(SmoothTruth(tuple(DEPTHS)), rng, budgets=budgets, sigma=0.001, multiple=2)
     out = tmp_path_factory.mktemp("fit")
-    fit_record.write(fit_table(rows, draws=400), out)
+    fit_record.write(fit_table(rows, draws=200), out)
     return out
 
 
@@ -212,16 +204,26 @@ def test_between_rounds_the_finished_runs_count(finished: Path) -> None:
     assert says(result.prior.basis, "design: noise measured in the fit")
     assert result.prior.noise == pytest.approx(0.001, rel=0.3)
     assert result.runs == 4 * 9  # the fourth seed
-    assert result.now is not None and result.errors.rms <= result.now.rms * 1.0001
+    assert result.errors.rms <= errors_alone(spec(), target=1e9).errors.rms
     assert any("as fitted" in text for text in result.prior.basis)
+    assert_slopes(result.prior, SmoothTruth(tuple(DEPTHS)), 0.1)
 
 
-@pytest.mark.parametrize(("level_off", "near"), [(None, 0.1), (1.0, 0.4)])
-def test_gains_of_a_fit_have_the_slopes_of_its_losses(level_off: float | None, near: float, tmp_path: Path) -> None:
-    """Where leads level off, the form alone had half of the slopes."""
-    truth = SmoothTruth(tuple(DEPTHS), level_off=level_off)
-    fit_record.write(fit_table(draw(truth, np.random.default_rng(0), sigma=0.001), draws=200), tmp_path)
+def test_the_noise_of_a_fit_in_another_unit_than_its_gains_is_not_used(finished: Path, tmp_path: Path) -> None:
+    """A fit without a law of its own has gains assumed in nats: its noise in bits was taken for nats."""
+    fit_record.write(replace(fit_record.read(finished), unit=BITS_PER_TOKEN, surface=None), tmp_path)
     believed, _ = make_prior(tmp_path, None)
+    assert believed.noise == NOISE and "ASSUMED" in believed.basis[2] and "nats" in believed.basis[2]
+
+
+def test_gains_of_a_fit_have_the_slopes_of_its_losses(tmp_path: Path) -> None:
+    """Where leads level off, the form alone had half of the slopes."""
+    truth = SmoothTruth(tuple(DEPTHS), level_off=1.0)
+    fit_record.write(fit_table(draw(truth, np.random.default_rng(0), sigma=0.001), draws=200), tmp_path)
+    assert_slopes(make_prior(tmp_path, None)[0], truth, 0.4)
+
+
+def assert_slopes(believed: Prior, truth: SmoothTruth, near: float) -> None:
     for shallow, deep in pairwise(DEPTHS):
         x = truth.crossing(shallow, deep) + np.array([-1e-3, 1e-3])
         slope = np.diff(truth.loss(shallow, x) - truth.loss(deep, x)).item() / 2e-3
@@ -233,21 +235,15 @@ def test_gains_of_a_fit_have_the_slopes_of_its_losses(level_off: float | None, n
     [
         ({"noise": -0.1}, "--noise: -0.1"),
         ({"noise": float("nan")}, "--noise: nan"),
-        ({"noise": 10.0}, "--noise: 10"),
         ({"target": 1e16}, "--target: 1e.16; must be a number of non-embedding parameters above 1e3 and at most 1e.15"),
-        ({"target": 10.0}, "--target: 10; must be"),
         ({"target": float("nan")}, "--target: nan"),
         ({"fit": "nowhere"}, "does not exist"),
+        ({"depths": [6]}, "at least two depths"),
     ],
 )
-def test_wrong_arguments(arguments: dict, wanted: str) -> None:
+def test_wrong_arguments_are_refused(arguments: dict, wanted: str) -> None:
     with pytest.raises(InputError, match=wanted):
-        study(spec(), **arguments)
-
-
-def test_one_depth_is_refused() -> None:
-    with pytest.raises(InputError, match="at least two depths"):
-        study(spec(depths=[6]))
+        study(spec(depths=arguments.pop("depths", DEPTHS)), **arguments)
 
 
 def test_tables() -> None:
@@ -283,8 +279,9 @@ def test_the_prior_loses_least_at_its_best_depth() -> None:
     assert judge.crossings[1] == pytest.approx(truth.crossing(12, 18), abs=1e-3)
 
 
-def test_a_time_is_filled_with_a_sweep_that_can_be_planned(tmp_path) -> None:
+def test_a_time_is_filled_with_a_sweep_that_can_be_planned(tmp_path, monkeypatch) -> None:
     """The written spec, planned again from its file, takes nine tenths of the time; more time buys larger sizes."""
+    monkeypatch.setattr(filling, "CANDIDATES", filling.CANDIDATES[2:4])
     prior = make_prior(None, None)[0]
     largest = []
     for hours, depths in ((1.0, ()), (30.0, (8, 4, 16))):
@@ -296,8 +293,7 @@ def test_a_time_is_filled_with_a_sweep_that_can_be_planned(tmp_path) -> None:
         assert 0.8 < seconds / (0.9 * 3600 * hours) <= 1.0
         largest.append(spec.grid.budgets.stop)
         assert float(f"{largest[-1]:.2g}") == largest[-1], "people read a spec"
-        found = errors_alone(spec)
-        assert sum((pair.power or 0.0) >= 0.8 for pair in found.errors.pairs) >= 2
+    assert sum((pair.power or 0.0) >= 0.8 for pair in errors_alone(spec).errors.pairs) >= 2
     assert largest[1] > 2 * largest[0]
     assert spec.grid.depths == [4, 8, 16]
 
@@ -306,17 +302,18 @@ def test_a_time_is_filled_with_a_sweep_that_can_be_planned(tmp_path) -> None:
     ("arguments", "message"),
     [
         ((1.0, "abacus", ()), "--device: 'abacus'"),
-        ((0.0, "H100", ()), "--hours: 0"),
         ((float("nan"), "H100", ()), "--hours: nan"),
-        ((1.0, "H100", (6,)), "--depths: 6"),
         ((1.0, "H100", (0, 6)), "--depths: 0, 6"),
-        ((0.001, "H100", ()), "--hours: 0.001 on one H100 reach no decade"),
         ((1.0, "H100", (40, 48)), "--hours: 1 on one H100 reach no decade"),
+        ((2.0, "H100", (), "grid.depths=[2,4]"), "--set: 'grid.depths=.*allowed: other keys"),
+        ((2.0, "H100", (), "train.precision=float32"), "train.precision: float32; allowed: bfloat16"),
+        ((2.0, "H100", (), "data.sorce=x"), "data.sorce: unknown key; did you mean `source`"),
     ],
 )
 def test_a_time_that_fills_nothing_is_one_clear_line(arguments, message) -> None:
+    hours, device, depths, *overrides = arguments
     with pytest.raises(InputError, match=message):
-        fill(arguments[0], arguments[1], make_prior(None, None)[0], arguments[2])
+        fill(hours, device, make_prior(None, None)[0], depths, overrides)
 
 
 def test_a_filled_sweep_takes_other_keys() -> None:
@@ -334,46 +331,3 @@ def test_a_filled_sweep_takes_other_keys() -> None:
     )  # fmt: skip
     assert spec.grid.budgets.stop < plain.spec.grid.budgets.stop  # three times the seeds in the same time
     assert 0.8 < changed.seconds / (0.9 * 3600 * 2.0) <= 1.0
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("grid.depths=[2,4]", "--set: 'grid.depths=.*allowed: --depths"),
-        ("execution.device=H200", "--set: 'execution.device.*allowed: that option"),
-        ("train.flops=1e18", "--set: 'train.flops=1e18'; gives every size one cost"),
-        ("train.precision=float32", "train.precision: float32; allowed: bfloat16"),
-        ("data.sorce=x", "data.sorce: unknown key; did you mean `source`"),
-        ("model.kv_heads=3", "model.kv_heads 3 must divide the heads, 2"),
-    ],
-)
-def test_what_a_filled_sweep_does_not_take_is_one_clear_line(override, message) -> None:
-    with pytest.raises(InputError, match=message):
-        fill(2.0, "H100", make_prior(None, None)[0], (), (override,))
-
-
-def test_assumed_gains_pass_near_the_public_ones() -> None:
-    """The differences 4/8, 8/12 and 16/24 have slopes of 0.106, 0.030 and 0.016 nats per ln N in public data."""
-    gain = Gain()
-    for shallow, deep, slope in ((4, 8, 0.106), (8, 12, 0.030), (16, 24, 0.0163)):
-        power = 1.0 - gain.power
-        integral = gain.at_six * 6**gain.power / power * (deep**power - shallow**power)
-        assert 0.7 < integral / slope < 1.5
-
-
-def test_the_noise_of_a_fit_in_bits_stands_in_the_unit_of_the_gains_beside_it(tmp_path: Path) -> None:
-    """A fit without a law of its own has gains assumed in nats: its noise in bits was taken for nats."""
-    rng = np.random.default_rng(0)
-    rows = [
-        {"depth": depth, "width": width, "seed": seed, "loss": 4.0 - 0.2 * math.log(width) + rng.normal(0, 0.01)}
-        for depth in (4, 8, 16)
-        for width in (64, 96, 128, 192, 256, 384)
-        for seed in range(3)
-    ]
-    priors = {}
-    for unit in ("nats", "bits", "bpb"):
-        fit_record.write(fit_table(rows, unit=unit, draws=200), tmp_path / unit)
-        priors[unit] = make_prior(tmp_path / unit, None)[0]
-    nats, bits, bpb = (priors[unit] for unit in ("nats", "bits", "bpb"))
-    assert bits.noise == pytest.approx(math.log(2.0) * nats.noise) and "measured" in bits.basis[2]
-    assert "ASSUMED" in bpb.basis[2] and all("nats" in line for line in bits.basis[1:])

@@ -9,32 +9,30 @@ import pytest
 from cli_tools import Command
 
 from dwsweep.cli.options import layer_time_value
-from dwsweep.cost.devices import find
 from dwsweep.errors import InputError
 from dwsweep.guide import Options, advice, answer, public_source
 from dwsweep.guide.answers import AT, BALANCED, CONSTRAINTS
 from dwsweep.guide.costs import Budget, _decoding, best_of
 from dwsweep.guide.shapes import shapes_near
+from dwsweep.report import guide_report
+from dwsweep.terminal import plain_text
 
 
 def test_a_shape_to_build_is_near_the_least_waste_of_every_depth() -> None:
     """Against all depths, and not those of the table alone."""
     n, source = 3e9, public_source()
     row = advice.budget(n, source, Options())
-    every = Budget(n, n, source, Options()).costed(shapes_near(n, 8, 200, Options()))
+    every = Budget(n, source, Options()).costed(shapes_near(n, 8, 200, Options()))
     least = best_of(every, BALANCED)
     assert least and row.recommended and least.label == row.recommended.label
 
 
 def test_the_first_sentence_names_the_best_at_equal_size_alone() -> None:
-    from dwsweep.report import guide_report
-    from dwsweep.terminal import plain_text
-
-    row = answer([3e8]).budgets[0]
-    assert row.recommended and row.best["size"] and row.recommended != row.best["size"]
-    said = " ".join(plain_text(guide_report.render(answer([3e8]))).split())
-    first = said[said.index("Build") : said.index("Best depth")]
-    assert first.startswith(f"Build {row.recommended.label} (") and f"alone {row.best['size'].label} is best" in first
+    found = answer([3e8])
+    built, alone = (found.budgets[0].best[at] for at in (BALANCED, "size"))
+    assert built and alone and built != alone
+    said = " ".join(plain_text(guide_report.render(found)).split())
+    assert f"Build {built.label} (" in said and f"alone {alone.label} is best" in said
 
 
 @pytest.mark.parametrize("at", AT)
@@ -47,7 +45,7 @@ def test_one_criterion_can_be_asked_for(at: str) -> None:
 def test_latency_is_the_loss_of_the_shape_grown_until_it_is_as_slow() -> None:
     """The growth starts at the shape's own size: 4.8 % less than the budget was a gift of 4.8 %."""
     n, source, options = 3e9, public_source(), Options()
-    budget = Budget(n, n, source, options)
+    budget = Budget(n, source, options)
     rows = [c for c in budget.costed(shapes_near(n, 20, 90, options)) if c.within_budget and c.cost("decode")]
     loss, powers = budget.loss, np.array([1.0, 0.5, 1.0 / 3.0])
     shapes = [options.shape(c.depth, c.width) for c in rows]
@@ -60,7 +58,8 @@ def test_latency_is_the_loss_of_the_shape_grown_until_it_is_as_slow() -> None:
             low, high = (middle, high) if (parts * np.exp(powers * middle)).sum() < target else (low, middle)
         ln_size = math.log(shape.n_params / n) + low
         depth = source.loss(float(c.n_params)).penalties(np.array([c.depth]))[0]
-        nats.append(depth + budget.missing(shape) - loss.slope * ln_size)
+        off = abs(math.log(shape.n_params / n))
+        nats.append(depth + loss.slope * (off - 0.75 * min(off, math.log(1.05)) - ln_size))
     for c, loss_of_shape in zip(rows, nats, strict=True):
         nats_of = c.cost("decode").nats
         assert nats_of == pytest.approx(loss_of_shape - min(nats), abs=0.15 * nats_of + 3e-4)
@@ -80,12 +79,6 @@ def test_a_budget_of_training_is_never_exceeded(asked: dict[str, float], device:
         assert best is not None
         hours = best.training_seconds_per_token * tokens / found.assumptions.devices / 3600
         assert hours <= asked.get("hours", math.inf) and best.flops_per_token * tokens <= asked.get("flops", math.inf)
-
-
-@pytest.mark.parametrize("name", ["rtx4090", "Nvidia-GeForce-RTX-4090", "rtx_4090"])
-def test_spaces_hyphens_and_case_of_a_device_do_not_matter(name: str) -> None:
-    assert find(name) == find("RTX 4090") is not None
-    assert Options(device=f"{name}:2").found_device.name == "RTX 4090"
 
 
 @pytest.mark.parametrize(

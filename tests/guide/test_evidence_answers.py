@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,13 @@ from dwsweep import fit_table as complete_fit
 from dwsweep.errors import InputError
 from dwsweep.evidence import levels
 from dwsweep.fit.analysis import fit_table
-from dwsweep.guide import Options, answer, public_source
+from dwsweep.guide import answer, public_source
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.advice import LITTLE
 from dwsweep.guide.answers import AT
 from dwsweep.guide.sources import judge
 from dwsweep.records import fit as fit_record
-from dwsweep.report import fit_report, guide_report
+from dwsweep.report import guide_report
 from dwsweep.terminal import plain_text
 
 pytestmark = pytest.mark.usefixtures("short_guideline")
@@ -56,14 +56,13 @@ def losses(best: float, depths: list[int], rise: float = 0.06, noise: float = 0.
 
 
 def test_up_to_15b_a_projection_and_beyond_it_no_best() -> None:
-    found = answer([1e9, 1.5e9, 7e9, 1.5e10, 7e10, 1e12])
+    found = answer([1e9, 1.5e9, 7e9, 1.5e10, 7e10, 1e12], by_source=True)
     assert [row.optimum.basis for row in found.budgets] == ["compared"] * 2 + ["projection"] * 2 + ["range"] * 2
-    said = [text(answer([row.budget], by_source=True)) for row in found.budgets]
+    said = [text(replace(found, budgets=(row,))) for row in found.budgets]
     assert all(("a projection" in one) == (k in (2, 3)) for k, one in enumerate(said))
     assert all(("No comparison of shapes exists" in one) == (k > 3) for k, one in enumerate(said))
     assert all(says(one, "guide: scope of the evidence") for one in said)
     big = found.budgets[4]
-    assert says(said[4], "guide: range at a size without comparison")
     low, high = big.near_best[1].depth_low, big.near_best[1].depth_high
     assert low and high and low < 60 and high > 100
     assert big.recommended and low <= big.recommended.depth <= high and "A default: " in said[4]
@@ -152,7 +151,6 @@ def test_losses_that_bound_the_best_depth_on_one_side_hold_it_on_that_side(
 
 
 FITS: dict[str, Callable[[], Any]] = {
-    "a law of its own": lambda: complete_fit(losses(16.0, [6, 10, 16, 26, 40]), draws=300, params=[7e10]),
     "inside its data alone": lambda: complete_fit(losses(6.0, [4, 6, 9]), draws=300, params=[3e7, 7e10]),
     "no effect of depth": flat,
 }
@@ -180,21 +178,12 @@ def test_fit_and_guide_print_one_answer_for_one_size(name: str, tmp_path: Path) 
                 (budget.near_best[1].depth_low, budget.near_best[1].depth_high)
             )
         else:
-            assert (row.depth, row.depth_low, row.depth_high, row.width) == pytest.approx(
-                (best.depth, best.depth_low, best.depth_high, best.width)
-            )
+            for name in ("depth", "depth_low", "depth_high", "width", "width_low", "width_high"):
+                assert getattr(row, name) == pytest.approx(getattr(best, name))
     printed = summary(found)
     assert ("Guideline" in printed) == own
     for row in found.guideline if own else ():
         assert f"{row.depth_int}×{row.width_int}" in printed
-
-
-def test_the_first_sentences_of_a_fit_lend_no_number_of_the_law(tmp_path: Path) -> None:
-    rows = [{"depth": d, "width": w, "loss": 3.0 + 0.01 * d / w} for d in (1, 2) for w in (32, 48, 64)]
-    for fit in (fit_table, complete_fit):
-        found = fit(rows, draws=100)
-        first = " ".join(fit_report.answer(found))
-        assert "levine" not in first and "1T" not in first and "94.7" not in first
 
 
 def test_depths_are_called_cheap_only_where_their_own_row_is() -> None:
@@ -208,14 +197,6 @@ def test_depths_are_called_cheap_only_where_their_own_row_is() -> None:
                 assert c.size.less_compute <= 100 * LITTLE + 1e-9, (n, c.label)
 
 
-def test_a_usual_count_of_all_parameters_is_asked_back() -> None:
-    said = text(answer([1.5e8]))
-    assert says(said, "guide: a usual count asked back")
-    assert "--total" not in text(answer([1.51e8])) and "--total" not in text(
-        answer([1.5e8], options=Options(total=True))
-    )
-
-
 def test_sources_are_listed_in_their_own_words() -> None:
     (row,) = answer([7e9], by_source=True).budgets
     by_name = {one.name: one for one in row.by_source}
@@ -223,8 +204,6 @@ def test_sources_are_listed_in_their_own_words() -> None:
     assert by_name["completep"].words == "all, its offset"
     assert by_name["built"].depth == pytest.approx(33, abs=1)
     assert set(row.optimum.rivals) == {"power", "theory"}
-    assert f"power {row.optimum.rivals['power']:.1f}" in text(answer([7e9], by_source=True))
-    assert json.dumps(answer([7e9], by_source=True).to_dict())
 
 
 def test_trust_is_low_where_the_worst_regret_is_grave(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,13 +213,6 @@ def test_trust_is_low_where_the_worst_regret_is_grave(monkeypatch: pytest.Monkey
     monkeypatch.setattr(guide_sources, "GRAVE", 10.0)
     found = judge(source, 1e9)
     assert found.level == "low" and re.match(r"the depth to build may waste 1\d\.\d % of compute", found.reasons[0])
-
-
-def test_no_shape_is_called_usual_at_a_size_that_the_table_of_usual_shapes_lacks() -> None:
-    for n_params, usual in ((4.5e5, False), (1e7, False), (8.5e7, True), (2.65e9, True)):
-        found = answer([n_params])
-        assert (found.budgets[0].usual is not None) == usual
-        assert ("GPT-3's table" in text(found)) == usual == ("· usual" in text(found))
 
 
 def test_the_percentages_of_shapes_are_named_above_them() -> None:

@@ -19,7 +19,7 @@ from dwsweep.guide import Source, public_source, source_of
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.guideline import answered
 from dwsweep.guide.losses import Tokens
-from dwsweep.guide.sources import ByEvidence, judge
+from dwsweep.guide.sources import judge
 from dwsweep.records.fit import FitResult
 
 Effect = Callable[[float, int], float]  # nats, of N and depth
@@ -38,7 +38,7 @@ def swept(sizes: Sequence[float], depths: Sequence[int], effect: Effect, noise: 
 
 
 @cache
-def sign_change() -> ByEvidence:
+def sign_change() -> Source:
     """Depth hurts below 6e7 parameters and helps above, among 5 to 28 layers."""
     found = swept(
         np.geomspace(3e6, 8e8, 8).tolist(),

@@ -155,27 +155,24 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
             axes.axhline(near.less_compute, color=style.FAINT, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
             share, across = f" {near.less_compute:g} %", axes.get_yaxis_transform()
             axes.text(1.0, near.less_compute, share, transform=across, va="center", color=style.FAINT)
-    chosen = "a default" if row.no_best else "recommended"
-    for shape, said in ((row.recommended, chosen), (row.usual, "usual")):
-        cost = shape.cost(row.at) if shape else None
-        if shape and cost:
-            where = (shape.depth, cost.less_compute)
-            axes.plot(*where, marker="o", markersize=11, markerfacecolor="none", color=style.INK, linestyle="none")
-            left, right = axes.get_xlim()
-            axes.annotate(
-                f"{said} {shape.label}",
-                where,
-                (shape.depth, 0.87 if said == "usual" else 0.95),
-                textcoords=("data", "axes fraction"),
-                ha="left" if where[0] < left + 0.2 * (right - left) else "center",
-                va="top",
-                arrowprops={"arrowstyle": "-", "linewidth": 0.6, "color": style.FAINT, "shrinkB": 6},
-            )
+    shape = row.recommended
+    if shape and (cost := shape.cost(row.at)):
+        where = (shape.depth, cost.less_compute)
+        axes.plot(*where, marker="o", markersize=11, markerfacecolor="none", color=style.INK, linestyle="none")
+        left, right = axes.get_xlim()
+        axes.annotate(
+            f"{'a default' if best.basis == 'range' else 'recommended'} {shape.label}",
+            where,
+            (shape.depth, 0.95),
+            textcoords=("data", "axes fraction"),
+            ha="left" if where[0] < left + 0.2 * (right - left) else "center",
+            va="top",
+            arrowprops={"arrowstyle": "-", "linewidth": 0.6, "color": style.FAINT, "shrinkB": 6},
+        )
     _widths(axes, shapes)
-    counted = "parameters, embeddings included" if row.total else "non-embedding parameters"
     far = "" if best.extrapolation_factor <= 1 else f", {format_factor(best.extrapolation_factor)}× outside the data"
     basis = "\ncosts from an ASSUMED price of depth" if row.loss_tag and row.loss_tag.startswith("ASSUMED") else ""
-    title = f"{best.name} {counted}, trust: {best.trust.level}\n{best.source}{far}{basis}"
+    title = f"{best.name} non-embedding parameters, trust: {best.trust.level}\n{best.source}{far}{basis}"
     axes.set_title(title, loc="left", pad=ABOVE_WIDTHS)
     axes.set_xlabel("depth L")
     axes.set_ylabel(COST_LABEL)
