@@ -74,7 +74,7 @@ def _answers(record: Adjustment) -> list[Part]:
         label("of"): lambda row: row.arm or (f"{row.column}: {row.value}" if row.column else ""),
     }
     title = "Best depth at equal size, tokens per parameter, FLOPs or wall time"
-    table = Table(title, [*columns, number("depth"), INTERVAL, number("N"), number("tokens")], keys=2)
+    table = Table(title, [*columns, number("depth"), INTERVAL, number("N"), number("tokens")])
     for row in rows:
         depth, text = row.depth_interval, layers(row.decimals)
         best = [shown(depth.value, text), "unbounded" if depth.unbounded else depth.ends(text)]

@@ -34,7 +34,7 @@ def _along_table(found: Along) -> Table:
     level = round(100 * found.confidence)
     columns = [label("arm"), *map(number, (found.column.replace("_", " "), "L", "N")), label("shape"), number("loss")]
     title = f"{found.unit.capitalize()} at equal size; {level} % intervals, of a group together"
-    table = Table(title, [*columns, number("above the best"), INTERVAL], keys=2)
+    table = Table(title, [*columns, number("above the best"), INTERVAL])
     for curve in found.curves:
         for row in curve.rows:
             above = _starred(row.above_best_interval, row.verdict == WORSE)

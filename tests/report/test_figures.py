@@ -1,20 +1,17 @@
-"""The figures: they are there, they can be read (no text over text, in grey too), and they tell when they are empty."""
+"""The figures: they are drawn from the numbers of the fit, and only where there are any."""
 
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import report_sweeps
 from matplotlib.figure import Figure
-from sentences import says
 from shown import words_of
 
 from dwsweep.fit.analysis import fit_table
@@ -54,14 +51,6 @@ def test_draw_writes_png_and_svg_that_parse_and_repeat(tmp_path: Path) -> None:
             assert one.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(
-    ("case", "name"),
-    [*(("law", name) for name in LAWS), *itertools.product(("law", "one_depth", "noise_unknown"), ALWAYS)],
-)
-def test_no_text_lies_over_text_or_outside(case: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    report_sweeps.assert_readable(drawn(case)[name], monkeypatch)
-
-
 def test_a_law_is_drawn_with_its_rivals_and_the_censored_pair() -> None:
     fit = report_sweeps.fit("law")
     statuses = [row.status for row in fit.verdicts]
@@ -71,15 +60,15 @@ def test_a_law_is_drawn_with_its_rivals_and_the_censored_pair() -> None:
         assert label in words
 
 
-@pytest.mark.parametrize("case", ["one_pair", "noise_unknown"])
-def test_no_figure_of_a_law_where_there_is_none(case: str, tmp_path: Path) -> None:
-    fit = report_sweeps.fit(case)
-    assert fit.width_law is None and "width_law" not in drawn(case)
-    stale = [tmp_path / "width_law.png", tmp_path / "width_law.svg"]
-    for path in stale:
-        path.touch()
+def test_a_fit_without_a_law_or_without_losses_has_no_figure_of_it_and_none_of_an_earlier_fit(tmp_path: Path) -> None:
+    fit = report_sweeps.fit("one_pair")
+    stale = tmp_path / "width_law.png"
+    stale.touch()
+    assert fit.width_law is None
     registry.draw(fit, tmp_path)
-    assert not any(path.exists() for path in stale)
+    assert not stale.exists()
+    for rows in (report_sweeps.rows(**report_sweeps.CASES["one_depth"]), [{"depth": 6, "width": 8, "loss": None}]):
+        assert registry.drawings(fit_table(rows, draws=100)) == []
 
 
 def test_the_band_clears_zero_where_the_best_depth_is_significant() -> None:
@@ -142,59 +131,19 @@ def test_points_lie_about_the_line_whatever_all_losses_share() -> None:
         assert after == pytest.approx(before, abs=1e-6)  # thousandths of a nat
 
 
-def test_one_depth_says_that_there_is_nothing_to_compare() -> None:
-    figures = drawn("one_depth")
-    assert says(words_of(figures["loss_vs_depth"]), "report: nothing compare fixed size")
-    assert "best_depth" not in figures
-
-
-def test_nothing_finished_says_so() -> None:
-    row = {**report_sweeps.rows((6,), 1, 1e6, 1e6, seeds=1)[0], "status": "failed", "loss": None}
-    from dwsweep import fit_table
-
-    fit = fit_table([row])
-    with style.styled():
-        assert [drawing.name for drawing in registry.drawings(fit)] == ALWAYS
-        for drawing in registry.drawings(fit):
-            drawing.draw(fit)
-
-
-def test_training_curves_keep_the_mean_and_mark_what_diverged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_curves_keep_the_mean_of_the_finite_losses_and_tell_what_diverged() -> None:
     logged = [{"step": s, "loss": 3.0} for s in range(1, 2001)]
     logged += [{"step": 2001, "loss": float("nan")}, {"step": 2002}]
-    curve = run_figures.training_curve("a", 6, 1e6, True, logged)
-    assert curve is not None and len(curve.step) <= run_figures.BINS
+    run = {"depth": 6, "n_params": 1e6, "status": "diverged"}
+    curve = run_figures.training_curve(run, logged)
+    assert curve is not None and len(curve.step) <= run_figures.BINS and curve.diverged
     assert set(curve.loss.round(9)) == {3.0} and curve.step[0] == 1.0 and curve.step[-1] <= 2000
-    assert run_figures.training_curve("b", 6, 1e6, False, [{"step": 1, "loss": None}]) is None
-    other = run_figures.training_curve("c", 12, 3e6, False, [{"step": 1, "loss": 5.0}])
+    assert run_figures.training_curve(run, [{"step": 1, "loss": None}]) is None
+    other = run_figures.training_curve({"depth": 12, "n_params": 3e6}, [{"step": 1, "loss": 5.0}])
     assert other is not None
     with style.styled():
         figure = run_figures.training_curves([curve, other])
-    assert {axes.get_title(loc="left") for axes in figure.axes[:2]} == {"L = 6   (1 run)", "L = 12   (1 run)"}
-    assert any(line.get_marker() == "x" for line in figure.axes[0].lines)
-    report_sweeps.assert_readable(figure, monkeypatch)  # the colour bar too
-
-
-def test_lines_are_of_the_largest_size_of_each_depth_and_heads(monkeypatch: pytest.MonkeyPatch) -> None:
-    def row(depth: int, heads: int, n: int) -> dict[str, str]:
-        return {"depth": str(depth), "heads": str(heads), "n_params": str(n), "arm": ""}
-
-    def rows(depth: int, scale: float) -> list[dict]:
-        start = {"step": 1, "conditioning_at_start": [8.0 * scale] * depth}
-        return [start, {"step": 10}, {"step": 40, "conditioning": [2.0 * scale] * depth}]
-
-    runs = [run_figures.conditions(row(2, h, n), rows(2, h)) for h in (1, 4) for n in (10, 20)]
-    assert run_figures.conditions(row(2, 1, 10), [{"step": 1}, {"step": 2, "conditioning": [None, 2.0]}]) is None
-    kept = [run for run in runs if run]
-    assert {run.n_params for members in run_figures.shown(kept).values() for run in members} == {20.0}
-    with style.styled():
-        figure = run_figures.over_training(kept)
-        for line, heads in zip(figure.axes[0].get_lines(), (1, 4), strict=True):
-            np.testing.assert_allclose(line.get_xydata(), [[0.5, 8.0 * heads], [40, 2.0 * heads]])
-        report_sweeps.assert_readable(figure, monkeypatch)
-
-
-# Loss against learning rate: the optimum by the parabola, seeds averaged, edges told apart, the figure drawn.
+    assert [line.get_linestyle() for axes in figure.axes for line in axes.lines] == ["--", "-"]
 
 
 RATES = [1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2]

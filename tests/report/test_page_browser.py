@@ -15,6 +15,8 @@ import report_sweeps
 
 from dwsweep.report import page as sweep_page
 
+pytestmark = pytest.mark.slow  # a browser starts
+
 RUNS = 500
 MOST_BYTES = 2_000_000
 HOSTILE = "</script><script>window.hurt=1</script><img src=x onerror=window.hurt=1>"
@@ -126,17 +128,6 @@ def test_five_hundred_runs_are_two_megabytes_and_are_sorted_and_filtered(
     assert shown(0) == [f"a {HOSTILE}"] and HOSTILE in tab.locator("h1").inner_text()
     assert tab.evaluate("window.hurt") is None
     assert tab.locator("img:not([src^='data:'])").count() == 0 and tab.locator("script").count() == 1
-
-
-def test_paper_has_all_of_the_page(opened: Callable[..., Any]) -> None:
-    """Details are open on paper, and closed again behind it."""
-    tab = opened()
-    closed = tab.locator("details:not([open])")
-    before = closed.count()
-    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert before > 0 and closed.count() == 0
-    tab.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert closed.count() == before
 
 
 def test_without_script_every_run_and_figure_is_there(opened: Callable[..., Any]) -> None:

@@ -1,7 +1,4 @@
-"""Registry of the figures of a fit, as PNG and SVG, with titles and captions for a page.
-
-A figure without content (one depth, no finished run) holds a sentence instead.
-"""
+"""Registry of the figures of a fit, as PNG and SVG, with titles and captions for a page."""
 
 from __future__ import annotations
 
@@ -35,11 +32,6 @@ class Drawing:
     has_content: Callable[[FitResult], bool] = lambda _: True
 
 
-# files of figures that left: a folder of an earlier version may hold them
-LEFT = (
-    *("adjusted", "budget_trends", "comparison", "differences", "equal_budgets", "equal_what", "forms"),
-    *("guideline", "loss_vs_size", "others", "tokens"),
-)
 # ordered as on the page
 DRAWINGS = (
     Drawing(
@@ -56,6 +48,7 @@ DRAWINGS = (
         "Losses above the lowest of each size, in which errors that depths share cancel. A depth whose band clears "
         "zero is worse. The band rests on all sizes together, a point on one.",
         losses.against_depth,
+        losses.has_content,
     ),
     Drawing(
         "best_depth",
@@ -99,8 +92,8 @@ def figures(fit: Fit) -> dict[str, Callable[[], Figure]]:
 def clear(out_dir: Path) -> None:
     """Remove the figures of an earlier fit."""
     out = paths.as_path(out_dir)
-    for name in (*LEFT, *(drawing.name for drawing in DRAWINGS)):
-        for path in style.files(out, name):
+    for drawing in DRAWINGS:
+        for path in style.files(out, drawing.name):
             path.unlink(missing_ok=True)
 
 
