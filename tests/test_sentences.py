@@ -27,21 +27,14 @@ def test_a_changed_sentence_or_text_fails_until_it_is_renewed(snapshots: Path, m
         sentences.says(text, "room: a sentence")
     with pytest.raises(AssertionError, match=r"(?s)\n-N  depth\n\+N  width"):
         sentences.shows("N  width\n1  2", "room: a table")
-    with pytest.raises(AssertionError):
-        sentences.shows("N  depth\n1  2", "room: a table", numbers=True)
-    for compare in (sentences.says, sentences.shows):
-        with pytest.raises(AssertionError, match="renew"):
-            compare("anything", "room: unknown")
+    with pytest.raises(AssertionError, match="renew"):
+        sentences.says("anything", "room: unknown")
     monkeypatch.setenv(sentences.RENEW, "1")
     assert sentences.says(text, "room: a sentence")
     assert sentences.shows("/tmp/a holds 3", "room: a new one", numbers=True, mask={"/tmp/a": "DIR"})
     monkeypatch.delenv(sentences.RENEW)
     assert sentences.says(text, "room: a sentence")
-    stored = snapshots.read_text("utf-8")
-    assert (
-        "== a sentence\nThe best depth is not known;\n\n== a table\n" in stored
-        and "== a new one\nDIR holds 3\n" in stored
-    )
+    assert "== a new one\nDIR holds 3\n" in snapshots.read_text("utf-8")
 
 
 def test_every_snapshot_is_read_by_a_test() -> None:

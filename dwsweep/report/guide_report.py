@@ -127,7 +127,7 @@ def _budget(row: BudgetAnswer, assumptions: Assumptions) -> list[Part]:
         return [*parts, _soft(best.reach)]
     if row.no_best is not None:
         parts.append(_no_best(row))
-    parts += [_build(row), *_free(row), *_risk(row), _trust(best.trust), *_meant(row)]
+    parts += [_build(row), *_free(row), *_risk(row), _trust(best.trust)]
     if row.by_source:
         parts += _built(row)
     parts.append(_candidates(row, assumptions))
@@ -225,16 +225,6 @@ def _little(row: BudgetAnswer) -> tuple[int, int | None]:
     while high is not None and high in costs and costs[high] > near.less_compute and high > low:
         high -= 1
     return low, high
-
-
-def _meant(row: BudgetAnswer) -> list[Part]:
-    """Hint to ``--total`` if the budget is a usual count of all parameters."""
-    if row.blocks_if_total is None:
-        return []
-    size, left = format_count(row.budget), format_count(row.blocks_if_total)
-    return [
-        _said(f"If {size} counts all parameters, embeddings included, add --total: {left} are left for the blocks.")
-    ]
 
 
 def _off(shape: Candidate) -> str:

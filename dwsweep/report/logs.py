@@ -43,7 +43,7 @@ def logged(runs: Sequence[Row], root: Any) -> Logged:
         caption = "One thin line per run, averaged over bins of ln step; lighter is larger. Dashed: diverged."
         if len(curves) < len(runs):
             caption += f" {len(curves):,} of {len(runs):,} runs: of each shape drawn, the run of lowest held-out loss."
-        drawn = style.svg(lambda: training_curves(curves))
+        drawn = style.picture(lambda: training_curves(curves))
         figure.append(Figure(drawn, "Training loss against step, one panel per depth", caption))
     return Logged(figure, conditioning(logs), left_out)
 

@@ -128,7 +128,7 @@ def _content(fit: Fit | None, every: Sequence[Row], root: Any, folder: Any, live
     """Sections of a page. ``fit``: None for a sweep without a fit; one along a column has no sizes for ``guide``."""
     logs = logged(ordered(every), root)
     figures = [
-        Figure(style.svg(partial(one.draw, fit)), one.title, one.caption)
+        Figure(style.picture(partial(one.draw, fit)), one.title, one.caption)
         for one in (registry.drawings(fit) if fit else ())
     ]
     build, shapes = (isinstance(fit, FitResult) and built(fit, folder / "fit.json", root)) or ([], [])

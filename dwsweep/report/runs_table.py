@@ -13,13 +13,12 @@ from dwsweep.interval import Form, written
 from dwsweep.records.fit import FitOptions, FitResult
 from dwsweep.records.record import Damaged
 from dwsweep.report.document import Column, Fold, Table, label, number, prose
-from dwsweep.report.figures.style import evenly, plain
+from dwsweep.report.figures.style import plain
 from dwsweep.text import format_count
 
 Row = Mapping[str, Any]
 """A run by the columns of results.csv: numbers are int or float, blanks are None."""
-# curves on a page of more than MANY runs: more are indistinguishable, and each costs a file read
-MANY, MOST_CURVES = 600, 120
+MANY = 600  # runs with a curve each: more are indistinguishable, and each costs a file read
 # column → its name in results.csv, and the form of its numbers (None: a text)
 RUN_COLUMNS: Mapping[Column, tuple[str, Form | None]] = {
     label("run"): ("run_id", None),
@@ -70,8 +69,7 @@ def number_of(value: Any) -> float | None:
 
 
 def drawn(rows: Sequence[Row]) -> set[str]:
-    """The runs whose training curves are on the page: all, or of more than ``MANY`` the best run of each shape; of more
-    than ``MOST_CURVES`` shapes, evenly spread ones in the order of depth and size."""
+    """The runs whose training curves are on the page: all, or of more than ``MANY`` the best run of each shape."""
 
     def rank(row: Row) -> tuple[bool, float]:
         loss = number_of(row.get("loss"))
@@ -80,11 +78,11 @@ def drawn(rows: Sequence[Row]) -> set[str]:
     named = [row for row in rows if row.get("run_id")]
     if len(named) <= MANY:
         return {row["run_id"] for row in named}
-    best: dict[tuple[float, float, str], str] = {}
-    for row in sorted(named, key=rank, reverse=True):  # the lowest loss of a shape comes last
-        depth, size = (number_of(row.get(name)) or 0.0 for name in ("depth", "n_params"))
-        best[depth, size, f"{row.get('width')} {row.get('heads')}"] = row["run_id"]
-    return set(evenly([best[shape] for shape in sorted(best)], MOST_CURVES))
+    best = {  # the lowest loss of a shape comes last
+        tuple(row.get(name) for name in ("depth", "width", "heads", "n_params")): row["run_id"]
+        for row in sorted(named, key=rank, reverse=True)
+    }
+    return {*best.values()}
 
 
 def show(value: Any, form: Form | None = None) -> str:

@@ -17,7 +17,7 @@ from dwsweep.records.record import to_dict
 from dwsweep.records.run import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, PENDING, RUN_STATES, RUNNING
 from dwsweep.report.console import render as rendered
 from dwsweep.report.document import MISSING, Line, Lines, Part, Said, Table, label, number, prose
-from dwsweep.sweep.forecast import compile_seconds, flops_per_token, step_of, time_left
+from dwsweep.sweep.forecast import flops_per_token, step_of, time_left
 from dwsweep.sweep.snapshot import COMPILING, STARTING, RunView, Snapshot, snapshot
 from dwsweep.text import format_clock, format_count
 
@@ -69,32 +69,27 @@ def to_json(directory: str | os.PathLike[str]) -> dict[str, object]:
 
 
 def follow(directory: str | os.PathLike[str], console: Console | None = None) -> None:
-    """Show the status every two seconds until nobody works on the sweep; Ctrl-C ends it.
-
-    Between two packs no rate is known, so the last estimate of the time left counts down.
-    """
+    """Show the status every two seconds until nobody works on the sweep; Ctrl-C ends it."""
     from rich.live import Live
 
     console = console or terminal.console()
-    now, ends = snapshot(directory), None
+    now = snapshot(directory)
     with Live(show(now), console=console, auto_refresh=False) as live:
         while now.is_live:
-            if (left := time_left(now)) is not None:
-                ends = now.time + left
-            live.update(show(now, ends), refresh=True)
+            live.update(show(now), refresh=True)
             time.sleep(FOLLOW_SECONDS)
             now = snapshot(directory)
         live.update(show(now), refresh=True)
 
 
-def show(now: Snapshot, ends: float | None = None) -> Group:
-    """Report of a snapshot. ends: expected end of the sweep when a rate was last known."""
-    return rendered(parts_of(now, ends))
+def show(now: Snapshot) -> Group:
+    """Report of a snapshot."""
+    return rendered(parts_of(now))
 
 
-def parts_of(now: Snapshot, ends: float | None = None) -> list[Part]:
+def parts_of(now: Snapshot) -> list[Part]:
     """Parts of a status: counts, the table of shapes, running packs and reasons of failure."""
-    parts: list[Part] = [_headline(now, ends), _table(now)]
+    parts: list[Part] = [_headline(now), _table(now)]
     if now.progress:
         parts.append(_running(now))
     if now.stages:
@@ -125,7 +120,7 @@ def _damaged(now: Snapshot) -> Lines:
     return Lines([[(text, "yellow")], *(f"  {line}" for line in now.damaged[:MAX_REASONS]), *more])
 
 
-def _headline(now: Snapshot, ends: float | None) -> Lines:
+def _headline(now: Snapshot) -> Lines:
     said: list[Said] = [(f"{now.name}: {len(now.runs)} runs", "bold")]
     counts = Counter(_shown_state(run, now) for run in now.runs)
     for state in SHOWN_STATES:
@@ -135,8 +130,7 @@ def _headline(now: Snapshot, ends: float | None) -> Lines:
     done = sum(run.plan.flops * step_of(run, now) / run.plan.steps for run in now.runs)
     if now.is_live and work:
         said.append((f" · {done / work:.0%}", "bold"))
-    left = max(0.0, ends - now.time) if ends is not None else time_left(now)
-    if left is not None:
+    if (left := time_left(now)) is not None:
         said.append((f" · about {format_clock(left)} left", "bold"))
     owners: list[Line] = [[(f"owned by {owner}", "dim")] for owner in now.owners]
     return Lines([said, *owners])
@@ -187,18 +181,9 @@ def _running(now: Snapshot) -> Table:
 
 
 def _starting(now: Snapshot) -> Lines:
-    """Lines on packs before their first step: stage, elapsed time, and the usual compile time on this host."""
-    usual = compile_seconds(now)
-    lines = []
-    for pack_id, stage in sorted(now.stages.items()):
-        left = ""
-        if stage.name == COMPILING and usual is not None:
-            rest = usual - stage.seconds
-            left = (
-                f", about {format_clock(rest)} left" if rest > 0 else f", longer than the usual {format_clock(usual)}"
-            )
-        lines.append(f"{pack_id}: {stage.name} for {format_clock(stage.seconds)}{left}")
-    return Lines(lines, apart=True)
+    """Lines on packs before their first step: stage and elapsed time."""
+    stages = sorted(now.stages.items())
+    return Lines([f"{pack}: {stage.name} for {format_clock(stage.seconds)}" for pack, stage in stages], apart=True)
 
 
 def _mfu(facts: StartFacts, flops_per_second: float) -> str:

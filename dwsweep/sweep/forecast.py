@@ -163,14 +163,6 @@ def time_left(now: Snapshot) -> float | None:
     return pace.left() or None
 
 
-def compile_seconds(now: Snapshot) -> float | None:
-    """Mean compilation time of this sweep's packs, seconds; None if none is known."""
-    found = [one.compile_seconds for one in now.measured.values()]
-    found += [progress.started.compile_seconds for progress in now.progress.values() if progress.started]
-    known = [seconds for seconds in found if seconds is not None]
-    return sum(known) / len(known) if known else None
-
-
 def flops_per_token(pack_id: str, now: Snapshot) -> float:
     """FLOPs of training one of the pack's runs on a token."""
     run = next(run for run in now.runs if run.pack_id == pack_id)

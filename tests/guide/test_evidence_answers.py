@@ -21,7 +21,7 @@ from dwsweep import fit_table as complete_fit
 from dwsweep.errors import InputError
 from dwsweep.evidence import levels
 from dwsweep.fit.analysis import fit_table
-from dwsweep.guide import Options, answer, public_source
+from dwsweep.guide import answer, public_source
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.advice import LITTLE
 from dwsweep.guide.answers import AT
@@ -206,14 +206,6 @@ def test_depths_are_called_cheap_only_where_their_own_row_is() -> None:
                 continue  # the one depth that is left
             if c.within_budget and c.size and c.depth in (low, high):
                 assert c.size.less_compute <= 100 * LITTLE + 1e-9, (n, c.label)
-
-
-def test_a_usual_count_of_all_parameters_is_asked_back() -> None:
-    said = text(answer([1.5e8]))
-    assert says(said, "guide: a usual count asked back")
-    assert "--total" not in text(answer([1.51e8])) and "--total" not in text(
-        answer([1.5e8], options=Options(total=True))
-    )
 
 
 def test_sources_are_listed_in_their_own_words() -> None:

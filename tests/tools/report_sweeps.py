@@ -60,9 +60,7 @@ def write_csv(content: Sequence[dict[str, Any]], path: Path) -> Path:
 CASES: dict[str, dict[str, Any]] = {
     "law": {"depths": (6, 12, 18, 24, 30), "sizes": 8, "low": 1e6, "high": 1e8},  # crossed thrice, then not reached
     "one_pair": {"depths": (6, 12), "sizes": 6, "low": 1e6, "high": 3e7},
-    "not_reached": {"depths": (12, 18, 24), "sizes": 6, "low": 1e6, "high": 4e6},
     "one_depth": {"depths": (6,), "sizes": 5, "low": 1e6, "high": 3e7},
-    "noise_unknown": {"depths": (6, 12, 18), "sizes": 2, "low": 1e6, "high": 3e7, "seeds": 1},
 }
 
 

@@ -61,7 +61,7 @@ def width_law(fit: FitResult) -> Figure:
     low, high = min(known) / 1.35, max(known) * 1.35
     style.log_axis(axes, "y", low, high, label=style.plain)
     axes.set_xlim(max(first - room, 0.5), last + room)
-    axes.set_xticks(style.thinned(depths, 10))
+    axes.set_xticks(style.evenly(depths, 10))
     known_at = np.isfinite(y)
     bottom = np.nan_to_num(style.floats(main.width_low), nan=low)[known_at]
     top = np.nan_to_num(style.floats(main.width_high), nan=high)[known_at]
@@ -131,19 +131,13 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
         if constraint == "time":
             label += f" on one {assumptions.training_device}, rate {assumptions.training_rate}"
         axes.plot(*zip(*points, strict=True), **style.series(k), label=label)
-    if best.depth_interval.bounded:
+    if best.depth_low is not None and best.depth_high is not None:
         axes.axvspan(best.depth_low, best.depth_high, color=style.OWN, alpha=0.1, label="best depth, 95 %")
     cost = row.recommended.cost(row.at) if row.recommended else None
     if row.recommended and cost:
-        look: Look = {
-            "marker": "o",
-            "markersize": 11,
-            "markerfacecolor": "none",
-            "color": style.INK,
-            "linestyle": "none",
-        }
         chosen = f"{'a default' if row.no_best else 'recommended'} {row.recommended.label}"
-        axes.plot(row.recommended.depth, cost.less_compute, **look, label=chosen)
+        ring: Look = {"marker": "o", "markersize": 11, "markerfacecolor": "none", "linestyle": "none"}
+        axes.plot(row.recommended.depth, cost.less_compute, color=style.INK, label=chosen, **ring)
     axes.set_xlim(0.9 * shapes[0].depth, 1.05 * shapes[-1].depth)
     counted = "parameters, embeddings included" if row.total else "non-embedding parameters"
     far = "" if best.extrapolation_factor <= 1 else f", {format_factor(best.extrapolation_factor)}× outside the data"

@@ -82,7 +82,7 @@ def surface_above(
     return np.exp(y), above.mean(axis=0), low, high, float(drawn[:, lowest].mean())
 
 
-def _panel(axes: Axes, fit: FitResult, size: FixedSize, surface: LossSurface | None, looks: dict[int, Look]) -> None:
+def _panel(axes: Axes, fit: FitResult, size: FixedSize, surface: LossSurface | None, looks: dict[float, Look]) -> None:
     """Draw the loss of each depth at one size, and the surface with its band and the interval of its best depth."""
     axes.set_title(SIZES.get(fit.curves.axis, "{}").format(format_count(size.x)))
     cut, loss = size.surface, style.floats(size.mean)
@@ -103,7 +103,7 @@ def _panel(axes: Axes, fit: FitResult, size: FixedSize, surface: LossSurface | N
             left, right = axes.get_xlim()
             ends = left if best.low is None else best.low, right if best.high is None else best.high
             axes.axvspan(*ends, color=style.FAINT, alpha=0.15, linewidth=0)
-    axes.set_xticks(style.thinned(sorted(looks), 6))
+    axes.set_xticks(style.evenly(sorted(looks), 6))
     axes.locator_params(axis="y", nbins=5)
     for at, value, h in zip(size.depth, above, half, strict=True):
         bar, colour = Interval.around(value, h) if h > 0 else Interval(value), looks[at]["color"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -63,24 +63,17 @@ def _usable(row: Mapping[str, Any]) -> bool:
 
 def training_curves(curves: Sequence[TrainingCurve]) -> Figure:
     """Draw training loss against step, one panel per depth; lightness is the size, and a diverged run is dashed."""
-    from matplotlib import colormaps
-    from matplotlib.colors import LinearSegmentedColormap, LogNorm
-
     depths = sorted({c.depth for c in curves})
     columns = min(2, len(depths))
     rows = -(-len(depths) // columns)
     made = style.figure(style.WIDTH, 1.2 + 1.8 * rows if columns > 1 else 3.2)
     panels = style.panels(made, len(depths), columns, sharex=True, sharey=True)
-    scale = LinearSegmentedColormap.from_list("sizes", colormaps["inferno"](np.linspace(*style.DEPTH_COLOURS, 21)))
-    low, high = min(c.n_params for c in curves), max(c.n_params for c in curves)
-    norm = LogNorm(low / 1.001, high * 1.001)
+    looks = style.depth_styles([c.n_params for c in curves])
     for axes, depth in zip(panels, depths, strict=True):
         there = [c for c in curves if c.depth == depth]
         for c in sorted(there, key=lambda c: c.n_params):
-            axes.plot(
-                c.step, c.loss, color=scale(norm(c.n_params)), linewidth=0.9, linestyle="--" if c.diverged else "-",
-                rasterized=len(curves) > 200,
-            )  # fmt: skip
+            look = {"color": looks[c.n_params]["color"], "linestyle": "--" if c.diverged else "-", "linewidth": 0.9}
+            axes.plot(c.step, c.loss, rasterized=len(curves) > 200, **look)
         axes.set_title(f"L = {depth}   ({len(there)} run{'s' if len(there) > 1 else ''})")
     first, last = min(float(c.step[0]) for c in curves), max(float(c.step[-1]) for c in curves)
     style.log_axis(panels[0], "x", first / 1.05, max(last, first * 2) * 1.1, at_most=4)
@@ -94,17 +87,16 @@ def training_curves(curves: Sequence[TrainingCurve]) -> Figure:
     return style.settle(made)
 
 
-@dataclass(frozen=True)
-class RateCurve:
-    """Held-out loss of one shape against its base learning rates, ascending."""
+class RateCurve(NamedTuple):
+    """Held-out loss of one shape against its base learning rates, ascending: mean, best and worst of the seeds."""
 
     parametrization: str  # "" if the table does not state it
     depth: int
     width: float
-    rate: tuple[float, ...]
-    loss: tuple[float, ...]  # mean over the seeds that finished
-    low: tuple[float, ...]  # the best and the worst seed
-    high: tuple[float, ...]
+    rate: list[float]
+    loss: list[float]
+    low: list[float]
+    high: list[float]
 
     @property
     def best(self) -> int:
@@ -134,17 +126,9 @@ def rate_curves(runs: Iterable[RateRun]) -> list[RateCurve]:
         if run.learning_rate is not None and run.loss is not None:
             losses[run.parametrization or "", float(run.width), run.depth][float(run.learning_rate)].append(run.loss)
     return [
-        RateCurve(
-            parametrization=name,
-            depth=depth,
-            width=width,
-            rate=tuple(sorted(found)),
-            loss=tuple(sum(found[rate]) / len(found[rate]) for rate in sorted(found)),
-            low=tuple(min(found[rate]) for rate in sorted(found)),
-            high=tuple(max(found[rate]) for rate in sorted(found)),
-        )
+        RateCurve(name, depth, width, rates, *([of(found[rate]) for rate in rates] for of in (fmean, min, max)))
         for (name, width, depth), found in sorted(losses.items())
-        if len(found) >= FEWEST_RATES
+        if len(rates := sorted(found)) >= FEWEST_RATES
     ]
 
 
@@ -173,7 +157,7 @@ def against_rate(drawn: Sequence[RateCurve], unit: str = NATS) -> Figure:
             _draw_rates(axes, curve, looks[curve.depth], lowest - room)
         axes.set_title(", ".join(part for part in (name, f"d = {style.plain(width)}") if part))
         axes.legend(title="depth: best rate", loc="upper center")
-    style.log_axis(panels[0], "x", min(rates) / 1.3, max(rates) * 1.3, label=lambda value: f"{value:g}")
+    style.log_axis(panels[0], "x", min(rates) / 1.3, max(rates) * 1.3, label=lambda value: f"{value:g}", at_most=5)
     # the legend uses the free space above the curves
     deepest = max(len(members) for members in groups.values())
     panels[0].set_ylim(lowest - room, highest + room + (highest - lowest) * (0.14 + 0.09 * deepest))

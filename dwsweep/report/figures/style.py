@@ -141,11 +141,10 @@ def render(made: Figure, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def svg(draw: Callable[[], Figure]) -> bytes:
-    """SVG of a figure that ``make`` draws in the house style."""
+def picture(draw: Callable[[], Figure], kind: str = "svg") -> bytes:
+    """Bytes of the figure that ``draw`` makes in the house style."""
     with styled():
-        made = draw()
-        return render(made, "svg")
+        return render(draw(), kind)
 
 
 def lines(text: str, parts: int = 1) -> str:
@@ -187,8 +186,8 @@ def save(made: Figure, out_dir: Path, name: str) -> list[Path]:
     return written
 
 
-def depth_styles(depths: Sequence[int]) -> dict[int, Look]:
-    """Choose the line style of each depth, shallow dark to deep light."""
+def depth_styles(depths: Sequence[float]) -> dict[float, Look]:
+    """Choose the line style of each depth or size, small dark to large light."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
@@ -221,12 +220,6 @@ def plain(value: float) -> str:
     if abs(value) >= 100 or float(value).is_integer():
         return f"{value:,.0f}"
     return f"{value:.3g}"
-
-
-def thinned(places: Sequence[int], at_most: int) -> list[int]:
-    """Every k-th of sorted ``places``, the last one included: at most ``at_most`` labels for an axis."""
-    step = -(-len(places) // at_most)
-    return [place for k, place in enumerate(places) if (len(places) - 1 - k) % step == 0]
 
 
 def evenly(items: Sequence[Item], at_most: int) -> list[Item]:
