@@ -65,7 +65,8 @@ class Whole:
         for k, head in table.kept.items():
             column = table.columns[k]
             justify: Any = "left" if column.is_text else "right"
-            least = 0 if column.wraps else max(map(cell_len, (head, *(plain(row[k]) for row in table.rows))))
+            texts = (head * table.headed, *(plain(row[k]) for row in table.rows))
+            least = 0 if column.wraps else max(map(cell_len, texts))
             self.table.add_column(head, justify=justify, min_width=least, overflow="fold")
         for number, row in enumerate(table.rows):
             style = "bold" if number in table.strong else "dim" if number in table.soft else ""

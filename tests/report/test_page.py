@@ -168,15 +168,12 @@ def test_a_sweep_that_is_not_fitted_has_a_page_of_its_runs(law: Path, tmp_path: 
     assert "Training loss against step" in page.read_text("utf-8")
 
 
-def row(**facts: object) -> Transition:
-    given = {"shallow": 6, "deep": 12, "estimator": "pchip", "confidence": 0.95, "reason": "", **facts}
-    return Transition(**{**dict.fromkeys(Transition.keys()), **given})  # type: ignore[arg-type]
-
-
 def test_a_pair_has_one_verdict_and_the_papers_estimates_only_where_they_are_asked_for(law: Path) -> None:
-    own = row(status="not_reached", n_params_low=2e7)
-    joint = row(estimator="surface", status="crossed", n_params=4e7, n_params_low=3e7, n_params_high=5e7)
-    fit = replace(fit_record.read(law), transitions=[joint, own])
+    fit = fit_record.read(law)
+    none = {**dict.fromkeys(Transition.keys()), "shallow": 6, "deep": 12, "confidence": 0.95, "reason": ""}
+    own = Transition(**{**none, "estimator": "pchip", "status": "not_reached", "n_params_low": 2e7})
+    sizes = {"n_params": 4e7, "n_params_low": 3e7, "n_params_high": 5e7}
+    fit = replace(fit, transitions=[Transition(**{**none, "estimator": "surface", "status": "crossed", **sizes}), own])
     assert len({anchor: parts for anchor, _, parts in fit_report.sections(fit)}["transitions"]) == 1
     asked = replace(fit.provenance, options=replace(fit.provenance.options, paper=True))
     fit = replace(fit, provenance=asked)
