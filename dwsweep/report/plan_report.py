@@ -1,4 +1,4 @@
-"""Report of a plan: one row per budget or per shape, warnings, the totals to check before training, a legend."""
+"""Report of a plan: one row per shape, warnings, the totals to check before training, a legend."""
 
 from __future__ import annotations
 
