@@ -48,7 +48,8 @@ class Shown:
         """Text that the command prints, ``fit`` with ``--full``, at most 100 columns wide."""
         return plain_text(render(self._document()))
 
-    __repr__ = __str__ = summary
+    def __str__(self) -> str:
+        return self.summary()
 
     def _repr_html_(self) -> str:
         """Sentences and tables, for a notebook."""
@@ -93,6 +94,9 @@ def _chosen(named: Mapping[str, Value], name: str) -> Value:
 class _OfTable(Shown):
     """Result of a table: a record of ``fit.json`` that shows itself."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}: {next(iter(fit_report.answer(self)), 'no answer')}"  # type: ignore[arg-type]
+
     @property
     def answers(self) -> list[AnswerRow]:
         """One row per answered question, with the columns of answers.csv."""
@@ -116,7 +120,7 @@ class _OfTable(Shown):
 class TableResult(_OfTable, FitResult):
     """Fit of a table of losses, with the fields of ``FitResult``."""
 
-    __repr__, __str__, __hash__ = Shown.__repr__, Shown.__str__, None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]
 
     @property  # type: ignore[override]
     def guideline(self) -> list[GuidelineRow]:
@@ -139,14 +143,18 @@ class TableResult(_OfTable, FitResult):
 class AlongResult(_OfTable, AlongFit):
     """Losses along one column, with the fields of ``AlongFit``; no depths were compared."""
 
-    __repr__, __str__ = Shown.__repr__, Shown.__str__
     cells, transitions, guideline, width_law = (), (), (), None
 
 
 class Guidance(Answer, Shown):
     """Guidance on shapes to build, with the fields of ``dwsweep.guide.answers.Answer``."""
 
-    __repr__, __str__ = Shown.__repr__, Shown.__str__
+    __str__ = Shown.__str__
+
+    def __repr__(self) -> str:
+        return (
+            f"Guidance: {len(self.budgets)} budgets, {len(self.verdicts)} verdicts, {len(self.overview)} listed sizes"
+        )
 
     def _document(self) -> Sequence[Part]:
         return guide_report.document(self)

@@ -46,6 +46,7 @@ def error_of(dwsweep: Command, *arguments: str | Path, cwd: Path | None = None) 
         ("status missing", "missing"),
         (f"guide --shape {'9' * 400}x5", "--shape: "),
         ("guide 1B --mlp-ratio 0", "--mlp-ratio"),
+        ("guide 1B --heads 1.5", "'1.5'; must be a whole number"),
     ],
     ids=lambda text: text[:50],
 )
