@@ -22,24 +22,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["InputError", "__version__", "fit_table", "guide"]
 
-# a name that left → what to use instead; the next version drops this table
-RETIRED = {
-    "FitResult": "dwsweep.fit_table(table) returns the result",
-    "compare": "dwsweep.fit_table(table, compare=other)",
-    "compare_arms": "dwsweep.fit_table(table, compare=other), or compare=True for the arms of one table",
-    "fit_along": "dwsweep.fit_table(table, along=column)",
-    "fit_budgets": "dwsweep.fit_table(table, axis='flops')",
-    "fit_transitions": "dwsweep.fit_table(table)",
-    "plot": "dwsweep.fit_table(table).plot()",
-    "summary": "dwsweep.fit_table(table).summary()",
-}
-
 
 def __getattr__(name: str) -> Any:
     """Import a name at its first use (PEP 562).
 
     Raises:
-        ImportError: the name left; ``from dwsweep import`` would hide the line of an AttributeError.
         AttributeError: there is no such name.
     """
     if name == "InputError":
@@ -50,8 +37,6 @@ def __getattr__(name: str) -> Any:
         from dwsweep import results
 
         return getattr(results, name)
-    if name in RETIRED:
-        raise ImportError(f"dwsweep.{name} has left; use {RETIRED[name]}", name=name)
     raise AttributeError(f"module 'dwsweep' has no attribute {name!r}")
 
 

@@ -7,7 +7,6 @@ than a quarter of it. By the whole error 4.6 … 5.4 to ± 0.1 would be printed 
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
 from collections.abc import Callable
@@ -139,9 +138,6 @@ class IntervalOf:
     ``NAME_error``, where there is one, is its Monte-Carlo error; ``ln``: that of its logarithm.
 
     Files and ``dict(row)`` have only the three numbers, since this is no field.
-
-    Raises:
-        TypeError: when the class is made, if it lacks one of the columns.
     """
 
     def __init__(self, ln: bool = False) -> None:
@@ -150,9 +146,6 @@ class IntervalOf:
     def __set_name__(self, owner: type, name: str) -> None:
         value = name.removesuffix("_interval")
         self.columns = (value, f"{value}_low", f"{value}_high")
-        known = {field for base in owner.__mro__ for field in inspect.get_annotations(base)}
-        if missing := [column for column in self.columns if column not in known]:
-            raise TypeError(f"{owner.__name__}.{name}: no column {', '.join(missing)}")
         self.error = f"{value}_error"
 
     @overload

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from numbers import Real
@@ -26,7 +24,6 @@ from dwsweep.records.record import to_dict
 from dwsweep.records.transitions import GuidelineRow
 from dwsweep.report import fit_report, guide_report
 from dwsweep.report.console import render
-from dwsweep.report.document import Heading, Lines, plain
 from dwsweep.report.figures import laws, registry, style
 from dwsweep.report.markup import html_of
 from dwsweep.terminal import plain_text
@@ -40,31 +37,23 @@ if TYPE_CHECKING:
 Rows = list[dict[str, Any]]
 
 
-class Shown(ABC):
-    """Result that shows itself as text, figures and tables."""
+class Shown:
+    """Result that shows itself as text, figures and tables, from ``_document``, ``_figures`` and ``tables``."""
 
-    @abstractmethod
-    def _document(self) -> Sequence[Part]: ...
-
-    @abstractmethod
-    def _figures(self) -> dict[str, Callable[[], Figure]]: ...
-
-    @abstractmethod
-    def _said(self) -> str:
-        """Answer in one line."""
-
-    @abstractmethod
-    def tables(self) -> dict[str, Rows]:
-        """Rows of each table by the table's name."""
+    _document: Callable[[], Sequence[Part]]
+    _figures: Callable[[], dict[str, Callable[[], Figure]]]
+    tables: Callable[[], dict[str, Rows]]
 
     def summary(self) -> str:
         """Text that the command prints, ``fit`` with ``--full``, at most 100 columns wide."""
         return plain_text(render(self._document()))
 
-    @property
-    def figures(self) -> list[str]:
-        """Names of the figures for ``plot``, the default first."""
-        return list(self._figures())
+    def __str__(self) -> str:
+        return self.summary()
+
+    def _repr_html_(self) -> str:
+        """Sentences and tables, for a notebook."""
+        return f"<div>{html_of(self._document())}</div>"
 
     def frame(self, name: str) -> Any:
         """One of the ``tables`` as a pandas frame, or a polars frame where only polars is installed.
@@ -72,7 +61,7 @@ class Shown(ABC):
         Raises:
             InputError: there is no such table, or neither library is installed.
         """
-        rows = _chosen(self.tables(), name, "name")
+        rows = _chosen(self.tables(), name)
         for library in ("pandas", "polars"):
             try:
                 return __import__(library).DataFrame(rows)
@@ -83,51 +72,30 @@ class Shown(ABC):
     def plot(self, name: str | None = None) -> Figure:
         """Figure of this name as a Matplotlib figure, which a notebook shows; its ``axes`` can be drawn on.
 
-        name: one of ``figures``; None: the first of them.
-
-        Raises:
-            InputError: there is no such figure; the line names the figures.
+        name: one of the figures that the fit has, the first by default; an unknown name is refused with all of them.
         """
         made = self._figures()
-        draw = _chosen(made, next(iter(made), "") if name is None else name, "name")
         with style.styled():
-            drawn = draw()
+            drawn = _chosen(made, next(iter(made), "") if name is None else name)()
         # IPython asks an object for its picture by this name; a figure made without pyplot has none
-        vars(drawn)["_repr_png_"] = functools.partial(_png, drawn)
+        vars(drawn)["_repr_png_"] = lambda: style.picture(lambda: drawn, "png")
         return drawn
-
-    def __str__(self) -> str:
-        return self.summary()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}: {self._said()}"
-
-    def _repr_html_(self) -> str:
-        """Sentences and tables, for a notebook; no shape breaks over a line."""
-        return f"<div>{html_of(self._document())}</div>"
 
 
 Value = TypeVar("Value")
 
 
-def _chosen(named: Mapping[str, Value], name: str, called: str) -> Value:
+def _chosen(named: Mapping[str, Value], name: str) -> Value:
     if name not in named:
-        allowed = ", ".join(named) or "none, as nothing here can be shown"
-        raise InputError(f"{called}: {name!r}; allowed: {allowed}")
+        raise InputError(f"name: {name!r}; allowed: {', '.join(named) or 'none, as nothing here can be shown'}")
     return named[name]
-
-
-def _png(drawn: Figure) -> bytes:
-    with style.styled():
-        return style.render(drawn, "png")
-
-
-def _rows(records: Iterable[Any]) -> Rows:
-    return [record.to_dict() for record in records]
 
 
 class _OfTable(Shown):
     """Result of a table: a record of ``fit.json`` that shows itself."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}: {next(iter(fit_report.answer(self)), 'no answer')}"  # type: ignore[arg-type]
 
     @property
     def answers(self) -> list[AnswerRow]:
@@ -140,21 +108,19 @@ class _OfTable(Shown):
     def _figures(self) -> dict[str, Callable[[], Figure]]:
         return registry.figures(self)  # type: ignore[arg-type]
 
-    def _said(self) -> str:
-        return next(iter(fit_report.answer(self)), "no question has an answer")  # type: ignore[arg-type]
-
     def tables(self) -> dict[str, Rows]:
         """Rows of each table: answers, cells, transitions, guideline, and the values along a column."""
         names = ("answers", "cells", "transitions", "guideline")
-        found = {name: _rows(getattr(self, name)) for name in names}
-        along = self.along  # type: ignore[attr-defined]
-        return found | ({"along": _rows(along.rows)} if along else {})
+        found = {name: getattr(self, name) for name in names}
+        if along := self.along:  # type: ignore[attr-defined]
+            found["along"] = along.rows
+        return {name: [record.to_dict() for record in records] for name, records in found.items()}
 
 
 class TableResult(_OfTable, FitResult):
     """Fit of a table of losses, with the fields of ``FitResult``."""
 
-    __repr__, __str__, __hash__ = Shown.__repr__, Shown.__str__, None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]
 
     @property  # type: ignore[override]
     def guideline(self) -> list[GuidelineRow]:
@@ -177,28 +143,24 @@ class TableResult(_OfTable, FitResult):
 class AlongResult(_OfTable, AlongFit):
     """Losses along one column, with the fields of ``AlongFit``; no depths were compared."""
 
-    __repr__, __str__ = Shown.__repr__, Shown.__str__
     cells, transitions, guideline, width_law = (), (), (), None
 
 
 class Guidance(Answer, Shown):
     """Guidance on shapes to build, with the fields of ``dwsweep.guide.answers.Answer``."""
 
-    __repr__, __str__ = Shown.__repr__, Shown.__str__
+    __str__ = Shown.__str__
+
+    def __repr__(self) -> str:
+        return (
+            f"Guidance: {len(self.budgets)} budgets, {len(self.verdicts)} verdicts, {len(self.overview)} listed sizes"
+        )
 
     def _document(self) -> Sequence[Part]:
         return guide_report.document(self)
 
     def _figures(self) -> dict[str, Callable[[], Figure]]:
         return laws.figures(self)
-
-    def _said(self) -> str:
-        if self.overview:
-            return f"best depth at {len(self.overview)} sizes"
-        parts = [part for part in self._document() if isinstance(part, Heading | Lines)]
-        said = [f"{part.text}{part.more}" if isinstance(part, Heading) else plain(part.lines[0]) for part in parts]
-        more = len(self.budgets) + len(self.verdicts) - 1
-        return ": ".join(one.strip() for one in said[:2]) + (f" And {more} more." if more > 0 else "")
 
     def tables(self) -> dict[str, Rows]:
         """Rows of budgets, candidate shapes, models built near them, public sources, verdicts and overview, if any.
@@ -301,13 +263,10 @@ def guide(
         InputError: numbers, shapes or options that cannot be, or no fit at ``fit``; all at once.
     """
     check_keywords(options, [field.name for field in fields(Options)])
-    if isinstance(fit, AlongFit):
-        raise InputError(
-            f"{argument('fit')}: holds the losses along {fit.along.column} and no best depth; allowed: fit_table of "
-            "the table without along"
-        )
     if not isinstance(fit, FitResult | str | os.PathLike | None):
-        raise InputError(f"{argument('fit')}: {fit!r}; must be a result of fit_table, or the path of a fit")
+        raise InputError(
+            f"{argument('fit')}: {type(fit).__name__}; must be a result of fit_table with best depths, or its path"
+        )
     chosen = Options(**options)
     own = None
     if isinstance(fit, FitResult):
@@ -328,15 +287,9 @@ def guide(
 
 def _sizes(params: Any) -> list[float]:
     """One or several counts, as numbers or as texts such as ``3B``."""
-    given = [params] if isinstance(params, str | Real) else list(params)
-    wrong, sizes = list[str](), list[float]()
-    for value in given:
-        try:
-            sizes.append(parse_count(value) if isinstance(value, str) else float(value))
-        except InputError as error:
-            wrong += [f"{argument('params')}: {line}" for line in error.templates]
-        except (TypeError, ValueError):
-            wrong.append(f"{argument('params')}: {value!r}; must be a number, such as 3e9 or '3B'")
-    if wrong:
-        raise InputError(*wrong)
-    return sizes
+    given = [params] if isinstance(params, str | Real) else params
+    try:
+        return [parse_count(value) if isinstance(value, str) else float(value) for value in given]
+    except (InputError, TypeError, ValueError):
+        line = f"{argument('params')}: {params!r}; must be a number or several, such as 3e9 or '3B'"
+        raise InputError(line) from None

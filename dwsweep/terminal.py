@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-JOINT = "\ue000"  # stands for a space that must not break; rich breaks at no-break spaces too
 PLAIN_WIDTH = 100  # columns where the output is no terminal; tables are made for it
 
 _lost: list[OSError] = []  # first failure of standard output
@@ -54,7 +53,7 @@ def _console() -> type[Console]:
                 if segment.control is not None or segment.text == "\n" or segment.text.isprintable():
                     yield segment
                 else:
-                    yield Segment(printable(segment.text, keep=f"\n\t{JOINT}"), segment.style)
+                    yield Segment(printable(segment.text, keep="\n\t"), segment.style)
 
     return PrintableConsole
 
@@ -83,13 +82,13 @@ def waiting(what: str) -> Any:
 
 
 def plain_text(table: Any) -> str:
-    """A rich table or group of them as text, without colours and at most ``PLAIN_WIDTH`` columns wide."""
+    """A rich table or group of them as text, without colours and ``PLAIN_WIDTH`` columns wide."""
     Console = _console()
     plain = Console(
         width=PLAIN_WIDTH, color_system=None, force_terminal=False, legacy_windows=False, markup=False, emoji=False
     )
     with plain.capture() as capture:
-        plain.print(table)
+        plain.print(table, crop=False)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
@@ -100,7 +99,7 @@ def show(table: Callable[[], Any], content: Callable[[], Any], wants_json: bool)
 
         print(json.dumps(content(), indent=1, allow_nan=False))
         return
-    console().print(table())
+    console().print(table(), crop=False)
 
 
 def tolerant_streams() -> None:

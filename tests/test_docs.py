@@ -51,8 +51,7 @@ def test_links_lead_somewhere(path: Path) -> None:
         if "://" not in target:
             name, _, anchor = target.partition("#")
             file = (path.parent / name).resolve() if name else path
-            assert file.exists(), target
-            assert not anchor or anchor in anchors(file), target
+            assert file.exists() and (not anchor or anchor in anchors(file)), target
 
 
 def calls(text: str) -> list[list[str]]:
@@ -86,36 +85,24 @@ def test_commands_and_their_options_exist(path: Path) -> None:
 
 
 @shown
-def test_yaml_that_is_shown_is_yaml(path: Path) -> None:
-    for block in re.findall(r"```yaml\n(.*?)```", path.read_text("utf-8"), re.DOTALL):
-        assert yaml.safe_load(block)
-
-
-@shown
-def test_files_and_studies_that_are_named_are_there(path: Path) -> None:
+def test_yaml_files_options_columns_and_functions_that_are_shown_exist(path: Path) -> None:
     text = path.read_text("utf-8")
+    assert all(yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL))
     studies = re.findall(r"tests\.simulations\.([a-z]\w+)", text)
     named = re.findall(r"(?<![\w/.])((?:tests|dwsweep|sweeps)/[\w/-]+\.[a-z]+)", text)
     wanted = [*named, *(f"tests/simulations/{name}.py" for name in studies)]
     assert [name for name in wanted if not (ROOT / name).is_file()] == []
-
-
-@shown
-def test_options_columns_and_functions_that_are_named_exist(path: Path) -> None:
-    for code in re.findall(r"`([^`\n]+)`", path.read_text("utf-8")):
+    for code in re.findall(r"`([^`\n]+)`", text):
         option = re.match(r"--[a-z-]+(?![\w-])", code)
         assert not option or option[0] in OPTIONS or f'"{option[0]}"' in SOURCES, code
         assert set(re.findall(r"(?<![\w$])[a-z]+(?:_[a-z]+)+(?!\w|\.py)", code)) <= WORDS | FOREIGN, code
 
 
-def test_every_name_of_a_column_that_is_understood_is_listed() -> None:
+def test_every_name_of_a_column_and_every_built_in_spec_is_listed() -> None:
     text = (ROOT / "dwsweep" / "fit" / "README.md").read_text("utf-8")
     assert [name for ours, usual in ALIASES.items() for name in (ours, *usual) if f"`{name}`" not in text] == []
-
-
-def test_every_built_in_spec_is_listed() -> None:
     text = (ROOT / "sweeps" / "README.md").read_text("utf-8")
-    assert [path.stem for path in (ROOT / "sweeps").glob("*.yaml") if f"`{path.stem}`" not in text] == []
+    assert [path.stem for path in SPECS if f"`{path.stem}`" not in text] == []
 
 
 def rounds_to(value: float, text: str) -> bool:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from dwsweep import paths, terminal
-from dwsweep.cli.hints import Command
 from dwsweep.cli.options import (
     BLOCK,
     ERRORS,
@@ -32,6 +29,7 @@ from dwsweep.cli.options import (
     Unit,
     check_free,
     count_option,
+    count_value,
     folder_option,
     given,
     hours_option,
@@ -39,7 +37,7 @@ from dwsweep.cli.options import (
     number_option,
     path_option,
     path_value,
-    size_value,
+    switch,
     text_option,
     whole_numbers,
     whole_option,
@@ -47,14 +45,10 @@ from dwsweep.cli.options import (
 from dwsweep.errors import InputError
 from dwsweep.text import printable
 
-if TYPE_CHECKING:
-    from dwsweep.records.fit import Fit
-
-
 NEXT_RUNS, HEADS, DEVICE = 6, 2, "H100"  # defaults
 
 commands = typer.Typer(rich_markup_mode="rich")
-_command = functools.partial(commands.command, cls=Command)
+_command = commands.command
 
 
 @_command(
@@ -80,7 +74,7 @@ def fit(
         ),
     ] = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Compare each further table, or each arm of the sweep, with the first.")
+        bool, switch("--compare", help="Compare each further table, or each arm of the sweep, with the first.")
     ] = False,
     along: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Fit the loss along this column, such as heads or depth.")
@@ -136,18 +130,18 @@ def fit(
         float | None, number_option("R", "Compare losses after this many tokens per non-embedding parameter.", HELD)
     ] = None,
     paper: Annotated[
-        bool, typer.Option("--paper", help="Also list each pair of depths by its own two curves, as the paper does.")
+        bool, switch("--paper", help="Also list each pair of depths by its own two curves, as the paper does.")
     ] = False,
-    full: Annotated[bool, typer.Option("--full", help="Print every table, not the answer alone.")] = False,
+    full: Annotated[bool, switch("--full", help="Print every table, not the answer alone.")] = False,
     json: AsJson = False,
 ) -> None:
     """Fit losses: cells, transitions, width law, alternative laws, guideline, warnings, figures."""
     from dwsweep.fit import answers
-    from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.warnings import check_fitted
     from dwsweep.records import fit as fit_record
     from dwsweep.report import fit_report
     from dwsweep.report.figures import registry
+    from dwsweep.results import fit_table
     from dwsweep.sweep.results_table import settle_results
 
     table, *others = tables
@@ -162,22 +156,10 @@ def fit(
     fit_record.check_folder(out)
     for one in (*tables, *(beside or ())):
         settle_results(one, _note)
-    method: Callable[..., Fit] = fit_table
-    if compare:
-        from dwsweep.fit.arms import compare_arms
-
-        method = functools.partial(compare_arms, others=others)
-    if along is not None:
-        from dwsweep.fit.along import fit_beside_along
-
-        method = functools.partial(fit_beside_along, column=along, others=others)
+    keywords = given(ctx, fit_record.FitKeywords.__annotations__)
     with terminal.waiting("fitting"):
-        result = method(table, columns=column or (), **given(ctx, fit_record.FitKeywords.__annotations__))
+        result = fit_table(table, along=along, compare=others or compare, columns=column or (), **keywords)
         check_fitted(result)
-        if isinstance(result, fit_record.FitResult):
-            from dwsweep.guide.guideline import completed
-
-            result = completed(result)
         note = fit_record.replaced(result, out)
         written = fit_record.write(result, out) + answers.write(result, out) + fit_report.write_guideline(result, out)
         registry.clear(out)
@@ -225,7 +207,7 @@ def guide(
     ctx: typer.Context,
     sizes: Annotated[
         list[float] | None,
-        typer.Argument(metavar="[N]...", parser=size_value, help="Non-embedding parameters, such as 3B, as --params."),
+        typer.Argument(metavar="[N]...", parser=count_value, help="Non-embedding parameters, such as 3B, as --params."),
     ] = None,
     params: Annotated[list[float] | None, count_option("N", "Non-embedding parameters, such as 3B.")] = None,
     flops: Annotated[float | None, number_option("C", "In place of N: FLOPs of training, such as 1e21.")] = None,
@@ -239,9 +221,7 @@ def guide(
     ] = Constraint.balanced,
     fit: Annotated[PathValue | None, path_option("--fit", "PATH", "Your own fit (default: public evidence).")] = None,
     law: Annotated[str | None, typer.Option(metavar="levine2020", help="Use the published law instead.")] = None,
-    sources: Annotated[
-        bool, typer.Option("--full", "--sources", help="Also list public sources and built models.")
-    ] = False,
+    sources: Annotated[bool, switch("--full", "--sources", help="Also list public sources and built models.")] = False,
     width_multiple: Annotated[int | None, whole_option("M", "Widths must be multiples of M.", BLOCK)] = None,
     heads: Annotated[int | None, whole_option("H", "Number of heads, apart from d_x / head size.", BLOCK)] = None,
     head_size: Annotated[int | None, whole_option("P", "Head size (default: 128, 96 or 64).", BLOCK)] = None,
@@ -338,7 +318,10 @@ def design(
     hours: Annotated[float | None, hours_option("Write a spec that fills this time, such as 24h …", PLAN)] = None,
     device: Annotated[str, typer.Option(help="… on one device of this kind.", rich_help_panel=PLAN)] = DEVICE,
     depths: Annotated[
-        str | None, typer.Option(metavar="L,L,…", help="Use these depths in that spec.", rich_help_panel=PLAN)
+        Any,
+        typer.Option(
+            metavar="L,L,…", parser=whole_numbers, help="Use these depths in that spec.", rich_help_panel=PLAN
+        ),
     ] = None,
     out: Annotated[
         PathValue | None, path_option("--out", "FILE", "File of that spec; default DEVICE-HOURSh.yaml.", PLAN)
@@ -361,30 +344,29 @@ def design(
     from dwsweep.report import design_report
     from dwsweep.spec import load_spec
 
+    options = {"SPEC": spec, "--hours": hours, "--fit": fit, "--target": target, "--out": out, "--set": set_}
+    options |= {"--depths": depths, "--device": device != DEVICE, "--runs": runs != NEXT_RUNS, "--noise": noise}
+    way = "SPEC"
+    excluded: tuple[str, ...] = ("--out", "--depths", "--device", "--runs")
     if params is not None:
-        others = {"--fit": fit, "--target": target, "--out": out, "--set": set_, "--hours": hours, "--depths": depths}
-        others |= {"--device": None if device == DEVICE else device}
-        if told := [name for name, value in others.items() if value]:
-            raise InputError(f"{', '.join(told)}: not allowed with --params, which proposes runs for a table")
+        way, excluded = "--params", ("--hours", "--fit", "--target", "--out", "--set", "--depths", "--device")
+    elif hours is not None:
+        way, excluded = "--hours", ("SPEC", "--runs")
+    elif spec is None:
+        raise InputError("SPEC: missing; give a sweep spec, or --hours H to have one written")
+    if wrong := [name for name in excluded if options[name]]:
+        raise InputError(
+            f"{', '.join(wrong)}: not allowed with {way}; allowed: {', '.join(sorted({*options} - {*excluded, way}))}"
+        )
+    if params is not None:
         _propose(spec, params, runs, noise, json)
         return
-    if runs != NEXT_RUNS:
-        raise InputError(f"--runs: {runs}; allowed only with --params, which proposes runs for a table")
-    if hours is None and device != DEVICE:
-        raise InputError(f"--device: {device}; allowed only with --hours, which fills the time of one")
-    if spec is None and hours is None:
-        raise InputError("SPEC: missing; give a sweep spec, or --hours H to have one written")
-    if spec is not None and hours is not None:
-        raise InputError("SPEC: give either a sweep spec or --hours, which writes one; not both")
-    if hours is None and (out is not None or depths is not None):
-        raise InputError("--out, --depths: allowed only with --hours, which writes a spec")
     if out is not None:
         check_free("--out", out)  # at once: filling the time takes a while
     filled, file = None, out
     with terminal.waiting("judging"):
         if hours is not None:
-            chosen = whole_numbers(depths, "--depths") if depths is not None else ()
-            filled = fill(hours, device, make_prior(fit, noise)[0], chosen, set_ or ())
+            filled = fill(hours, device, make_prior(fit, noise)[0], depths or (), set_ or ())
             file = out or paths.as_path(f"{filled.spec.name}.yaml")
             check_free("--out", file)
         sweep = filled.spec if filled else load_spec(spec or "", set_ or ())
@@ -414,7 +396,7 @@ def report(
     directory: SweepDirectory,
     out: Annotated[PathValue | None, path_option("--out", "FILE", "Page to write, default DIR/report.html.")] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Rewrite the page while the sweep trains; it reloads itself.")
+        bool, switch("--follow", help="Rewrite the page while the sweep trains; it reloads itself.")
     ] = False,
 ) -> None:
     """Write one self-contained HTML page with answer, figures and tables."""

@@ -40,14 +40,10 @@ def path_value(text: str) -> Any:
 
 
 def folder_value(text: str) -> Any:
-    """Parse the path of a folder, existing or new; one of this machine that is a file, or lies below one,
-    is refused."""
+    """Parse the path of a folder, existing or new; a file, or a path below one, is refused."""
     path = path_value(text)
-    if not paths.is_remote(path):
-        for part in (path, *path.parents):
-            if part.is_file():
-                where = "a file" if part == path else f"below {part}, which is a file"
-                raise typer.BadParameter(f"{text!r}; is {where}; must be a folder")
+    if not paths.is_remote(path) and (file := next((one for one in (path, *path.parents) if one.is_file()), None)):
+        raise typer.BadParameter(f"{text!r}; {file} is a file; must be a folder")
     return path
 
 
@@ -61,34 +57,16 @@ def count_value(text: str) -> float:
     return _parsed(parse_count, text)
 
 
-def size_value(text: str) -> float:
-    """Parse a number of parameters given without an option."""
-    if re.fullmatch(r"\s*[0-9]+\s*[x×]\s*[0-9]+\s*", text):
-        raise typer.BadParameter(f"{text!r}; is a shape; give --shape {text.strip()}")
-    return count_value(text)
-
-
 def whole_value(text: str | int) -> int:
-    text = str(text)  # a default is already parsed
-    count = numerals.number(text) if len(text) <= 30 else None  # 1e5, 50k, 1,234
-    if count is not None and abs(count) < 1e30 and float(count).is_integer():
-        text = str(int(count))
-    # more digits than any count has; int() also reads digits of other scripts, and Python refuses beyond 4,300 of them
-    if not re.fullmatch(r"[+-]?[0-9]{1,30}", text):
-        raise typer.BadParameter(f"{text[:40]!r}; must be a whole number")
-    return int(text)
+    count = numerals.number(str(text))  # a default is already parsed; 1e5, 50k, 1,234
+    if count is None or abs(count) >= 1e30 or not float(count).is_integer():
+        raise typer.BadParameter(f"{str(text)[:40]!r}; must be a whole number")
+    return int(count)
 
 
-def whole_numbers(text: str, option: str) -> list[int]:
-    """Parse a list of whole numbers below a billion, separated by commas.
-
-    Raises:
-        InputError: it is none.
-    """
-    parts = text.split(",")
-    if not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", part) for part in parts):
-        raise InputError(f"{option}: {text[:80]!r}; must be whole numbers, separated by commas")
-    return [int(part) for part in parts]
+def whole_numbers(text: str) -> list[int]:
+    """Parse whole numbers separated by commas."""
+    return [whole_value(part) for part in text.split(",")]
 
 
 def number_value(text: str | float) -> float:
@@ -99,14 +77,7 @@ def number_value(text: str | float) -> float:
         raise typer.BadParameter(f"{str(text)[:40]!r}; must be a number") from None
 
 
-_SECONDS = {  # names of a unit → seconds
-    "us|µs|μs": 1e-6,
-    "ms": 1e-3,
-    "s|secs?|seconds?": 1.0,
-    "m|mins?|minutes?": 60.0,
-    "h|hrs?|hours?": 3600.0,
-    "d|days?": 86400.0,
-}
+_SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def layer_time_value(text: str | float) -> float:
@@ -121,9 +92,9 @@ def hours_value(text: str | float) -> float:
 
 def _time(text: str | float, unit: float) -> float:
     """Parse a time with a unit of its own, or in units of so many seconds; in those units."""
-    for names, seconds in _SECONDS.items():
-        if found := re.fullmatch(rf"(.*[0-9.])\s*(?:{names})", str(text).strip(), re.I):
-            return number_value(found[1]) * (seconds / unit)
+    found = re.fullmatch(r"(.*[0-9.])\s*([a-zµ]+)", str(text).strip())
+    if found and found[2] in _SECONDS:
+        return number_value(found[1]) * (_SECONDS[found[2]] / unit)
     return number_value(text)
 
 
@@ -139,6 +110,7 @@ def _option(parser: Any, metavar: str, help: str, panel: str | None = None) -> A
     return typer.Option(metavar=metavar, parser=parser, help=help, rich_help_panel=panel)
 
 
+switch = functools.partial(typer.Option, metavar=" ")  # else `--help` prints <bool>
 count_option = functools.partial(_option, count_value)  # such as 3B
 whole_option = functools.partial(_option, whole_value)
 number_option = functools.partial(_option, number_value)
@@ -187,13 +159,13 @@ Shard = Annotated[
 ]
 Takeover = Annotated[
     bool,
-    typer.Option(
+    switch(
         "--takeover",
         help="Ask an owner to let go at a checkpoint; one that gives no sign of life is named, or its lease ends.",
     ),
 ]
 Distributed = Annotated[
-    bool, typer.Option("--distributed", help="Join the hosts that train each pack together (jax.distributed).")
+    bool, switch("--distributed", help="Join the hosts that train each pack together (jax.distributed).")
 ]
 Noise = Annotated[float | None, number_option("SIGMA", "Noise (sd) of one run's loss, in its unit.")]
 
@@ -205,14 +177,12 @@ Unit = StrEnum("Unit", ["nats", "bits", "bpb", "bpc"])
 BLOCK, TIME, OUTPUT = "The shapes", "Time", "Output"  # panels of `guide --help`
 TABLE, HELD, ERRORS = "The table", "Settings held", "Errors"  # panels of `fit --help`
 PLAN = "A spec to write"  # panel of `design --help`
-TiedEmbeddings = Annotated[
-    bool, typer.Option("--tied-embeddings", help="Unembedding = embedding.", rich_help_panel=BLOCK)
-]
+TiedEmbeddings = Annotated[bool, switch("--tied-embeddings", help="Unembedding = embedding.", rich_help_panel=BLOCK)]
 Export = Annotated[
     Project | None, typer.Option(help="Print the recommended shape as a configuration of …", rich_help_panel=OUTPUT)
 ]
 CompileOnly = Annotated[
-    bool, typer.Option("--compile-only", help="Compile and report memory and costs, without training or allocation.")
+    bool, switch("--compile-only", help="Compile and report memory and costs, without training or allocation.")
 ]
 Targets = Annotated[
     list[str] | None,
@@ -222,4 +192,4 @@ Targets = Annotated[
         help="With --compile-only: an absent device: H200, H200:4, TPU-v5e:2x4 …; may be repeated.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+AsJson = Annotated[bool, switch("--json", help="Print JSON instead of tables.")]

@@ -3,16 +3,13 @@ them."""
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dwsweep import paths, terminal
-from dwsweep.cli.hints import Command
 from dwsweep.cli.options import (
     AsJson,
     CompileOnly,
@@ -30,6 +27,7 @@ from dwsweep.cli.options import (
     Targets,
     folder_value,
     path_value,
+    switch,
 )
 from dwsweep.errors import DONE, SOME_FAILED, InputError
 
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
 
 
 commands = typer.Typer(rich_markup_mode="rich")
-_command = functools.partial(commands.command, cls=Command)
+_command = commands.command
 
 
 def _default_directory(spec: PathValue, sweep: Spec) -> Any:
@@ -50,7 +48,6 @@ def _default_directory(spec: PathValue, sweep: Spec) -> Any:
 @_command(epilog="Example: dwsweep plan sweeps/levine2020.yaml --set grid.seeds=1")
 def plan(
     spec: SpecFile,
-    full: Annotated[bool, typer.Option("--full", help="Print a row per shape.")] = False,
     json: AsJson = False,
     out: OutDirectory = None,
     set_: Overrides = None,
@@ -63,7 +60,7 @@ def plan(
 
     sweep = load_spec(spec, set_ or ())
     planned = plan_of_rest(sweep, find(sweep.data), out or _default_directory(spec, sweep))
-    terminal.show(lambda: plan_report.render(planned, full), lambda: plan_report.to_json(planned), json)
+    terminal.show(lambda: plan_report.render(planned), lambda: plan_report.to_json(planned), json)
     if out is not None:
         print(f"wrote {write_plan(planned, out)}", file=sys.stderr)
 
@@ -125,7 +122,7 @@ def run(
 @_command(epilog="Example: dwsweep status runs/smoke --follow")
 def status(
     directory: SweepDirectory,
-    follow: Annotated[bool, typer.Option("--follow", help="Refresh until the sweep is finished.")] = False,
+    follow: Annotated[bool, switch("--follow", help="Refresh until the sweep is finished.")] = False,
     json: AsJson = False,
 ) -> None:
     """Show the runs of a sweep: state, step, loss, tokens/s, reason of failure."""
@@ -205,29 +202,22 @@ def bench(
     print(f"wrote {bench_record.write(rows, out or _default_directory(spec, sweep))}", file=sys.stderr)
 
 
-Format = StrEnum("Format", ["hf"])
-
-
-Trained = Annotated[
-    PathValue,
-    typer.Argument(
-        metavar="RUN|DIR", parser=path_value, help="DIR/runs/<run_id>, or DIR: all its runs with parameters."
-    ),
-]
-
-
-@_command(epilog="Example: dwsweep export runs/smoke --to hf models (a sweep run with execution.keep_params: best)")
+@_command(epilog="Example: dwsweep export runs/smoke models (a sweep run with execution.keep_params: best)")
 def export(
-    run: Trained,
+    run: Annotated[
+        PathValue,
+        typer.Argument(
+            metavar="RUN|DIR", parser=path_value, help="DIR/runs/<run_id>, or DIR: all its runs with parameters."
+        ),
+    ],
     out: Annotated[
         PathValue,
         typer.Argument(
-            metavar="OUT", parser=folder_value, help="Folder to write, with a folder in it for each of several runs."
+            metavar="OUT", parser=folder_value, help="Folder to write, with one in it for each of several runs."
         ),
     ],
-    to: Annotated[Format, typer.Option(help="hf: files that transformers loads without our code.")] = Format.hf,
 ) -> None:
-    """Write trained models for other tools: weights, configuration, tokenizer, model card."""
+    """Write trained models that transformers loads: weights, configuration, tokenizer, model card."""
     from dwsweep.trained import huggingface, runs
 
     for place in huggingface.export(runs.find(run), out):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
 
 from dwsweep.fit.data.covariates import LARGE, value_text
@@ -19,7 +19,7 @@ from dwsweep.records.answers import (
     AnswerRow,
 )
 from dwsweep.records.transitions import layers
-from dwsweep.report.document import INTERVAL, MISSING, Column, Lines, Part, Table, estimate, label, number, shown
+from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, estimate, label, number, shown
 from dwsweep.text import SHORT, format_count, format_duration, join
 
 EQUAL = {  # equal quantity → its name
@@ -68,35 +68,32 @@ def _answers(record: Adjustment) -> list[Part]:
     other tokens; and the columns or formulas behind the budgets."""
     later = record.along_tokens if len(record.along_tokens) > 1 else ()
     rows = (*record.equal, *record.readings, *later)
-    columns: dict[Column, Callable[[AnswerRow], str]] = {
-        label("equal"): lambda row: EQUAL[row.equal],
-        number("budget"): budget,
-        label("of"): lambda row: row.arm or (f"{row.column}: {row.value}" if row.column else ""),
-    }
-    title = "Best depth at equal size, tokens per parameter, FLOPs or wall time"
-    table = Table(title, [*columns, number("depth"), INTERVAL, number("N"), number("tokens")], keys=2)
-    for row in rows:
-        depth, text = row.depth_interval, layers(row.decimals)
-        best = [shown(depth.value, text), "unbounded" if depth.unbounded else depth.ends(text)]
-        table.add(*(cell(row) for cell in columns.values()), *best, _size(row), shown(row.tokens, format_count))
     known = {EQUAL[row.equal].removeprefix("N and "): row.known_from for row in rows if row.known_from}
     lines = [f"{name}: {said}" for name, said in known.items()]
     equal = {row.equal for row in rows}
     if N_PARAMS in equal and equal & {SIZE_AND_FLOPS, SIZE_AND_TIME}:
         lines.append("N and FLOPs, N and wall time: the budget is the cost of the best net at equal N")
-    return [table, Lines(lines, indent=2)] if lines else [table]
+    title = "Best depth at equal size, tokens per parameter, FLOPs or wall time"
+    return [best_nets(title, rows), *([Lines(lines, indent=2)] if lines else [])]
+
+
+def best_nets(title: str, rows: Sequence[AnswerRow]) -> Table:
+    """Table of the best depth, size and tokens of each answer: at which equality, and of what."""
+    heads = label("equal"), number("budget"), label("of"), number("depth"), INTERVAL, number("N"), INTERVAL
+    table = Table(title, [*heads, number("tokens")])
+    for row in rows:
+        depth, text, size = row.depth_interval, layers(row.decimals), row.n_params_interval
+        of = row.arm or (f"{row.column}: {row.value}" if row.column else "")
+        best = [shown(depth.value, text), "unbounded" if depth.unbounded else depth.ends(text)]
+        ends = "" if row.n_params is None or size.unbounded else size.ends(format_count)
+        table.add(EQUAL[row.equal], budget(row), of, *best, _size(row), ends, shown(row.tokens, format_count))
+    return table
 
 
 def at_budgets(record: Adjustment) -> list[Part]:
     """Table of the best net at each budget that the runs were trained to, and the powers with which it grows."""
     rows = record.at_budgets
-    table = Table(
-        f"Best net at each budget of {EQUAL[rows[0].equal]}, each depth at its best size",
-        [number("budget"), number("depth"), INTERVAL, number("N"), INTERVAL, number("tokens")],
-    )
-    for row in rows:
-        sizes = estimate(row.n_params_interval, format_count)
-        table.add(budget(row), *estimate(row.depth_interval, layers(None)), *sizes, shown(row.tokens, format_count))
+    table = best_nets(f"Best net at each budget of {EQUAL[rows[0].equal]}, each depth at its best size", rows)
     powers = [f"{SYMBOLS[row.column]} ∝ C^{row.estimate_interval.format('.3f')}" for row in record.growth]
     lines = [f"over {len(rows)} budgets C: {', '.join(powers)}"] if powers else []
     return [table, Lines([*lines, f"budgets from {rows[0].known_from}"], indent=2)]

@@ -34,7 +34,7 @@ def _recipes(rows: Sequence[BenchRow | CompiledRow]) -> list[str]:
 
 def _measured(rows: Sequence[BenchRow]) -> Table:
     columns = [*map(number, ("L", "d_x", "heads", "replicas", "compile", "step", "tokens/s", "MFU", "memory"))]
-    table = Table("", [label("recipe"), *columns], keys=3, ruled=False)
+    table = Table("", [label("recipe"), *columns], ruled=False)
     for recipe, row in zip(_recipes(rows), rows, strict=True):
         table.add(
             recipe,
@@ -77,7 +77,7 @@ def _compiled(rows: Sequence[CompiledRow]) -> Table:
         label("fits"),
         *map(number, ("FLOPs/step", "XLA")),
     ]
-    table = Table("", columns, keys=3, ruled=False, apart=False)
+    table = Table("", columns, ruled=False, apart=False)
     for recipe, row in zip(_recipes(rows), rows, strict=True):
         table.add(
             recipe,

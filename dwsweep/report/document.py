@@ -77,18 +77,15 @@ INTERVAL = label("interval")
 class Table:
     """Table of texts. A column without a text in any row is left out.
 
-    keys: number of the first columns that identify a row. headed: False leaves the headings out. ruled: a line under
-    the headings and under each row of ``ends``. strong: rows in bold; soft: rows in lighter type. whole: a page shows
-    every column, even an empty one.
+    headed: False leaves the headings out. ruled: a line under the headings and under each row of ``ends``. strong: rows
+    in bold; soft: rows in lighter type.
     """
 
     title: str
     columns: Sequence[Column]
-    keys: int = 1
     headed: bool = True
     ruled: bool = True
     apart: bool = True
-    whole: bool = False
     rows: list[list[Line]] = field(default_factory=list)
     ends: set[int] = field(default_factory=set)
     strong: set[int] = field(default_factory=set)
@@ -104,6 +101,13 @@ class Table:
     @property
     def heads(self) -> list[str]:
         return [column.head for column in self.columns]
+
+    @property
+    def kept(self) -> dict[int, str]:
+        """Number and heading of each column with a text; an interval without its value takes the value's heading."""
+        rows = [[plain(cell).strip() for cell in row] for row in self.rows]
+        kept = [k for k in range(len(self.columns)) if any(row[k] for row in rows)]
+        return {k: self.heads[k - (self.columns[k] == INTERVAL and k - 1 not in kept)] for k in kept}
 
 
 @dataclass(frozen=True)

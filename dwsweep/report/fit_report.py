@@ -17,7 +17,6 @@ from dwsweep.fit.laws import FORMS
 from dwsweep.fit.transitions import size_ratio
 from dwsweep.interval import Form, Interval
 from dwsweep.interval import layers as in_layers
-from dwsweep.records.answers import FLOPS
 from dwsweep.records.fit import ONE_VARIABLE, AlongFit, Fit, FitResult, OtherFit, Surface, WidthLaw
 from dwsweep.records.transitions import (
     CHECKS,
@@ -54,7 +53,6 @@ BUILD = "build: as `dwsweep guide --fit` builds, with the least worst waste over
 
 
 FIRST = ("along", "comparison", "budgets", "depths", "transitions")  # sections, of which a brief text has the first
-BRIEF_WARNINGS = 3
 
 
 def render(result: Fit) -> Group:
@@ -92,31 +90,25 @@ def next_step(result: Fit, folder: Any) -> str:
         table = shlex.quote(result.provenance.input)
         return f"`dwsweep design {table} --params N` names the runs that narrow a best depth most"
     size = format_count(known[-1])
-    paid = [row.cost for row in (result.adjusted.at_budgets if result.adjusted else ()) if row.equal == FLOPS]
-    if paid and paid[-1]:  # the size and tokens of ten times the largest budget
-        size = f"--flops {10.0 * paid[-1]:.0e}".replace("e+", "e")
     return f"`dwsweep guide {size} --fit {shlex.quote(str(folder))}` prices the shapes to build"
 
 
 def document(result: Fit, folder: Any = None) -> list[Part]:
     """Document of a fit: the answer, tables and warnings. folder: of a brief one, which ends in the next command."""
-    every, warnings = sections(result), list(result.warnings)
+    every = sections(result)
     kinds = [anchor.partition("-")[0] for anchor, _, _ in every]
     first = next((kind for kind in FIRST if kind in kinds), "")
-    if folder is not None and (more := len(warnings) - BRIEF_WARNINGS) > 0:
-        warnings[BRIEF_WARNINGS:] = [f"{more} more with --full"]
     parts: list[Part] = [
         Lines(answer(result)),
         Lines([*account(result), *_taken(result), _noise_line(result)], apart=True),
     ]
     for kind, (_, _, own) in zip(kinds, every, strict=True):
         parts += own if folder is None or kind == first else ()
-    if warnings:
-        parts += [Lines(["Warnings"], apart=True), Lines(warnings, listed=True)]
+    if result.warnings:
+        parts += [Lines(["Warnings"], apart=True), Lines(result.warnings, listed=True)]
     if folder is not None:
-        rest = [title.lower() for kind, (_, title, _) in zip(kinds, every, strict=True) if kind != first]
-        also = f" --full also prints: {', '.join(rest)}." if rest else ""
-        parts.append(Lines([f"Next: {next_step(result, folder)}.{also}"], apart=True))
+        more = " --full also prints the other tables." if {*kinds} - {first} else ""
+        parts.append(Lines([f"Next: {next_step(result, folder)}.{more}"], apart=True))
     return parts
 
 

@@ -328,25 +328,22 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
     if row.verdict == "refused":
         return [Heading(size, f": no verdict; {best.reach}")]
     lines: list[Part] = [Heading(f"{size}: {row.verdict}", f" ({best.source})")]
+    columns = [label("  at"), number("wasted compute, %"), number(SHORT[row.unit]), INTERVAL, label("best shape")]
+    table = Table("", columns, ruled=False, apart=False)
     for constraint in CONSTRAINTS:
         cost, better = row.costs[constraint], row.best[constraint]
+        at = f"  {PRICES[constraint][0]}" + (f", {_on_device(assumptions)}" if constraint == "time" else "")
         if cost is None:
-            lines.append(_said(f"At {PRICES[constraint][0]}: not known, outside the depths of the source."))
+            table.add(at, MISSING, MISSING, "", "not known: outside the depths of the source")
             continue
         interval = cost.nats_interval
-        text = f" ({cost.nats:.4f} {SHORT[row.unit]}" + (f", {interval.ends('.4f')})" if interval.bounded else ")")
-        if better is None or (better.depth, better.width) == (row.depth, row.width):
-            text += "; no shape of about this size that can be built costs less"
-        else:
-            text += f"; best {better.label} ({format_count(better.n_params)})"
-        on = f" ({_on_device(assumptions)})" if constraint == "time" else ""
-        less = (f"{cost.less_compute:.1f} % of compute", "bold")
-        lines.append(_said(f"At {PRICES[constraint][0]}{on} it wastes ", less, text))
+        own = better is None or (better.depth, better.width) == (row.depth, row.width)
+        text = "this one" if better is None or own else f"{better.label} ({format_count(better.n_params)})"
+        ends = interval.ends(".4f") if interval.bounded else ""
+        table.add(at, f"{cost.less_compute:.1f}", f"{cost.nats:.4f}", ends, text)
+    lines.append(table)
     lines.append(_trust(best.trust))
     lines += [_soft(f"{row.depth_ratio:.2f} times as deep as the best. {_best_depth(best)}.{_by_form(best)}")]
-    if row.verdict == "undecided":
-        beyond = "deep" if (row.depth_ratio or 1.0) > 1 else "shallow"
-        lines.append(_soft(f"Too {beyond} by the likeliest best depth, but inside its interval."))
     return [*lines, _soft(f"{_begins(row.unit)} {row.loss_tag}.")]
 
 

@@ -2,85 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dwsweep import paths
+import numpy as np
+
 from dwsweep.records.metrics import metrics_of
 from dwsweep.report import runs_table
-from dwsweep.report.document import Figure, Part
-from dwsweep.report.figures import runs as run_figures
+from dwsweep.report.document import Figure, Lines, Part, Table, label, number
 from dwsweep.report.figures import style
-from dwsweep.report.figures.runs import Conditions, TrainingCurve
+from dwsweep.report.figures.runs import training_curve, training_curves
 from dwsweep.report.runs_table import Row
+from dwsweep.text import format_count
 
 
 class Logged(NamedTuple):
-    """Logs of a sweep, as far as its page draws them."""
+    """Logs of a sweep, as far as its page shows them. left_out: a warning per log that lacks lines."""
 
-    curves: list[TrainingCurve]
-    conditions: list[Conditions]
-    left_out: list[str]  # one warning per log that lacks lines
+    curves: list[Part]
+    conditioning: list[Part]
+    left_out: list[str]
 
 
-def logged(every: Sequence[Row], shown: Sequence[Row], root: Any) -> Logged:
-    """Training curves of the ``drawn`` runs among ``shown``, and the conditioning logged by any run of ``every``. No
-    other log is read."""
-    curves, conditions, left_out = [], [], []
-    chosen = runs_table.drawn(shown)
-    for row in every:
-        run_id = row.get("run_id")
-        if not run_id:
-            continue
-        folder = root / "runs" / run_id
-        if run_id not in chosen and not _logs_conditioning(folder / "metrics.jsonl"):
-            continue
-        metrics = metrics_of(folder)
-        rows = metrics.rows
-        if warning := metrics.left_out(run_id):
-            left_out.append(warning)
-        if found := run_figures.conditions(row, rows):
-            conditions.append(found)
-        if run_id not in chosen:
-            continue
-        diverged = row.get("status") == "diverged"
-        curve = run_figures.training_curve(run_id, int(row["depth"]), float(row["n_params"]), diverged, rows)
-        if curve is not None:
+def logged(runs: Sequence[Row], root: Any) -> Logged:
+    """Training curves and conditioning of attention of the ``drawn`` runs; no other log is read."""
+    chosen = runs_table.drawn(runs)
+    curves, left_out = [], []
+    logs: list[tuple[Row, list[float], list[float]]] = []
+    for row in (row for row in runs if row.get("run_id") in chosen):
+        metrics = metrics_of(root / "runs" / row["run_id"])
+        if curve := training_curve(row, metrics.rows):
             curves.append(curve)
-    return Logged(curves, conditions, left_out)
+        names = ("conditioning_at_start", "conditioning")
+        start, end = (_last(metrics.rows, name, int(row["depth"])) for name in names)
+        logs += [(row, start, end)] if end else []
+        left_out += [line] if (line := metrics.left_out(row["run_id"])) else []
+    figure: list[Part] = []
+    if curves:
+        caption = "One thin line per run, averaged over bins of ln step; lighter is larger. Dashed: diverged."
+        if len(curves) < len(runs):
+            caption += f" {len(curves):,} of {len(runs):,} runs: of each shape drawn, the run of lowest held-out loss."
+        drawn = style.picture(lambda: training_curves(curves))
+        figure.append(Figure(drawn, "Training loss against step, one panel per depth", caption))
+    return Logged(figure, conditioning(logs), left_out)
 
 
-def _logs_conditioning(path: Any) -> bool:
-    """Test that a log may hold conditioning, by its first row; a log in a bucket is always read whole."""
-    if paths.is_remote(path):
-        return True
-    try:
-        paths.check_file(path)
-        with open(path, "rb") as file:
-            return b'"conditioning' in file.readline(1 << 20)
-    except OSError:
-        return False
-
-
-def conditioning(logged: Sequence[Conditions]) -> list[Part]:
-    """Figure of the conditioning of attention, all arms together; empty if no run logged it."""
-    if not logged:
-        return []
-    drawn = style.svg(lambda: run_figures.over_training(logged))
-    caption = (
+def conditioning(logs: Sequence[tuple[Row, list[float], list[float]]]) -> list[Part]:
+    """Table of the conditioning of attention at the start and the end of training, by arm, depth, heads and size."""
+    groups: dict[tuple[Any, ...], list[tuple[list[float], list[float]]]] = {}
+    for row, *kappa in logs:
+        key = row.get("arm") or "", int(row["depth"]), row.get("heads") or 0, float(row["n_params"])
+        groups.setdefault(key, []).append((kappa[0], kappa[1]))
+    table = Table(
+        "", [label("arm"), *map(number, ("depth", "heads", "N", "at the start", "at the end", "worst layer"))]
+    )
+    for (arm, depth, heads, size), runs in sorted(groups.items()):
+        start, end = (np.log([run[k] for run in runs if run[k]]) for k in (0, 1))
+        at_start = f"{np.exp(start.mean()):.3g}" if len(start) else ""
+        ends = (f"{np.exp(found):.3g}" for found in (end.mean(), end.mean(axis=0).max()))
+        table.add(arm, str(depth), str(heads), format_count(size), at_start, *ends)
+    legend = (
         "Condition number of the outputs of a block's heads, side by side, over the positions of a window: the ratio "
         "of its largest to its smallest singular value (geometric mean over held-out windows, layers and runs). "
-        "Each depth and number of heads has its largest size; narrower nets have fewer columns, compare at one width."
+        "Narrower nets have fewer columns: compare at one width."
     )
-    return [Figure(drawn, "Condition number of attention", caption)]
+    return [table, Lines([legend], soft=True)] if table.rows else []
 
 
-def training_figure(curves: Sequence[TrainingCurve], runs: Sequence[Row]) -> list[Part]:
-    """Figure of training curves; ``runs``: those on the page."""
-    if not curves:
-        return []
-    drawn = style.svg(lambda: run_figures.training_curves(curves))
-    caption = "One thin line per run, averaged over bins of ln step; lighter is larger. Dashed with a cross: diverged."
-    if len(curves) < len(runs):
-        caption += f" {len(curves):,} of {len(runs):,} runs: of each shape drawn, the run of lowest held-out loss."
-    return [Figure(drawn, "Training loss against step, one panel per depth", caption)]
+def _last(lines: Sequence[Mapping[str, Any]], name: str, depth: int) -> list[float]:
+    """The last usable condition numbers of a log, one per layer."""
+    found = (line.get(name) for line in reversed(lines))
+    whole = (values for values in found if isinstance(values, list) and len(values) == depth)
+    return next((v for v in whole if all(isinstance(one, int | float) and 1.0 <= one < math.inf for one in v)), [])

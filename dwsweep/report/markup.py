@@ -1,16 +1,19 @@
-"""Markup of a report for a page: its parts as HTML."""
+"""Markup of a report: its parts as HTML, and a page of sections with one style sheet and one script that loads
+nothing."""
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import html
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 
 from dwsweep.report.document import (
     BLANKS,
-    INTERVAL,
-    MISSING,
     Figure,
     Fold,
     Heading,
@@ -23,10 +26,8 @@ from dwsweep.report.document import (
 )
 from dwsweep.text import printable
 
-BOUND = re.compile(
-    r"(?<=\d) (?:× (?=\d)|%)|(?<=[<>]) (?=\d)|(?<= =) (?=\d)|(?<=\bN) (?==)"
-)  # kept on one line of a page
-OPTION = re.compile(r"(?<!\S)--[a-z-]+")  # words never broken behind their two dashes
+# forbids the browser to load anything: style sheet, script and images are inside the page
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {}; base-uri 'none'"
 CODE = re.compile(r"`([^`]+)`")  # words to type: code on a page, backticks on a terminal
 
 
@@ -45,9 +46,6 @@ def html_of(parts: Iterable[Part]) -> str:
             case Lines():
                 kind = ' class="soft"' if part.soft else ""
                 out += [f"<p{kind}>{_html_line(line)}</p>" for line in part.lines]
-            case Table(headed=False):
-                pairs = (f"<dt>{_html_line(name)}</dt><dd>{_html_line(value)}</dd>" for name, value in part.rows)
-                out.append(f"<dl>{''.join(pairs)}</dl>")
             case Table() if part.rows:
                 out.append(_html_table(part))
             case Figure():
@@ -75,13 +73,8 @@ def escaped(value: object) -> str:
 
 
 def _marked(text: str) -> str:
-    """Text as markup: `words to type` as code; no shape, bound or percentage breaks over a line."""
-    tied = BOUND.sub(lambda found: found[0].replace(" ", "\u00a0"), text)
-    return CODE.sub(lambda found: f"<code>{OPTION.sub(_unbroken, found[1])}</code>", escaped(tied))
-
-
-def _unbroken(found: re.Match[str]) -> str:
-    return f'<span class="option">{found[0]}</span>'
+    """Text as markup: `words to type` as code."""
+    return CODE.sub(r"<code>\1</code>", escaped(text))
 
 
 def _html_line(line: Line) -> str:
@@ -90,21 +83,60 @@ def _html_line(line: Line) -> str:
 
 
 def _html_table(made: Table) -> str:
-    """Table in a scrolling box, without empty columns unless it is ``whole``. An interval whose value is left out takes
-    the heading of that value."""
-    rows = [[plain(cell).strip() for cell in row] for row in made.rows]
-    heads = [name.strip() for name in made.heads]
-    kept = [k for k in range(len(heads)) if made.whole or any(row[k] not in ("", MISSING) for row in rows)]
-    for k in kept:
-        if made.columns[k] == INTERVAL and k - 1 not in kept:
-            heads[k] = heads[k - 1]
+    """Table in a scrolling box."""
+    kept = made.kept
     kinds = [f' class="text{" long" * one.wraps}"' if one.is_text else "" for one in made.columns]
 
-    def line(tag: str, cells: Sequence[str], look: str = "") -> str:
+    def line(tag: str, cells: Mapping[int, str] | Sequence[str], look: str = "") -> str:
         return f"<tr{look}>" + "".join(f"<{tag}{kinds[k]}>{_marked(cells[k])}</{tag}>" for k in kept) + "</tr>"
 
     caption = f"<h4>{_marked(made.title)}</h4>" if made.title else ""
-    chosen = ' class="chosen"'
-    body = "".join(line("td", row, chosen if number in made.strong else "") for number, row in enumerate(rows))
-    head = line("th", heads)
+    rows = ([plain(cell).strip() for cell in row] for row in made.rows)
+    body = "".join(line("td", row, ' class="chosen"' if k in made.strong else "") for k, row in enumerate(rows))
+    head = line("th", kept)
     return f'{caption}<div class="scroll" tabindex="0"><table><thead>{head}</thead><tbody>{body}</tbody></table></div>'
+
+
+@dataclass(frozen=True)
+class Section:
+    """Section of a page: a title and its markup. open: an answer; a reader unfolds any other."""
+
+    anchor: str
+    title: str
+    body: str
+    open: bool = False
+
+    @property
+    def markup(self) -> str:
+        head = f"<h2>{escaped(self.title)}</h2>"
+        body = head + self.body if self.open else f"<details><summary>{head}</summary>{self.body}</details>"
+        return f'<section id="{escaped(self.anchor)}">{body}</section>'
+
+
+def box(kind: str, parts: Sequence[Part]) -> str:
+    """Frame around parts; empty without parts."""
+    return f'<div class="{kind}">{html_of(parts)}</div>' if parts else ""
+
+
+@cache
+def asset(name: str) -> str:
+    """A file of ``assets``."""
+    return (resources.files("dwsweep.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def page(title: str, subtitle: str, sections: Sequence[Section], reload: float | None = None) -> str:
+    """Whole document, without empty sections. ``reload``: seconds after which a browser loads the page again."""
+    sections = [section for section in sections if section.body]
+    script = asset("page.js")
+    allowed = f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode('ascii')}'"
+    again = "" if reload is None else f'<meta http-equiv="refresh" content="{reload:g}">'
+    links = "".join(f'<a href="#{escaped(s.anchor)}">{escaped(s.title)}</a>' for s in sections)
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY.format(allowed)}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"{again}"
+        f"<title>{escaped(title)}</title><style>{asset('page.css')}</style></head>\n"
+        f'<body><header><h1>{escaped(title)}</h1><p class="soft">{escaped(subtitle)}</p><nav>{links}</nav></header>\n'
+        f"<main>{''.join(section.markup for section in sections)}</main><script>{script}</script></body></html>\n"
+    )

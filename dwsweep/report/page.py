@@ -7,36 +7,44 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import shlex
 import time
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from itertools import takewhile
 from os import PathLike
 from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.guide import source_of
+from dwsweep.fit.one_thread import one_thread
+from dwsweep.guide import answer, source_of
+from dwsweep.guide.guideline import completed
 from dwsweep.records import fit as fit_record
-from dwsweep.records.fit import AlongFit, Fit, FitResult
+from dwsweep.records.fit import Fit, FitResult
 from dwsweep.records.record import to_dict
 from dwsweep.records.run import FINAL, PENDING
-from dwsweep.report import fit_report, runs_table
+from dwsweep.report import fit_report, guide_report, runs_table
 from dwsweep.report.document import Figure, Fold, Heading, Lines, Part, bullets
 from dwsweep.report.figures import registry, style
-from dwsweep.report.html_page import Section, box, page
-from dwsweep.report.logs import conditioning, logged, training_figure
-from dwsweep.report.markup import html_of
-from dwsweep.report.provenance import provenance_parts
-from dwsweep.report.runs_table import Row, all_runs, of_the_fit, ordered, rows_of
-from dwsweep.report.shapes_to_build import built
+from dwsweep.report.logs import logged
+from dwsweep.report.markup import Section, box, html_of, page
+from dwsweep.report.runs_table import Row, all_runs, ordered, rows_of
 from dwsweep.report.status_report import parts_of
+from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.results_table import settle_results
 from dwsweep.sweep.snapshot import Snapshot, snapshot
-from dwsweep.text import printable
+from dwsweep.text import format_count, join, printable
 
 RELOAD_SECONDS = 10.0  # interval between reloads of a page that follows a sweep
+LEAST = 1e3  # smallest size of an answer with a fit
+FIRST = 3  # paragraphs of the answer on the first screen: the shape, the best depth, the risk
+FACTS = (  # columns of the runs in the provenance
+    *("seed", "tokens", "steps", "batch_size", "seq_len", "vocab_size", "parametrization", "optimizer", "schedule"),
+    *("precision", "attention_kernel", "device_kind", "data_hash"),
+)
 HOW_TO_READ = (
     "Size N counts non-embedding parameters: 12·L·d² for the standard block, with L the depth and d the width. Losses "
     "are held-out, in nats per token unless another unit stands beside them.",
@@ -94,10 +102,13 @@ def write(directory: str | PathLike[str], out: Any = None, live: Snapshot | None
     if path.is_dir():
         raise InputError(f"--out: {path}; is a folder; allowed: a file, such as {path / 'report.html'}")
     fit = fit_record.read_any(folder / "fit.json", "DIR") if folder else None
-    title, subtitle = _titles(fit, every, root)
+    name = _name(root)
+    title, subtitle = f"{name}: how deep and how wide", f"{len(every):,} runs, not fitted."
+    if fit is not None:
+        subtitle = f"{fit.provenance.rows_used} runs used."
     if live is not None:
         done = sum(run.state.state in FINAL for run in live.runs)
-        title = f"{_name(root)}: {done:,} of {len(live.runs):,} runs finished"
+        title = f"{name}: {done:,} of {len(live.runs):,} runs finished"
         subtitle = f"The sweep is training; this page reloads every {RELOAD_SECONDS:g} s."
     sections = _content(fit, every, root, folder, live)
     content = page(title, subtitle, sections, reload=RELOAD_SECONDS if live is not None else None)
@@ -106,77 +117,77 @@ def write(directory: str | PathLike[str], out: Any = None, live: Snapshot | None
     return path
 
 
-BEGUN = ("run_id", "depth", "width", "heads", "seed", "learning_rate", "n_params", "tokens", "flops")
-
-
 def so_far(every: Sequence[Row], live: Snapshot) -> list[Row]:
     """Rows of results.csv, and a row without a loss for every other run that has begun."""
     there = {row.get("run_id") for row in every}
-    begun = [run for run in live.runs if run.plan.run_id not in there and run.state.state != PENDING]
-    plans = [to_dict(run.plan) | {"status": run.state.state} for run in begun]
-    return [*every, *({name: row.get(name) for name in (*BEGUN, "status")} for row in plans)]
-
-
-def _titles(fit: Fit | None, every: Sequence[Row], root: Any) -> tuple[str, str]:
-    """Title and subtitle of a page."""
-    name = _name(root)
-    if fit is None:
-        return f"{name}: how deep and how wide", f"{len(every):,} runs, not fitted."
-    used = f"{fit.provenance.rows_used} runs used."
-    if isinstance(fit, AlongFit):
-        return f"{name}: loss along {fit.along.column}", used
-    depths = sorted({cell.depth for cell in fit.cells if not cell.excluded})
-    shapes = f"Depths {', '.join(map(str, depths)) or 'none'}; {len(fit.cells)} shapes; "
-    return f"{name}: how deep and how wide", shapes + used
+    begun = (run for run in live.runs if run.plan.run_id not in there and run.state.state != PENDING)
+    return [*every, *(to_dict(run.plan) | {"status": run.state.state} for run in begun)]
 
 
 def _content(fit: Fit | None, every: Sequence[Row], root: Any, folder: Any, live: Snapshot | None) -> list[Section]:
     """Sections of a page. ``fit``: None for a sweep without a fit; one along a column has no sizes for ``guide``."""
-    sized = fit if isinstance(fit, FitResult) else None
-    shown = ordered(of_the_fit(every, sized) if sized else every)
-    curves, conditions, left_out = logged(every, shown, root)
-    drawings = registry.drawings(fit) if fit else []
-    figures = [Figure(style.svg(partial(one.draw, fit)), one.title, one.caption) for one in drawings]
-    warned = [] if live else _warnings(fit, every, root, left_out)
-    file: Any = folder and folder / "fit.json"
-    build, shapes = (sized and built(sized, source_of(sized, file), file, root)) or ([], [])
-    found = fit_report.sections(fit) if fit else []
+    logs = logged(ordered(every), root)
+    figures = [
+        Figure(style.picture(partial(one.draw, fit)), one.title, one.caption)
+        for one in (registry.drawings(fit) if fit else ())
+    ]
+    build, shapes = (isinstance(fit, FitResult) and built(fit, folder / "fit.json", root)) or ([], [])
     findings = [
         Section(anchor, title, html_of(parts), open=k == 0)
-        for k, (anchor, title, parts) in enumerate(found)
+        for k, (anchor, title, parts) in enumerate(fit_report.sections(fit) if fit else ())
         if anchor != "guideline"  # the shapes to build repeat it
     ]
+    first = [Section("progress", "Progress", box("answer", parts_of(live)), open=True)] if live else []
+    if not live:
+        screen = _first_screen(fit, build, every, root, figures[:1])
+        warned = box("warnings", bullets(_warnings(fit, every, root, logs.left_out)))
+        first = [Section("answer", "The answer", screen, open=True), Section("warnings", "Warnings", warned, open=True)]
+    tables = [all_runs(every)] if every else []
+    tables += [Fold("Cells: the mean of each shape", [runs_table.cells(fit)])] if isinstance(fit, FitResult) else []
     return [
-        Section("progress", "Progress", box("answer", parts_of(live)) if live else "", open=True),
-        Section("answer", "The answer", "" if live else _first_screen(fit, build, every, root, figures[:1]), open=True),
-        Section("warnings", "Warnings", box("warnings", bullets(warned)), open=True),
+        *first,
         Section("shapes", "Shapes to build", html_of(shapes), open=True),
         *findings,
         Section("figures", "Figures", box("figures", figures[1:])),
-        Section("training", "Training curves", html_of(training_figure(curves, shown))),
-        Section("conditioning", "Conditioning of attention", html_of(conditioning(conditions))),
-        Section("runs", "Runs" if every else "Shapes trained", html_of(_tables(fit, every, shown))),
+        Section("training", "Training curves", html_of(logs.curves)),
+        Section("conditioning", "Conditioning of attention", html_of(logs.conditioning)),
+        Section("runs", "Runs" if every else "Shapes trained", html_of(tables)),
         Section("reading", "How to read it", html_of(bullets(HOW_TO_READ)) if fit else ""),
-        Section("provenance", "Provenance", html_of(provenance_parts(fit, shown, root))),
+        Section("provenance", "Provenance", html_of(_provenance(fit, every, root))),
     ]
+
+
+def built(fit: FitResult, file: Any, root: Any) -> tuple[list[Part], list[Part]]:
+    """Shapes to build by the fit of ``file``: at the largest trained size, for the first screen; and at every listed
+    size."""
+    sizes = [cell.n_params for cell in fit.cells if not cell.excluded] or [cell.n_params for cell in fit.cells] or [1e6]
+    largest = max(LEAST, *sizes)
+    with one_thread():
+        whole = guide_report.document(answer([largest], fit=file, source=source_of(fit, file)))
+        listed = fit_report.guideline(fit if any(row.law for row in fit.guideline) else completed(fit))
+    size, command = format_count(largest), f"dwsweep guide --params 3B --fit {shlex.quote(str(root))}"
+    # before its heading stands the reason if public evidence answers instead
+    before = sum(1 for _ in takewhile(lambda part: isinstance(part, Lines), whole))
+    said = [part for part in whole if isinstance(part, Lines)][: before + FIRST]
+    more = Lines([f"`{command}` answers at any size, with the price of other shapes."])
+    heading = Heading(f"Shape to build at {size}, the largest size trained")
+    return [heading, *said], [listed, more, Fold(f"The whole answer at {size}", whole)]
 
 
 def _first_screen(
     fit: Fit | None, build: Sequence[Part], every: Sequence[Row], root: Any, figure: Sequence[Part]
 ) -> str:
     """First screen: the shape to build, the answer, the next steps and one figure, side by side if they fit."""
-    read, said = [], [f"{len(every):,} runs have a loss; they are not fitted yet."]
+    said = [f"{len(every):,} runs have a loss; they are not fitted yet."]
     if fit is not None:
-        read, said = fit_report.account(fit), fit_report.answer(fit)
-        if not said or (len(read[:1]) and ";" in read[0]):  # a doubt about the table precedes the answer
-            read, said = read[1:], [*read[:1], *said]
-    steps = [Heading("What to do next"), *bullets(next_steps(fit, every, root)), Lines(read, soft=True)]
+        said = [*fit_report.account(fit), *fit_report.answer(fit)]
+    steps = [Heading("What to do next"), *bullets(next_steps(fit, every, root))]
     words = box("answer", [*build, Lines(said)]) + html_of(steps)
     return f'<div class="first"><div>{words}</div>{html_of(figure)}</div>'
 
 
 def next_steps(fit: Fit | None, every: Sequence[Row], root: Any) -> list[str]:
-    """Next steps as commands: finish runs, fit, choose a shape, narrow the interval."""
+    """Next steps as commands: finish runs, then fit or choose a shape."""
     there, spec = printable(shlex.quote(str(root))), root / "spec.yaml"
     missing = sum((row.get("status") or "done") not in FINAL for row in every)
     steps = []
@@ -185,26 +196,21 @@ def next_steps(fit: Fit | None, every: Sequence[Row], root: Any) -> list[str]:
         steps.append(f"Finish {runs}: `dwsweep run {printable(shlex.quote(str(spec)))} --out {there}`.")
     if fit is None:
         return [*steps, f"Fit the losses: `dwsweep fit {there}`."]
-    steps.append(f"{printable(fit_report.next_step(fit, root))}.")
-    if not isinstance(fit, FitResult):
-        return steps
-    surface = fit.surface
-    open_ended = surface is None or any(row.depth_low is None or row.depth_high is None for row in surface.optima[-1:])
-    if spec.exists() and (open_ended or any(row.status != "crossed" for row in fit.verdicts)):
-        steps.append(
-            f"Find the runs that would narrow the answer: `dwsweep design {shlex.quote(str(spec))} --fit {there}`."
-        )
-    return steps
+    return [*steps, f"{printable(fit_report.next_step(fit, root))}."]
 
 
-def _tables(fit: Fit | None, every: Sequence[Row], shown: Sequence[Row]) -> list[Part]:
-    """Tables of runs and of cells; a table of losses has cells only."""
-    if not isinstance(fit, FitResult):
-        return [all_runs(every)] if every else []
-    cells = runs_table.cells(fit.cells)
-    if not every:
-        return [cells]
-    return [all_runs(shown), Fold("Cells: the mean of each shape", [cells]), *runs_table.other_runs(every, shown)]
+def _provenance(fit: Fit | None, runs: Sequence[Row], root: Any) -> list[Part]:
+    """Provenance of the numbers: values of the runs, the sweep with its last call, the fit, the spec."""
+    values = {name: sorted({str(row[name]) for row in runs if row.get(name) is not None}) for name in FACTS}
+    facts: dict[str, Any] = {"runs": {name: join(found, 12) for name, found in values.items() if found}}
+    manifest = {name: value for name, value in to_dict(SweepStore(root).manifest).items() if value and name != "rates"}
+    facts |= {"sweep": manifest | {"calls": manifest["calls"][-1:]} if manifest.get("calls") else manifest}
+    if fit is not None:
+        facts |= {"fit": fit.provenance.to_dict(), "noise": fit.noise.to_dict()}
+    parts = [Lines([json.dumps(facts, indent=1, ensure_ascii=False)], verbatim=True)]
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        parts.append(Lines([paths.read_text(root / "spec.yaml")], verbatim=True))
+    return [Fold("What the numbers were made with", parts)]
 
 
 def _name(root: Any) -> str:

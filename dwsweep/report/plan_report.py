@@ -1,4 +1,4 @@
-"""Report of a plan: one row per budget or per shape, warnings, the totals to check before training, a legend."""
+"""Report of a plan: one row per shape, warnings, the totals to check before training, a legend."""
 
 from __future__ import annotations
 
@@ -18,11 +18,9 @@ from dwsweep.text import format_bytes, format_count, format_duration, format_hou
 
 UNKNOWN = "?"
 WAITING = ["hashes of the ids", "epochs", "memory of the token store"]  # unknown before `prepare`
-LEGEND = "off: the largest distance of a shape from its budget. "
-MORE = "--full has a row per shape, plan.csv (--out DIR) one per run."
-OF_SHAPES = (
-    "N, all: parameters of the blocks (12·L·d_x² in a standard one) and of all. rate: peak learning rate of the hidden "
-    "weights. resid: multiplier of the residual branches."
+LEGEND = (
+    "off: distance from the budget. N, all: parameters of the blocks (12·L·d_x² in a standard one) and of all. rate: "
+    "peak learning rate of the hidden weights. resid: multiplier of the residual branches. "
 )
 
 
@@ -54,19 +52,19 @@ def to_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def render(plan: Plan, full: bool = False) -> Group:
-    """Report for a terminal: header, a row per budget, reasons, warnings and totals. full: a row per shape."""
+def render(plan: Plan) -> Group:
+    """Report for a terminal: header, a row per shape, reasons, warnings and totals."""
     notes: dict[str, int] = {}  # reason → its number in the table
     parts: list[Part] = [_header(plan)]
     for name, arm in plan.parts.items():
-        parts += [*([Heading(name)] if name else []), _table(arm, notes, not name, full)]
+        parts += [*([Heading(name)] if name else []), _table(arm, notes, not name)]
     parts.append(_pairs(((f"[{number}]", note) for note, number in notes.items()), apart=True))
     if plan.warnings:
         parts += [Heading("Warnings", style="bold yellow"), _pairs(("!", text) for text in plan.warnings)]
     packs = plan.estimates.packs.values()
     legend = "! does not fit. " * any(pack.fits is False for pack in packs) + LEGEND
     legend += f"{UNKNOWN} unknown. " * any(pack.device_seconds is None for pack in packs)
-    legend += "[1] points to a reason. " * bool(notes) + (OF_SHAPES if full else MORE)
+    legend += "[1] points to a reason. " * bool(notes)
     return rendered(
         [*parts, Heading("Total, still to be trained"), _totals(plan), Lines([legend], soft=True, apart=True)]
     )
@@ -112,40 +110,34 @@ def _length(plan: Plan) -> str:
     return f"length: {ends}, from {plan.lengths.value:.6g} FLOPs per run (train.flops)".replace("e+", "e")
 
 
-def _table(plan: Plan, notes: dict[str, int], apart: bool, full: bool) -> Table:
-    """Table with a row per budget, or per depth where widths are given; full: per shape, with its columns."""
-    by_budget = plan.spec.grid.widths is None
-    heads = [number("budget" if by_budget else "L"), prose("L×d_x"), *map(number, ("off", "tokens", "FLOPs"))]
-    own = [*map(number, ("heads", "N", "all", "rate", "resid"))] if full else []
-    table = Table("", [*heads, *own, number("memory"), number("time"), label("runs")], ruled=False, apart=apart)
+def _table(plan: Plan, notes: dict[str, int], apart: bool) -> Table:
+    """Table with a row per shape of a budget."""
+    heads = [*map(number, ("budget", "L×d_x", "heads", "N", "off", "all", "tokens", "FLOPs", "rate", "resid"))]
+    table = Table("", [*heads, number("memory"), number("time"), label("runs")], ruled=False, apart=apart)
     groups: dict[tuple[float, Any], list[Run]] = {}
-    for run in sorted(plan.runs, key=lambda run: (run.shape.depth, run.shape.heads, run.shape.width)):
-        key = (run.budget or 0.0) if by_budget else float(run.shape.depth)
-        groups.setdefault((key, run.shape if full else None), []).append(run)
-    for (key, _), runs in sorted(groups.items(), key=lambda item: item[0][0]):
-        shapes = dict.fromkeys(f"{run.shape.depth}×{run.shape.width}" for run in runs)
-        off = [run.shape.n_params / run.budget - 1 for run in runs if run.budget]
+    for run in sorted(
+        plan.runs, key=lambda run: (run.budget or 0.0, run.shape.depth, run.shape.heads, run.shape.width)
+    ):
+        groups.setdefault((run.budget or 0.0, run.shape), []).append(run)
+    for (budget, shape), runs in groups.items():
+        costs = [plan.estimates.runs[run.run_id] for run in runs]
+        rates = [cost.hidden_learning_rate for cost in costs]
         table.add(
-            format_count(key) if by_budget else f"{key:g}",
-            " ".join(shapes),
-            f"{max(off, key=abs):+.1%}" if off else "",
+            format_count(budget) if budget else "",
+            f"{shape.depth}×{shape.width}",
+            f"{shape.heads}×{shape.head_size}",
+            format_count(shape.n_params),
+            f"{shape.n_params / budget - 1:+.1%}" if budget else "",
+            format_count(shape.n_params_total),
             _ends([run.tokens for run in runs]),
-            _ends([plan.estimates.runs[run.run_id].flops for run in runs]),
-            *(_of_shape(plan, runs) if full else ()),
+            _ends([cost.flops for cost in costs]),
+            " … ".join(dict.fromkeys(format_rate(end) for end in (min(rates), max(rates)))),
+            f"{costs[0].residual_multiplier:.3g}",
             *_cost(plan, runs),
             _states(runs, notes),
             soft=all(run.action != RUN for run in runs),
         )
     return table
-
-
-def _of_shape(plan: Plan, runs: Sequence[Run]) -> tuple[str, ...]:
-    """Heads, parameters of the blocks and of all, and what the parametrization makes of the rates and the branches."""
-    shape, costs = runs[0].shape, [plan.estimates.runs[run.run_id] for run in runs]
-    counts = format_count(shape.n_params), format_count(shape.n_params_total)
-    rates = [cost.hidden_learning_rate for cost in costs]
-    ends = " … ".join(dict.fromkeys(format_rate(end) for end in (min(rates), max(rates))))
-    return f"{shape.heads}×{shape.head_size}", *counts, ends, f"{costs[0].residual_multiplier:.3g}"
 
 
 def _ends(values: Sequence[float]) -> str:

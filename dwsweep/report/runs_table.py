@@ -12,18 +12,17 @@ from dwsweep.fit.data.table import read_asked
 from dwsweep.interval import Form, written
 from dwsweep.records.fit import FitOptions, FitResult
 from dwsweep.records.record import Damaged
-from dwsweep.records.transitions import Cell
-from dwsweep.report.document import MISSING, Column, Fold, Heading, Part, Table, label, number, prose
-from dwsweep.report.figures.style import evenly, plain
+from dwsweep.report.document import Column, Fold, Table, label, number, prose
+from dwsweep.report.figures.style import plain
 from dwsweep.text import format_count
 
 Row = Mapping[str, Any]
 """A run by the columns of results.csv: numbers are int or float, blanks are None."""
-# curves on a page of more than MANY runs: more are indistinguishable, and each costs a file read
-MANY, MOST_CURVES = 600, 120
+MANY = 600  # runs with a curve each: more are indistinguishable, and each costs a file read
 # column → its name in results.csv, and the form of its numbers (None: a text)
 RUN_COLUMNS: Mapping[Column, tuple[str, Form | None]] = {
     label("run"): ("run_id", None),
+    label("arm"): ("arm", None),
     number("depth"): ("depth", plain),
     number("width"): ("width", plain),
     number("seed"): ("seed", None),
@@ -69,16 +68,8 @@ def number_of(value: Any) -> float | None:
     return int(value) if float(value).is_integer() and abs(value) < 2**53 else value
 
 
-def of_the_fit(every: Sequence[Row], fit: FitResult) -> list[Row]:
-    """Runs of the fit: of a sweep with arms, the runs of the base."""
-    arms = {row.get("arm") or "" for row in every}
-    base = fit.comparisons[0].base if fit.comparisons else None
-    return [row for row in every if len(arms) < 2 or base not in arms or row.get("arm") == base]
-
-
 def drawn(rows: Sequence[Row]) -> set[str]:
-    """The runs whose training curves are on the page: all, or of more than ``MANY`` the best run of each shape; of more
-    than ``MOST_CURVES`` shapes, evenly spread ones in the order of depth and size."""
+    """The runs whose training curves are on the page: all, or of more than ``MANY`` the best run of each shape."""
 
     def rank(row: Row) -> tuple[bool, float]:
         loss = number_of(row.get("loss"))
@@ -87,17 +78,17 @@ def drawn(rows: Sequence[Row]) -> set[str]:
     named = [row for row in rows if row.get("run_id")]
     if len(named) <= MANY:
         return {row["run_id"] for row in named}
-    best: dict[tuple[float, float, str], str] = {}
-    for row in sorted(named, key=rank, reverse=True):  # the lowest loss of a shape comes last
-        depth, size = (number_of(row.get(name)) or 0.0 for name in ("depth", "n_params"))
-        best[depth, size, f"{row.get('width')} {row.get('heads')}"] = row["run_id"]
-    return set(evenly([best[shape] for shape in sorted(best)], MOST_CURVES))
+    best = {  # the lowest loss of a shape comes last
+        tuple(row.get(name) for name in ("depth", "width", "heads", "n_params")): row["run_id"]
+        for row in sorted(named, key=rank, reverse=True)
+    }
+    return {*best.values()}
 
 
 def show(value: Any, form: Form | None = None) -> str:
-    """Cell text: – if missing, a number in its form, else the text."""
+    """Cell text: blank if missing, a number in its form, else the text."""
     if value is None or value == "":
-        return MISSING
+        return ""
     try:
         return str(value) if form is None else written(float(value), form)
     except ValueError:
@@ -111,13 +102,13 @@ def ordered(rows: Sequence[Row]) -> list[Row]:
 
 def all_runs(rows: Sequence[Row]) -> Fold:
     """Table of all runs, one row per run, which the page's script sorts and filters."""
-    made = Table("", list(RUN_COLUMNS), whole=True)
+    made = Table("", list(RUN_COLUMNS))
     for row in ordered(rows):
         made.add(*(show(row.get(name), form) for name, form in RUN_COLUMNS.values()))
     return Fold(f"All {len(rows)} runs", [made], "all-runs")
 
 
-def cells(rows: Sequence[Cell]) -> Table:
+def cells(fit: FitResult) -> Table:
     """Table of the cells of a fit."""
     columns: Mapping[Column, tuple[str, Form | None]] = {
         number("depth"): ("depth", plain),
@@ -130,17 +121,7 @@ def cells(rows: Sequence[Cell]) -> Table:
         label("used"): ("excluded", lambda excluded: "no" if excluded else "yes"),
         prose("remark"): ("reason", None),
     }
-    made = Table("", list(columns), whole=True)
-    for row in rows:
+    made = Table("", list(columns))
+    for row in fit.cells:
         made.add(*(show(getattr(row, name), form) for name, form in columns.values()))
     return made
-
-
-def other_runs(every: Sequence[Row], shown: Sequence[Row]) -> list[Part]:
-    """Tables of the runs of every arm outside the fit."""
-    there = {id(row) for row in shown}
-    left = [row for row in every if id(row) not in there]
-    parts: list[Part] = []
-    for arm in dict.fromkeys(row.get("arm") or "" for row in left):
-        parts += [Heading(f"Runs of {arm}"), all_runs([row for row in left if (row.get("arm") or "") == arm])]
-    return parts

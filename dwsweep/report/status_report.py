@@ -136,7 +136,7 @@ def _table(now: Snapshot) -> Table:
     arms = list(dict.fromkeys(run.plan.arm for run in now.runs))
     by_depth = len({(run.plan.arm, run.plan.depth, run.plan.width) for run in now.runs}) > MAX_ROWS
     heads = [label("arm"), *map(number, ("depth", "width", "n_params", "runs")), prose("state")]
-    table = Table("", [*heads, number("step"), number("loss")], keys=2 if by_depth else 3, ruled=False, apart=False)
+    table = Table("", [*heads, number("step"), number("loss")], ruled=False, apart=False)
     groups: dict[tuple[int, ...], list[RunView]] = {}
     for run in now.runs:
         shape = (run.plan.depth, 0 if by_depth else run.plan.width)

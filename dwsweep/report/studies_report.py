@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from dwsweep.fit.along import value_text
 from dwsweep.interval import Form, Interval
 from dwsweep.records import transitions
-from dwsweep.records.along import WORSE, Along, AlongCurve, AlongRow
+from dwsweep.records.along import WORSE, Along, AlongRow
 from dwsweep.records.comparison import (
     BEST_DEPTH,
     NOT_COMPARABLE,
     TRANSITION,
     UNCHANGED,
-    ComparedRow,
     Comparison,
 )
 from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, label, number, shown
@@ -25,43 +22,32 @@ MILLI = 1e3  # nats → 10⁻³ nats
 def along_parts(found: Along, said: int = 0) -> list[Part]:
     """Parts on losses along a column: answer, table, notes. said: lines of the answer shown above."""
     parts: list[Part] = [Lines([f"Loss along {found.column}"], apart=True), Lines(found.answer[said:], indent=2)]
-    parts += [_along_table(found), *(_against(found, arm) for arm in found.arms[1:])]
-    return [*parts, Lines([f"{note}." for note in found.notes], indent=2, apart=bool(found.notes))]
+    notes = Lines([f"{note}." for note in found.notes], indent=2, apart=bool(found.notes))
+    return [*parts, _along_table(found), notes]
 
 
 def _along_table(found: Along) -> Table:
-    """Table with a row per value of every group, and a line between groups."""
-    level = round(100 * found.confidence)
+    """Table with a row per value of every group, and a line between groups; of several arms with their difference from
+    the first."""
+    level, several = round(100 * found.confidence), len(found.arms) > 1
     columns = [label("arm"), *map(number, (found.column.replace("_", " "), "L", "N")), label("shape"), number("loss")]
     title = f"{found.unit.capitalize()} at equal size; {level} % intervals, of a group together"
-    table = Table(title, [*columns, number("above the best"), INTERVAL], keys=2)
+    against = number(f"− {_short(found.arms[0])}")
+    table = Table(title, [*columns, number("above the best"), INTERVAL, against, INTERVAL])
     for curve in found.curves:
         for row in curve.rows:
-            above = _starred(row.above_best_interval, row.verdict == WORSE)
-            arm = _short(row.arm) if len(found.arms) > 1 else ""
-            place = (value_text(row.value), *_group(found, curve))
-            table.add(arm, *place, _shape(row), shown(row.loss, ".4f"), *above, end=row is curve.rows[-1])
-    return table
-
-
-def _group(found: Along, curve: AlongCurve) -> tuple[str, str]:
-    """Cells of the depth of a group, blank along depth itself, and of its size, blank if it has none."""
-    depth = "" if found.column == "depth" else str(curve.depth)
-    return depth, "" if curve.budget is None else format_count(curve.budget)
-
-
-def _against(found: Along, arm: str) -> Table:
-    """Table of each arm minus the first, at common values."""
-    columns = [*map(number, (found.column.replace("_", " "), "L", "N", "loss", _short(found.arms[0]), "difference"))]
-    table = Table(f"Loss of {arm} − that of {found.arms[0]}: below zero {arm} is ahead", [*columns, INTERVAL])
-    for curve in found.curves:
-        rows = [row for row in curve.rows if row.arm == arm and row.above_base is not None]
-        for row in rows:
-            above, losses = row.above_base_interval, ["", ""]
-            if row.loss is not None and above.value is not None:
-                losses = [f"{row.loss:.4f}", f"{row.loss - above.value:.4f}"]
-            clear = _starred(above, above.bounded and 0.0 not in above)
-            table.add(value_text(row.value), *_group(found, curve), *losses, *clear, end=row is rows[-1])
+            base = row.above_base_interval
+            table.add(
+                _short(row.arm) if several else "",
+                value_text(row.value),
+                "" if found.column == "depth" else str(curve.depth),
+                "" if curve.budget is None else format_count(curve.budget),
+                _shape(row),
+                shown(row.loss, ".4f"),
+                *_starred(row.above_best_interval, row.verdict == WORSE),
+                *(_starred(base, base.bounded and 0.0 not in base) if several else ()),
+                end=row is curve.rows[-1],
+            )
     return table
 
 
@@ -90,11 +76,7 @@ def comparison_parts(found: Comparison, letter: str, axis: str) -> list[Part]:
     title = f"Does it change the answer? {letter}, {found.arm}, against A, {found.base}"
     paired = f"paired by {found.pairing}" if found.paired else found.pairing
     parts: list[Part] = [Lines([title], apart=True), Lines([*found.answer, paired], indent=2)]
-    level = round(100 * found.rows[0].confidence) if found.rows else 95
-    best, pairs = (f"{name}, {level} % intervals" for name in ("Best depth at each size", "Transitions"))
-    parts.append(_ratios(found.of(BEST_DEPTH), letter, best, axis))
-    parts.append(_ratios(found.of(TRANSITION), letter, pairs, "pair"))
-    parts.append(_losses(found, letter))
+    parts.append(_changes(found, letter, axis))
     notes = [line for line in (*found.notes, each_by_itself(found)) if line]
     return [*parts, *([Lines(notes, indent=2, apart=True)] if notes else [])]
 
@@ -111,20 +93,31 @@ def each_by_itself(found: Comparison) -> str:
     )
 
 
-def _ratios(rows: Sequence[ComparedRow], letter: str, title: str, key: str) -> Table:
-    table = Table(title, [number(key), label("A"), label(letter), number(f"{letter}/A"), INTERVAL, label("change")])
-    for row in rows:
-        change, both = row.change_interval, (row.base_interval, row.other_interval)
+def _changes(found: Comparison, letter: str, axis: str) -> Table:
+    """Table of the best depths and transitions under both arms with their ratio, and of the losses at the smallest and
+    the largest size of each depth with their difference."""
+    level = round(100 * found.rows[0].confidence) if found.rows else 95
+    title = f"Best depths, transitions and losses (10⁻³ {found.unit}), {level} % intervals"
+    numbers = number(f"at {axis}"), number("A"), number(letter), number(f"{letter}/A or {letter} − A")
+    table = Table(title, [label("of"), *numbers, INTERVAL, label("change, or ahead")])
+    for row in (*found.of(BEST_DEPTH), *found.of(TRANSITION)):
+        change = row.change_interval
+        both = ((row.base_interval, row.base_status), (row.other_interval, row.other_status))
         table.add(
-            f"{row.depth}→{row.deep}" if row.deep else format_count(row.n_params or 0.0),
-            *(
-                _estimate(one, status, row.form)
-                for one, status in zip(both, (row.base_status, row.other_status), strict=True)
-            ),
+            f"transition {row.depth}→{row.deep}" if row.deep else "best depth",
+            format_count(row.n_params) if row.n_params and not row.deep else "",
+            *(_estimate(one, status, row.form) for one, status in both),
             shown(change.value, row.ratio_form),
             "" if change.unbounded else change.ends(row.ratio_form),
             {UNCHANGED: "not shown", NOT_COMPARABLE: MISSING}.get(row.verdict, row.verdict),
         )
+    for depth, rows in found.losses.items():
+        ahead = ", ".join(part.replace(" is ahead", "") for part in found.ahead(depth, "A", letter)) or "neither"
+        for row in dict.fromkeys((rows[0], rows[-1])):
+            change = row.change_interval.map(lambda nats: MILLI * nats)
+            size = format_count(row.n_params) if row.n_params else ""
+            ends = "" if change.unbounded else change.ends("+.1f")
+            table.add(f"loss of {depth} layers", size, "", "", shown(change.value, "+.1f"), ends, ahead)
     return table
 
 
@@ -134,13 +127,3 @@ def _estimate(found: Interval, status: str, text: Form) -> str:
     if found.value is not None or found.unbounded:
         return found.format(text, known)
     return found.ends(text) if known in STATUSES else f"{known} {found.ends(text)}".strip()
-
-
-def _losses(found: Comparison, letter: str) -> Table:
-    title = f"Loss of {letter} − A, 10⁻³ {found.unit}: below zero {letter} is ahead"
-    table = Table(title, [*map(number, ("depth", "at the smallest N", "at the largest N")), label("ahead")])
-    for depth, rows in found.losses.items():
-        texts = [_estimate(row.change_interval.map(lambda v: MILLI * v), "", "+.1f") for row in (rows[0], rows[-1])]
-        ahead = [part.replace(" is ahead", "") for part in found.ahead(depth, "A", letter)]
-        table.add(str(depth), *texts, ", ".join(ahead) or "neither")
-    return table

@@ -59,14 +59,11 @@ def render_theory(facts: dict[str, Any]) -> Group:
                 needed.add(str(row["depth"]), _power_of_ten(exponent), _power_of_ten(times))
         parts += [needed, Lines(["for its upper bound to reach the lower bound of this net"], soft=True)]
     words = (
-        "Below the threshold: depth is used well. A net of fewer layers must be wider by a factor that grows "
-        "double-exponentially with the ratio of the depths."
-        if efficient
-        else "Beyond the threshold: the rank grows with d_x·L, so that one more layer and a proportional width do "
-        "about the same."
+        "Below the threshold a net of fewer layers must be wider by a factor that grows double-exponentially with the "
+        "ratio of the depths; beyond it the rank grows with d_x·L. Trained nets (the fit) pass their transition at a "
+        "far greater depth."
     )
-    trained = "Trained nets (the fit) pass their transition at a far greater depth than log_3 d_x."
-    return render([*parts, Lines([f"{words} {trained}"], apart=True)])
+    return render([*parts, Lines([words], apart=True)])
 
 
 def _power_of_ten(exponent: float) -> str:

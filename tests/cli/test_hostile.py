@@ -15,35 +15,25 @@ from report_sweeps import rows as simulated
 from report_sweeps import write_csv
 
 from dwsweep import fit_table, paths
-from dwsweep.errors import InputError
-from dwsweep.fit.data.table import read_table
 
 pytestmark = pytest.mark.usefixtures("short_guideline")
 
 ONE = "depth,width,loss\n2,32,4.0\n"
 
 
-@pytest.mark.parametrize(
-    ("content", "where", "named"),
-    [
-        ("depth,width,loss\n2,inf,4\n", (), "width: inf in row 1"),
-        (f"depth,width,loss\n2,{10**200},4\n", (), "width: 1e+200 in row 1; must be a number from 1 to 1e+09"),
-        ("depth,width,loss\n2,32,1e308\n", (), "loss: 1e+308 in row 1"),
-        ("depth;width;loss\n2;32;4,5\n4;32;4.5\n", (), "loss: '4,5' in row 1"),
-        (ONE, ["not " * 3000 + "depth == 2"], "characters, must be at most 500"),
-        (ONE, ["-" * 3000 + "1 == depth"], "characters, must be at most 500"),
-        (ONE, ["depth == 'a' * 99999999999999"], "keeps none of the 1 rows"),  # and fills no memory
-    ],
-    ids=lambda value: str(value)[:40],
-)
-def test_a_table_or_a_choice_of_rows_that_cannot_be_right_is_refused(
-    tmp_path: Path, content: str, where: list[str], named: str
-) -> None:
-    path = tmp_path / "table.csv"
-    path.write_text(content)
-    with pytest.raises(InputError) as refused:
-        read_table(path, where=where)
-    assert len(refused.value.lines) == 1 and named in refused.value.lines[0]
+def test_a_table_or_a_choice_of_rows_that_cannot_be_right_is_refused(tmp_path: Path, dwsweep: Command) -> None:
+    for content, where, named in (
+        (
+            f"depth,width,loss\n2,{10**200},4\n",
+            "depth == 2",
+            "width: 1e+200 in row 1; must be a number from",
+        ),
+        (ONE, "not " * 3000 + "depth == 2", "characters, must be at most 500"),
+        (ONE, "depth == 'a' * 99999999999999", "keeps none of the 1 rows"),  # and fills no memory
+    ):
+        (tmp_path / "t.csv").write_text(content)
+        done = dwsweep("fit", tmp_path / "t.csv", "--where", where)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1 and named in done.stderr
 
 
 def steering(text: str) -> set[str]:
@@ -95,8 +85,7 @@ def test_no_output_of_a_fit_holds_a_control_character(
         said += texts_of(json.loads(text)) if one.suffix == ".json" else [re.sub(r"[\r\t\xa0]", "", text)]
     found = fit_table(rows, draws=200)
     assert any("--at-tokens (in Python at_tokens)" in line for line in found.warnings)
-    said += [repr(found), found.summary(), *found.warnings, *texts_of(json.loads(found.to_json()))]
-    said += texts_of(json.loads(json.dumps(found.tables(), default=str)))
+    said += [found.summary(), *found.warnings, *texts_of(json.loads(json.dumps(found.tables(), default=str)))]
     assert not [text[max(0, text.index(one) - 100) :][:200] for text in said for one in steering(text)]
 
 
@@ -122,26 +111,22 @@ def test_a_disk_that_fills_while_figures_are_drawn_is_said(
     tmp_path: Path, dwsweep: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_csv(small_table(), tmp_path / "t.csv")
-    write, room = paths.write_atomic, [1]
+    write = paths.write_atomic
 
     def full(path: Any, content: Any, **more: Any) -> None:
-        if path.suffix in (".png", ".svg"):
-            if not room[0]:
-                raise OSError(28, "No space left on device", str(path))
-            room[0] -= 1
+        if path.suffix == ".svg":
+            raise OSError(28, "No space left on device", str(path))
         write(path, content, **more)
 
     monkeypatch.setattr(paths, "write_atomic", full)
     done = dwsweep("fit", tmp_path / "t.csv", "--draws", "200")
-    assert done.returncode == 2
-    assert "loss_vs_depth.svg: No space left on device" in done.stderr
+    assert done.returncode == 2 and "loss_vs_depth.svg: No space left on device" in done.stderr
     assert json.loads((tmp_path / "t-fit" / "fit.json").read_text())
 
 
-@pytest.mark.parametrize("part", ["cells", "guideline"])
-def test_a_count_of_hundreds_of_digits_in_a_fit_is_one_line(part: str, tmp_path: Path, dwsweep: Command) -> None:
+def test_a_count_of_hundreds_of_digits_in_a_fit_is_one_line(tmp_path: Path, dwsweep: Command) -> None:
     content = json.loads((SWEEPS / "results" / "laptop" / "fit" / "fit.json").read_text("utf-8"))
-    content[part][0]["n_params"] = 10**400
+    content["cells"][0]["n_params"] = 10**400
     (tmp_path / "fit.json").write_text(json.dumps(content), "utf-8")
     for command in (["report", tmp_path], ["guide", "--params", "100K", "--fit", tmp_path]):
         result = dwsweep(*command)

@@ -6,7 +6,6 @@ import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import fsspec
@@ -16,11 +15,8 @@ from cli_tools import Command
 from report_sweeps import rows, write_csv
 
 from dwsweep import paths
-from dwsweep.data import prepare
 from dwsweep.records import bench as bench_record
 from dwsweep.records.bench import BenchRow
-from dwsweep.report import plan_report
-from dwsweep.sweep import runner
 
 pytestmark = pytest.mark.usefixtures("short_guideline")
 
@@ -72,19 +68,8 @@ def test_every_command_reads_and_writes_in_a_bucket(
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("gs:")]
 
 
-WITH_PATHS = [
-    ("plan", "PATH"),
-    ("plan", "spec.yaml", "--out", "PATH"),
-    ("fit", "PATH"),
-    ("guide", "--fit", "PATH"),
-    ("guide", "--bench", "PATH"),
-    ("design", "spec.yaml", "--fit", "PATH"),
-    ("report", "PATH"),
-]
-
-
-@pytest.mark.parametrize("arguments", WITH_PATHS, ids=" ".join)
-def test_wrong_paths_are_one_line_for_every_command(
+@pytest.mark.parametrize("arguments", [("plan", "spec.yaml", "--out", "PATH"), ("fit", "PATH")], ids=" ".join)
+def test_wrong_paths_are_one_line(
     dwsweep: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     def missing(*_: Any) -> None:
@@ -103,32 +88,8 @@ def test_wrong_paths_are_one_line_for_every_command(
     assert [path.name for path in tmp_path.iterdir()] == ["spec.yaml"]
 
 
-def test_run_plans_with_the_rates_that_plan_showed(
-    dwsweep: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    held_out = SimpleNamespace(splits={"validation": SimpleNamespace(n_documents=100)})
-    store = SimpleNamespace(
-        data_hash="f" * 64, n_train_tokens=10**6, n_validation_tokens=10**4, path=tmp_path, manifest=held_out
-    )
-    carried_out: list[Any] = []
-    monkeypatch.setattr(prepare, "prepare", lambda _: store)
-    monkeypatch.setattr(prepare, "find", lambda _: store)
-    monkeypatch.setattr(runner, "run_sweep", lambda plan, *_, **__: carried_out.append(plan) or 0)
-    bench_record.write(BENCH, "runs/small")
-    shown = dwsweep("plan", "spec.yaml", "--json")
-    assert shown.returncode == 0 and dwsweep("run", "spec.yaml").returncode == 0
-    assert json.loads(json.dumps(plan_report.to_json(carried_out[0]))) == json.loads(shown.stdout)
-    assert carried_out[0].estimates.device_seconds > 0
-
-
-HOSTILE = "x/[bold]x[/nope]:smile:"
-
-
 def test_no_command_reads_markup_in_what_it_is_given(dwsweep: Command) -> None:
-    result = dwsweep("plan", "spec.yaml", "--out", HOSTILE)
-    assert (result.returncode, result.stderr) == (0, f"wrote {HOSTILE}/plan.csv\n")
-    result = dwsweep("plan", "spec.yaml", "--set", f"data.source='text:{HOSTILE}'")
-    assert result.returncode == 0 and f"text:{HOSTILE}" in result.stdout
-    assert dwsweep("status", HOSTILE).returncode == 0
-    result = dwsweep("fit", HOSTILE)
-    assert result.returncode == 2 and result.stderr.count("\n") == 1
+    name = "x/[bold]x[/nope]:smile:"
+    result = dwsweep("plan", "spec.yaml", "--out", name, "--set", f"data.source='text:{name}'")
+    assert (result.returncode, result.stderr) == (0, f"wrote {name}/plan.csv\n") and f"text:{name}" in result.stdout
+    assert dwsweep("status", name).returncode == 0

@@ -1,23 +1,23 @@
-"""The terminal: tables fold where it is narrow, and streams of others are left alone."""
+"""The terminal: numbers stay whole where it is narrow, and streams of others are left alone."""
 
 from __future__ import annotations
 
-import re
+import io
 import sys
-from itertools import product
+from types import SimpleNamespace
 
 import pytest
 from checkout import SWEEPS
-from report_sweeps import rows
-from rich.console import RenderableType
+from rich.console import Console
 from shown import printed
 
-from dwsweep import fit_table, terminal
-from dwsweep.guide import answer
+from dwsweep import terminal
 from dwsweep.plan import build
-from dwsweep.report import fit_report, guide_report, plan_report
+from dwsweep.records.pack import PackProgress
+from dwsweep.report import plan_report, progress
 from dwsweep.report.console import render
 from dwsweep.report.document import INTERVAL, Table, label, prose
+from dwsweep.report.progress import ProgressView
 from dwsweep.spec import load_spec
 
 
@@ -29,45 +29,32 @@ def test_a_stream_of_somebody_else_is_left_alone(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out == "seen\n"
 
 
-# Narrow terminals: columns go below one another, and no number is cut.
-
-
-CUT = re.compile(r"\S…")  # rich cuts right behind a character; our own ellipses stand free
-
-
-def lines_of(renderable, width: int) -> list[str]:
-    return printed(renderable, width).splitlines()
-
-
-def table():
-    made = Table("", [label("row"), label("first"), INTERVAL, prose("words"), label("last")], ruled=False)
-    for k in range(3):
-        words = f"{k} words that may well wrap"
-        made.add(f"r{k}", f"{k}.23456789", f"{k}.1 … {k}.9", words, f"9{k}.87654321")
-    return render([made])
-
-
-@pytest.mark.parametrize("width", [24, 30, 60])
-def test_columns_fold_whole_and_every_block_says_its_rows(width: int) -> None:
-    lines = lines_of(table(), width)
-    text = "\n".join(lines)
-    assert all(len(line) <= width for line in lines)
-    for k in range(3):
-        for cell in (f"{k}.23456789", f"{k}.1 … {k}.9", f"9{k}.87654321"):
-            assert text.count(cell) == 1
-    headers = [line for line in lines if line.startswith("row")]
-    assert text.count("r1") == len(headers)
-    if width >= 30:  # below, a value and its interval do not fit side by side
-        assert "interval" in next(line for line in headers if "first" in line)
-
-
-def test_what_the_commands_say_fits_the_terminal_and_no_number_is_cut() -> None:
-    said: dict[str, RenderableType] = {
-        "fit": fit_report.render(fit_table(rows((2, 4), 6, 1e5, 1e7, seeds=2), draws=100)),
-        "guide": guide_report.render(answer([3e9, 1e8], ["96x12288"])),
-        "plan": plan_report.render(build(load_spec(SWEEPS / "levine2020.yaml"))),
+def test_a_narrow_terminal_wraps_words_and_cuts_no_number() -> None:
+    table = Table("", [label("first"), INTERVAL, label("empty"), prose("words")], ruled=False)
+    table.add("1.23456789", "0.1 … 0.9", "", "words that may well wrap")
+    lines = printed(render([table]), 30).splitlines()
+    assert len(lines) > 2 and "1.23456789  0.1 … 0.9" in lines[1] and "empty" not in lines[0]
+    plan = build(load_spec(SWEEPS / "levine2020.yaml"))
+    assert {line.rstrip() for line in printed(plan_report.render(plan), 200).splitlines() if "3 RUN" in line} <= {
+        line.rstrip() for line in printed(plan_report.render(plan), 60).splitlines()
     }
-    for (name, renderable), width in product(said.items(), (60, 100)):
-        lines = lines_of(renderable, width)
-        assert len(lines) > 5 and all(len(line) <= width for line in lines), (name, width)
-        assert not [line for line in lines if CUT.search(line)], (name, width)
+
+
+def test_progress_without_a_terminal_is_a_line_per_pack_with_the_share_that_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=iter(range(0, 1000, 20)).__next__))
+    first, second = build(load_spec(SWEEPS / "smoke.yaml")).packs[:2]
+    console = Console(file=io.StringIO(), width=200)
+    view = ProgressView(console)
+    with view:
+        view.expect([first, second], "smoke", {})
+        view.started(first)
+        view.stepped(first.pack_id, PackProgress(step=10, steps=100, losses=(3.0, None), tokens_per_second=5e3))
+        view.ended(first.pack_id, "done", True)
+    stepped, ended = console.file.getvalue().splitlines()
+    assert (
+        stepped.startswith(f"{first.shape.label}: step 10/100 · loss 3.0000 · 5,000 tokens/s")
+        and "0/2 packs" in stepped
+    )
+    assert ": done in " in ended and "1/2 packs" in ended

@@ -43,11 +43,10 @@ _ENDS = ("n_params", "n_params_low", "n_params_high")
 
 
 def first_rows(text: str) -> dict[Any, dict[str, str]]:
-    """The first row of each pair (and count of tokens) of a CSV."""
+    """The first row of each pair of a CSV."""
     found: dict[Any, dict[str, str]] = {}
     for row in csv.DictReader(io.StringIO(text)):
-        key: Any = (int(row["shallow"]), int(row["deep"]))
-        found.setdefault((float(row["tokens"]), *key) if "tokens" in row else key, row)
+        found.setdefault((int(row["shallow"]), int(row["deep"])), row)
     return found
 
 
@@ -87,17 +86,6 @@ def in_sentence(text: str) -> dict[Pair, Claim]:
         elif words:
             found[int(words[1]), int(words[2])] = Claim(words[3], "", words[4] or "")
     return found
-
-
-def in_ties(warnings: Iterable[str]) -> dict[Pair, Claim]:
-    """Pairs that a warning calls tied beyond their bound."""
-    (line,) = [line for line in warnings if line.startswith("ties: ")] or [""]
-    return {
-        (int(a), int(b)): Claim(status, "", f"> {low}" if status == "not reached" else f"< {high}")
-        for a, b, status, low, high in re.findall(
-            r"(\d+)→(\d+) \((not reached|already crossed)\) from (\S+) to ([^\s:,]+)", line
-        )
-    }
 
 
 def in_html(page: str, title: str) -> list[list[str]]:

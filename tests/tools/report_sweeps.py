@@ -1,5 +1,5 @@
-"""For the tests of figures and page: simulated sweeps, rows of results.csv with the published law's transitions; and
-whether a figure can be read."""
+"""For the tests of figures and page: simulated sweeps, rows of results.csv with the published law's
+transitions."""
 
 from __future__ import annotations
 
@@ -14,15 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from dwsweep import fit_table
 from dwsweep.fit import analysis
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult
 from dwsweep.report import page
-from dwsweep.report.figures import style
 
 A, B = 5.039, 0.0555
 
@@ -63,9 +60,7 @@ def write_csv(content: Sequence[dict[str, Any]], path: Path) -> Path:
 CASES: dict[str, dict[str, Any]] = {
     "law": {"depths": (6, 12, 18, 24, 30), "sizes": 8, "low": 1e6, "high": 1e8},  # crossed thrice, then not reached
     "one_pair": {"depths": (6, 12), "sizes": 6, "low": 1e6, "high": 3e7},
-    "not_reached": {"depths": (12, 18, 24), "sizes": 6, "low": 1e6, "high": 4e6},
     "one_depth": {"depths": (6,), "sizes": 5, "low": 1e6, "high": 3e7},
-    "noise_unknown": {"depths": (6, 12, 18), "sizes": 2, "low": 1e6, "high": 3e7, "seeds": 1},
 }
 
 
@@ -97,34 +92,3 @@ def sweep(directory: Path, case: str, name: str = "demo") -> Path:
         (folder / "metrics.jsonl").write_text("\n".join([*lines, '{"step": 4']), encoding="utf-8")
     fit_record.write(fit_table(directory, draws=400), directory / "fit")
     return directory
-
-
-def assert_readable(figure: Figure, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No text lies over text or outside the figure."""
-    figure.set_dpi(style.SETTINGS["savefig.dpi"])  # letters are not as wide at every resolution
-    canvas = figure.bbox.padded(1.0)
-    # of the text alone: a label's own extent takes in the line that leads to its curve
-    boxes = [(text.get_text(), Text.get_window_extent(text)) for text in _texts_drawn(figure, monkeypatch)]
-    assert boxes
-    for label, box in boxes:
-        assert canvas.x0 <= box.x0 and box.x1 <= canvas.x1 and canvas.y0 <= box.y0 and box.y1 <= canvas.y1, label
-    for (label, box), (other, second) in itertools.combinations(boxes, 2):
-        wide = min(box.x1, second.x1) - max(box.x0, second.x0)
-        high = min(box.y1, second.y1) - max(box.y0, second.y0)
-        # a pixel of the boxes' own padding may meet
-        assert wide <= 1.0 or high <= 1.0, f"{label!r} over {other!r}"
-
-
-def _texts_drawn(figure: Figure, monkeypatch: pytest.MonkeyPatch) -> list[Text]:
-    """The texts that reach the page: a figure keeps others, such as the labels of ticks outside their axis."""
-    texts: list[Text] = []
-    draw = Text.draw
-
-    def recorded(self: Text, renderer: Any) -> None:
-        if self.get_visible() and self.get_text().strip():
-            texts.append(self)
-        draw(self, renderer)
-
-    monkeypatch.setattr(Text, "draw", recorded)
-    figure.draw_without_rendering()
-    return texts

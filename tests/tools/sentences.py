@@ -60,7 +60,8 @@ def text_of(text: Any) -> str:
 
 def stored(key: str) -> str:
     """The snapshot of a key; empty if there is none yet."""
-    return all_stored(_file(key)).get(_name(key), "")
+    file, _, name = key.partition(": ")
+    return all_stored(SNAPSHOTS / f"{file}.txt").get(name, "")
 
 
 def all_stored(file: Path) -> dict[str, str]:
@@ -70,18 +71,10 @@ def all_stored(file: Path) -> dict[str, str]:
 
 
 def _store(key: str, text: str) -> None:
-    file = _file(key)
-    texts = sorted({**all_stored(file), _name(key): text.strip("\n")}.items())
-    file.parent.mkdir(exist_ok=True)
+    name, _, heading = key.partition(": ")
+    file = SNAPSHOTS / f"{name}.txt"
+    texts = sorted({**all_stored(file), heading: text.strip("\n")}.items())
     file.write_text("\n".join(f"{HEADING}{name}\n{content}\n" for name, content in texts), "utf-8")
-
-
-def _file(key: str) -> Path:
-    return SNAPSHOTS / f"{key.partition(': ')[0]}.txt"
-
-
-def _name(key: str) -> str:
-    return key.partition(": ")[2]
 
 
 def _flat(text: str) -> str:

@@ -14,7 +14,7 @@ def printed(renderable: Any, width: int = 100) -> str:
     """On a terminal of this many columns, without colours."""
     console = Console(width=width, color_system=None, force_terminal=False)
     with console.capture() as capture:
-        console.print(renderable)
+        console.print(renderable, crop=False)
     return capture.get()
 
 

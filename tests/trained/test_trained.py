@@ -93,7 +93,7 @@ def test_what_cannot_be_used_is_one_line(sweep: SweepStore, dwsweep: Command, tm
 
 
 def test_an_export_is_whole_and_is_not_written_over(sweep: SweepStore, dwsweep: Command, tmp_path: Path) -> None:
-    done = dwsweep("export", sweep.directory, "--to", "hf", tmp_path / "out")
+    done = dwsweep("export", sweep.directory, tmp_path / "out")
     assert done.returncode == 0, done.stderr
     folders = [Path(line) for line in done.stdout.split()]
     assert [folder.name for folder in folders] == [run.run_id for run in kept(sweep)]
@@ -106,7 +106,7 @@ def test_an_export_is_whole_and_is_not_written_over(sweep: SweepStore, dwsweep: 
         config = json.loads((folder / "config.json").read_text())
         assert config["model_type"] == "gpt2" and config["n_layer"] == run.shape.depth
         assert f"{run.result.loss:.4f} nats per token" in (folder / "README.md").read_text("utf-8")
-    again = dwsweep("export", sweep.directory, "--to", "hf", tmp_path / "out")
+    again = dwsweep("export", sweep.directory, tmp_path / "out")
     assert again.returncode == 2 and "is there already" in again.stderr
     run = sweep.run_directory(kept(sweep)[0].run_id)
     (folders[0] / "config.json").unlink()  # cut off before its last file

@@ -1,14 +1,12 @@
 (() => {
 "use strict";
-/* The table of all runs, sorted by its headings and filtered; a link unfolds its section; boxes that scroll say so; paper
-shows all of the page.
-Everything stands in the page without this script too. */
+/* The table of all runs, sorted by its headings and filtered; a link unfolds its section. Everything stands in the page
+without this script too. */
 
-/** 1.3e9, 60k, 125M, 3B (or 3G), 1T as a number; NaN for anything else. */
+/** 1.3e9, 60k, 125M or 3B as a number; NaN for anything else. */
 function parseCount(text) {
-  const found = /^\s*([+-]?(?:[0-9][0-9_.,]*|\.[0-9]+)(?:e[+-]?[0-9]+)?)\s*([kmbgt]?)\s*$/i.exec(text);
-  const power = { "": 1, k: 1e3, m: 1e6, b: 1e9, g: 1e9, t: 1e12 };
-  return found ? Number(found[1].replace(/[_,]/g, "")) * power[found[2].toLowerCase()] : NaN;
+  const found = /^([+-]?[0-9][0-9.,]*(?:e[+-]?[0-9]+)?)([KMBT]?)$/.exec(text);
+  return found ? Number(found[1].replaceAll(",", "")) * 1000 ** " KMBT".indexOf(found[2] || " ") : NaN;
 }
 
 function runsTable(table) {
@@ -33,7 +31,7 @@ function runsTable(table) {
       const sign = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
       heads.forEach((other) => other.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
-      const missing = ({ cells }) => cells[column] === "–";
+      const missing = ({ cells }) => cells[column] === "";
       rows.sort((a, b) => {
         if (missing(a) || missing(b)) return missing(a) - missing(b); // last in either order
         const [u, v] = [a.cells[column], b.cells[column]], difference = parseCount(u) - parseCount(v);
@@ -54,16 +52,4 @@ const unfold = () => {
 };
 addEventListener("hashchange", unfold);
 unfold();
-
-const sized = new ResizeObserver((boxes) => {
-  for (const { target } of boxes) target.classList.toggle("wide", target.scrollWidth > target.clientWidth + 1);
-});
-for (const box of document.querySelectorAll(".scroll")) sized.observe(box);
-
-let closed = [];
-addEventListener("beforeprint", () => {
-  closed = [...document.querySelectorAll("details:not([open])")];
-  closed.forEach((one) => { one.open = true; });
-});
-addEventListener("afterprint", () => closed.forEach((one) => { one.open = false; }));
 })();

@@ -69,6 +69,6 @@ def _panel(axes: Axes, found: Along, curves: Sequence[AlongCurve]) -> None:
             face = "white" if 0.0 in interval else look["color"]
             style.interval_mark(axes, at, interval, look["color"], marker=look["marker"], face=face)
     every = list(places)
-    shown = [every[k] for k in style.thinned(range(len(every)), 5)]
+    shown = [every[k] for k in style.evenly(range(len(every)), 5)]
     axes.set_xticks([places[value] for value in shown], [value_text(value) for value in shown])
     axes.set_xlim(min(places.values()) - 0.4, max(places.values()) + 0.4)

@@ -87,10 +87,6 @@ def _panel(axes: Axes, series: dict[str, list[AnswerRow]]) -> None:
             best = row.depth_interval
             face = "white" if best.unbounded else look["color"]
             style.interval_mark(axes, at, best, look["color"], marker=look["marker"], face=face, size=4.5)
-        axes.plot([], [], **look, label=_short(name or "this table"))
+        axes.plot([], [], **look, label=(name or "this table")[:LONGEST_NAME])
     if len(shown) > 1:
         axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), borderaxespad=0.1)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from dwsweep.guide.answers import Answer, Assumptions, BudgetAnswer, Candidate
+    from dwsweep.guide.answers import Answer, Assumptions, BudgetAnswer
     from dwsweep.report.figures.style import Look
 
 
@@ -61,7 +61,7 @@ def width_law(fit: FitResult) -> Figure:
     low, high = min(known) / 1.35, max(known) * 1.35
     style.log_axis(axes, "y", low, high, label=style.plain)
     axes.set_xlim(max(first - room, 0.5), last + room)
-    axes.set_xticks(style.thinned(depths, 10))
+    axes.set_xticks(style.evenly(depths, 10))
     known_at = np.isfinite(y)
     bottom = np.nan_to_num(style.floats(main.width_low), nan=low)[known_at]
     top = np.nan_to_num(style.floats(main.width_high), nan=high)[known_at]
@@ -94,16 +94,7 @@ def _headline(transitions: Sequence[Transition]) -> str:
     return f"Width law of the best depth; points: transitions,\n{found}"
 
 
-# label, constraint, colour, line, marker: distinct in grey too
-CURVES = (
-    ("equal size", "size", "#0072B2", "-", "o"),
-    ("equal FLOPs", "flops", "#D55E00", (0, (6, 1.5)), "s"),
-    ("equal time", "time", "#009E73", (0, (1.5, 1.5)), "^"),
-    ("equal decode latency", "decode", "#CC79A7", (0, (6, 1.5, 1, 1.5)), "D"),
-)
-ABOVE_WIDTHS = 34.0  # points between a panel and its title, for the scale of widths
-LABEL_GAP = 0.15  # least gap of two width labels above the panel, as a share of its width
-COST_LABEL = "wasted compute, %"
+CURVES = (("equal size", "size"), ("equal FLOPs", "flops"), ("equal time", "time"), ("equal decode latency", "decode"))
 
 
 def draw_guide(answer: Answer, out_dir: str | PathLike[str]) -> list[Path]:
@@ -130,63 +121,27 @@ def _costs(rows: Sequence[BudgetAnswer], assumptions: Assumptions) -> Figure:
 
 
 def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
-    shapes = sorted(row.candidates, key=lambda shape: shape.depth)
-    best = row.optimum
-    top = 0.0
-    for label, constraint, colour, line, marker in CURVES:
+    shapes, best = sorted(row.candidates, key=lambda shape: shape.depth), row.optimum
+    for k, (label, constraint) in enumerate(CURVES):
         costs = [(shape.depth, shape.cost(constraint)) for shape in shapes]
         points = [(depth, cost.less_compute) for depth, cost in costs if cost is not None]
         # latencies differ so much that the other curves would look flat
         if not points or (constraint == "decode" and row.at != constraint):
             continue
-        top = max(top, *(value for _, value in points))
         if constraint == "time":
             label += f" on one {assumptions.training_device}, rate {assumptions.training_rate}"
-        axes.plot(*zip(*points, strict=True), color=colour, linestyle=line, marker=marker, label=label)
+        axes.plot(*zip(*points, strict=True), **style.series(k), label=label)
     if best.depth_low is not None and best.depth_high is not None:
-        axes.axvspan(
-            best.depth_low, best.depth_high, color="#0072B2", alpha=0.1, label="best depth at equal size, 95 %"
-        )
-    top = 1.06 * top or 1.0
-    axes.set_ylim(-0.04 * top, top)  # the best shapes lie on zero: show their markers whole
+        axes.axvspan(best.depth_low, best.depth_high, color=style.OWN, alpha=0.1, label="best depth, 95 %")
+    cost = row.recommended.cost(row.at) if row.recommended else None
+    if row.recommended and cost:
+        chosen = f"{'a default' if best.basis == 'range' else 'recommended'} {row.recommended.label}"
+        ring: Look = {"marker": "o", "markersize": 11, "markerfacecolor": "none", "linestyle": "none"}
+        axes.plot(row.recommended.depth, cost.less_compute, color=style.INK, label=chosen, **ring)
     axes.set_xlim(0.9 * shapes[0].depth, 1.05 * shapes[-1].depth)
-    for near in row.near_best:
-        if near.less_compute < top:
-            axes.axhline(near.less_compute, color=style.FAINT, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
-            share, across = f" {near.less_compute:g} %", axes.get_yaxis_transform()
-            axes.text(1.0, near.less_compute, share, transform=across, va="center", color=style.FAINT)
-    shape = row.recommended
-    if shape and (cost := shape.cost(row.at)):
-        where = (shape.depth, cost.less_compute)
-        axes.plot(*where, marker="o", markersize=11, markerfacecolor="none", color=style.INK, linestyle="none")
-        left, right = axes.get_xlim()
-        axes.annotate(
-            f"{'a default' if best.basis == 'range' else 'recommended'} {shape.label}",
-            where,
-            (shape.depth, 0.95),
-            textcoords=("data", "axes fraction"),
-            ha="left" if where[0] < left + 0.2 * (right - left) else "center",
-            va="top",
-            arrowprops={"arrowstyle": "-", "linewidth": 0.6, "color": style.FAINT, "shrinkB": 6},
-        )
-    _widths(axes, shapes)
     far = "" if best.extrapolation_factor <= 1 else f", {format_factor(best.extrapolation_factor)}× outside the data"
     basis = "\ncosts from an ASSUMED price of depth" if row.loss_tag and row.loss_tag.startswith("ASSUMED") else ""
-    title = f"{best.name} non-embedding parameters, trust: {best.trust.level}\n{best.source}{far}{basis}"
-    axes.set_title(title, loc="left", pad=ABOVE_WIDTHS)
+    axes.set_title(f"{best.name} non-embedding parameters, trust: {best.trust.level}\n{best.source}{far}{basis}")
     axes.set_xlabel("depth L")
-    axes.set_ylabel(COST_LABEL)
+    axes.set_ylabel("wasted compute, %")
     axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.16), frameon=False)
-
-
-def _widths(axes: Axes, shapes: Sequence[Candidate]) -> None:
-    """Draw the width of each shape above its depth, without labels that would touch a neighbour."""
-    low, high = axes.get_xlim()
-    kept: list[Candidate] = []
-    for shape in shapes:
-        if not kept or shape.depth - kept[-1].depth >= LABEL_GAP * (high - low):
-            kept.append(shape)
-    above = axes.secondary_xaxis("top")
-    above.set_xticks([shape.depth for shape in kept], [f"{shape.width}" for shape in kept])
-    above.tick_params(length=2)
-    above.set_xlabel("width d_x of the shapes")

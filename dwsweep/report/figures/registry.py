@@ -1,7 +1,4 @@
-"""Registry of the figures of a fit, as PNG and SVG, with titles and captions for a page.
-
-A figure without content (one depth, no finished run) holds a sentence instead.
-"""
+"""Registry of the figures of a fit, as PNG and SVG, with titles and captions for a page."""
 
 from __future__ import annotations
 
@@ -56,6 +53,7 @@ DRAWINGS = (
         "Losses above the lowest of each size, in which errors that depths share cancel. A depth whose band clears "
         "zero is worse. The band rests on all sizes together, a point on one.",
         losses.against_depth,
+        losses.has_content,
     ),
     Drawing(
         "best_depth",

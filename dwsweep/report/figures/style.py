@@ -42,17 +42,14 @@ DPI = 160
 LINE = 66  # characters of a line of full width
 DEPTH_COLOURS = (0.05, 0.64)  # range of the colour map inferno
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">", "d")
-Dashes = str | tuple[float, tuple[float, ...]]
-"""Line style of Matplotlib."""
 Look = dict[str, Any]
 """Keywords of a line in Matplotlib: color, linestyle, and marker or linewidth."""
-LINES: tuple[Dashes, ...] = ("-", (0, (6, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (1.5, 1.2)), (0, (9, 2, 3, 2)))
+LINES: tuple[Any, ...] = ("-", (0, (6, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (1.5, 1.2)), (0, (9, 2, 3, 2)))
 INK = "#222222"
 FAINT = "#767676"
 # Okabe and Ito's palette, by its meaning here
-OWN = "#0072B2"  # the law of this sweep; the deeper net ahead
+OWN = "#0072B2"  # the law of this sweep
 OTHERS = ("#D55E00", "#009E73", "#CC79A7", "#E69F00")
-AGAINST = "#D55E00"  # the shallower net ahead
 
 SETTINGS: Any = {
     "font.family": "sans-serif",
@@ -144,21 +141,10 @@ def render(made: Figure, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def svg(draw: Callable[[], Figure]) -> bytes:
-    """SVG of a figure that ``make`` draws in the house style."""
+def picture(draw: Callable[[], Figure], kind: str = "svg") -> bytes:
+    """Bytes of the figure that ``draw`` makes in the house style."""
     with styled():
-        made = draw()
-        return render(made, "svg")
-
-
-def empty(text: str) -> Figure:
-    """Figure with a sentence on why it is empty."""
-    made = figure(WIDTH, 1.3)
-    axes = made.subplots()
-    axes.set_axis_off()
-    said = axes.text(0.5, 0.5, lines(text), transform=axes.transAxes, ha="center", va="center", color=FAINT)
-    said.set_in_layout(False)
-    return settle(made)
+        return render(draw(), kind)
 
 
 def lines(text: str, parts: int = 1) -> str:
@@ -200,8 +186,8 @@ def save(made: Figure, out_dir: Path, name: str) -> list[Path]:
     return written
 
 
-def depth_styles(depths: Sequence[int]) -> dict[int, Look]:
-    """Choose the line style of each depth, shallow dark to deep light."""
+def depth_styles(depths: Sequence[float]) -> dict[float, Look]:
+    """Choose the line style of each depth or size, small dark to large light."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
@@ -236,12 +222,6 @@ def plain(value: float) -> str:
     return f"{value:.3g}"
 
 
-def thinned(places: Sequence[int], at_most: int) -> list[int]:
-    """Every k-th of sorted ``places``, the last one included: at most ``at_most`` labels for an axis."""
-    step = -(-len(places) // at_most)
-    return [place for k, place in enumerate(places) if (len(places) - 1 - k) % step == 0]
-
-
 def evenly(items: Sequence[Item], at_most: int) -> list[Item]:
     """At most ``at_most`` of ``items``, evenly chosen, the first and the last included."""
     if len(items) <= at_most:
@@ -252,10 +232,9 @@ def evenly(items: Sequence[Item], at_most: int) -> list[Item]:
 def log_ticks(low: float, high: float, at_most: int = 7) -> list[float]:
     """Round tick places on a log axis from ``low`` to ``high`` (both > 0): the finest set with at most ``at_most``.
 
-    Decades alone leave a narrow axis bare, and Matplotlib's own minor labels run into each other. Below about a factor
-    of 1.5 even steps read better than odd multiples.
+    Decades alone leave a narrow axis bare, and Matplotlib's own minor labels run into each other.
     """
-    from matplotlib.ticker import LogLocator, MaxNLocator
+    from matplotlib.ticker import LogLocator
 
     best: list[float] = []
     for subs in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)):
@@ -263,24 +242,15 @@ def log_ticks(low: float, high: float, at_most: int = 7) -> list[float]:
         places = [float(place) for place in found if low <= place <= high]
         if len(best) < len(places) <= at_most:
             best = places
-    if len(best) >= 3:
-        return best
-    even = MaxNLocator(at_most - 1, steps=[1, 2, 5, 10]).tick_values(low, high)
-    return [float(place) for place in even if low <= place <= high]
+    return best or [low, high]
 
 
 def log_axis(axes: Axes, side: str, low: float, high: float, label: Any = format_count, at_most: int = 7) -> None:
     """Put a log scale from ``low`` to ``high`` with round, readable ticks on ``side`` (x or y) of ``axes``."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-    if side == "x":
-        axes.set_xscale("log")
-        axes.set_xlim(low, high)
-        axis: Axis = axes.xaxis
-    else:
-        axes.set_yscale("log")
-        axes.set_ylim(low, high)
-        axis = axes.yaxis
+    axes.set(**{f"{side}scale": "log", f"{side}lim": (low, high)})
+    axis: Axis = axes.xaxis if side == "x" else axes.yaxis
     axis.set_major_locator(FixedLocator(log_ticks(low, high, at_most)))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _place: label(value)))
@@ -291,36 +261,24 @@ def interval_mark(
     x: float,
     interval: Interval,
     color: str = INK,
-    *,
-    upright: bool = True,
-    marker: str | None = "o",
+    marker: str = "o",
     face: str = "white",
-    linewidth: float = 1.5,
     size: float = 5.5,
-    linestyle: Dashes = "-",
 ) -> None:
-    """Draw an interval at ``x`` (lying: at the height ``x``) with its value; nothing without a bounded end.
-
-    An open end runs to the edge of ``axes`` with an arrow, as does an end beyond the edge; set limits before. marker:
-    marker of the value, or None.
-    """
-
-    def at(value: float) -> tuple[list[float], list[float]]:
-        return ([x], [value]) if upright else ([value], [x])
-
-    first, last = sorted(axes.get_ylim() if upright else axes.get_xlim())
+    """Draw an interval at ``x`` with its value. An open end runs to the edge of ``axes`` with an arrow, as does an end
+    beyond the edge; set limits before."""
+    first, last = sorted(axes.get_ylim())
     if not interval.unbounded:
         start = first if interval.low is None else interval.low
         stop = last if interval.high is None else interval.high
-        if not (axes.get_autoscaley_on() if upright else axes.get_autoscalex_on()):
+        if not axes.get_autoscaley_on():
             start, stop = min(max(start, first), last), max(min(stop, last), first)
-        span = ([x, x], [start, stop]) if upright else ([start, stop], [x, x])
-        axes.plot(*span, color=color, linewidth=linewidth, linestyle=linestyle, solid_capstyle="butt", zorder=3)
-        for end, place, arrow in ((interval.low, start, "v<"), (interval.high, stop, "^>")):
-            cap = ("_" if upright else "|") if end == place else arrow[not upright]
-            axes.plot(*at(place), marker=cap, color=color, markersize=5.5, zorder=3, clip_on=False)
-    if interval.value is not None and marker is not None:
-        axes.plot(*at(interval.value), marker=marker, markersize=size, color=face, markeredgecolor=color, zorder=4)
+        axes.plot([x, x], [start, stop], color=color, solid_capstyle="butt", zorder=3)
+        for end, place, arrow in ((interval.low, start, "v"), (interval.high, stop, "^")):
+            cap = "_" if end == place else arrow
+            axes.plot([x], [place], marker=cap, color=color, markersize=5.5, zorder=3, clip_on=False)
+    if interval.value is not None:
+        axes.plot([x], [interval.value], marker=marker, markersize=size, color=face, markeredgecolor=color, zorder=4)
 
 
 def settle(made: Figure) -> Figure:
