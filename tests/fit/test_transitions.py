@@ -61,6 +61,14 @@ def test_a_bound_inside_the_range_says_where_the_two_tie(side):
     assert 16.5 < bound < 17.5 and (c.tie_low, c.tie_high) == ends and "tie" in c.reason
 
 
+def test_a_lead_that_pauses_ends_where_it_ends_last():
+    lead = -0.01 * (np.exp(-((X - 15.0) ** 2) / 0.1) + np.exp(-((X - 18.0) ** 2) / 0.1))
+    for side in (1, -1):
+        c = classify(curve(side * lead[::side]), 0.95)
+        assert c.status == ("not_reached" if side > 0 else "already_crossed")
+        assert (c.low > 18.0) if side > 0 else (c.high < 16.0)
+
+
 def test_curves_that_coincide_at_small_sizes_have_one_root():
     """The paper's shape: no difference, then the shallower ahead, then the deeper. The touch on the left is no root."""
     g = np.where(X < 16, 0.0, -0.02 * np.sin(np.pi * (X - 16) / 2.0) * (X < 18) + 0.02 * (X - 18) * (X >= 18))

@@ -110,7 +110,6 @@ class Study(Generic[Line]):
             description=self.doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
         )
         parser.add_argument("names", nargs="*", metavar="SCENARIO", help="all of them where none is named")
-        parser.add_argument("--list", action="store_true", help="the names of the scenarios")
         parser.add_argument("--out", help="folder that keeps the simulations; by default none does")
         parser.add_argument("--n", type=int, help="simulations per scenario")
         parser.add_argument("--processes", type=int, default=2)
@@ -118,9 +117,6 @@ class Study(Generic[Line]):
         names = args.names or list(self.scenarios)
         if unknown := [name for name in names if name not in self.scenarios]:
             parser.error(f"scenario {unknown[0]!r}; allowed: {', '.join(map(repr, self.scenarios))}")
-        if args.list:
-            print("\n".join(names))
-            return
         with tempfile.TemporaryDirectory() as folder:
             print(self.table(self.run(args.out or folder, names, args.n or self.n, args.processes)))
 

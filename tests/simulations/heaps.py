@@ -166,13 +166,11 @@ class Pile:
 @dataclass(frozen=True, kw_only=True)
 class Line(Simulated):
     """best: (value, low, high) at each of ``SIZES``. inseparable: columns that the fit says it cannot tell from
-    depth, or that they follow the shape. scatter: of a run about the surface by the fit, nats. truth: best depths.
-    beyond: (error, sd, whether the central 95 % hold) of the loss of the best net at each of ``BEYOND``, nats."""
+    depth, or that they follow the shape. truth: best depths. beyond: (error, sd, whether the central 95 % hold) of the
+    loss of the best net at each of ``BEYOND``, nats."""
 
     best: list[tuple[float | None, float | None, float | None]] = field(default_factory=list)
     inseparable: list[str] = field(default_factory=list)
-    adjusted: list[str] = field(default_factory=list)
-    scatter: float = 0.0
     truth: list[float] = field(default_factory=list)
     beyond: list[tuple[float, float, bool]] = field(default_factory=list)
 
@@ -221,8 +219,6 @@ def simulate(pile: Any, rng: np.random.Generator, index: int) -> Line:
         index=index,
         best=best,
         inseparable=[*heap.record.inseparable, *heap.record.follow],
-        scatter=heap.record.scatter,
-        adjusted=[one.name for one in heap.record.columns],
         truth=[pile.truth(n, away) for n in SIZES],
         beyond=[] if pile.tied else [beyond(pile, heap, n) for n in BEYOND],
     )
