@@ -14,6 +14,7 @@ from sentences import says, shows
 import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit.along import fit_along, fit_beside_along
+from dwsweep.fit.answers import answers
 from dwsweep.records import fit as fit_record
 from dwsweep.records.along import NEITHER, OTHER, WORSE
 from dwsweep.report import fit_report
@@ -65,6 +66,9 @@ def test_where_it_degrades_and_where_the_arms_part(degraded):
         assert parting.after in (None, 2)  # at 2 heads the standard one is ahead, by 0.02
         assert says(parting.sentence, "fit: ahead from a number of heads on")
     assert found.partings[0].sentence in found.answer[0] and len(found.answer) == 6
+    for row, record in zip(answers(degraded), found.rows, strict=True):
+        assert (row.question, row.estimate, row.value) == ("difference", record.above_best, record.value)
+        assert (row.reason == WORSE) == (record.verdict == WORSE)
     alike = fit_along(rows_of(replace(DEGRADES, second=DEGRADES.first)), "heads", draws=DRAWS).along
     assert {one.ahead for one in alike.partings} == {NEITHER} and says(alike.answer[0], "fit: divergence not shown")
 

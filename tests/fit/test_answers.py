@@ -10,10 +10,8 @@ import pytest
 import report_sweeps
 
 from dwsweep.fit import answers
-from dwsweep.fit.along import fit_along
 from dwsweep.interval import Interval
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate
-from dwsweep.records.along import WORSE
 from dwsweep.records.answers import COLUMNS, AnswerRow
 from dwsweep.records.comparison import ComparedRow, Comparison
 
@@ -37,8 +35,8 @@ def test_best_depths_are_those_of_the_surface_and_the_deep_end_is_narrow(tmp_pat
     with open(path, newline="", encoding="utf-8") as file:
         written = list(csv.DictReader(file))
     assert tuple(written[0])[: len(CONTRACT)] == CONTRACT and tuple(written[0]) == COLUMNS
-    rows, names = answers.answers(fit()), ("n_params", "depth", "depth_low", "depth_high")
-    assert len(written) == len(rows) and told(rows, *names) == told(fit().surface.optima, *names)
+    rows = answers.answers(fit())
+    assert len(written) == len(rows)
     for row in rows:
         if row.depth and row.width:
             assert row.width == pytest.approx((row.n_params / 12 / row.depth) ** 0.5, rel=0.02)
@@ -114,12 +112,3 @@ def test_another_arm_has_its_best_depths_its_ratios_and_its_differences():
         ("ratio", "transition", "6 → 12", None, 1.25, "larger"),
         ("difference", "", None, 6, 1.25, "worse"),
     ]
-
-
-def test_values_along_a_column_are_differences_from_the_best():
-    found = fit_along(report_sweeps.rows((2, 4), 5, 1e5, 1e7), "depth", draws=100)
-    rows = answers.answers(found)
-    assert {row.question for row in rows} == {"difference"}
-    for row, record in zip(rows, found.along.rows, strict=True):
-        assert (row.estimate, row.value, row.depth) == (record.above_best, record.value, record.depth)
-        assert (row.reason == WORSE) == (record.verdict == WORSE)

@@ -261,15 +261,6 @@ def test_budgets_whose_runs_lack_a_column_have_the_true_answers(without):
         assert_true(row, 0.1, 0.1)
 
 
-@pytest.mark.slow
-def test_runs_of_near_budgets_all_count():
-    """Budgets a factor of 1.4 apart hardly show the effect of tokens, and each has its best net all the same."""
-    result = fitted(rows := drawn((1e18, 1.4e18)))
-    assert result.provenance.rows_used == len(rows)
-    for row in result.adjusted.at_budgets:
-        assert_true(row, 0.2, 0.2)
-
-
 def test_a_minimum_beyond_what_was_tried_is_not_reached():
     """Sizes that end below the best ones of deep nets, and depths that are all too deep."""
     (short,) = at_budgets(drawn(low=1e7, high=6e7))

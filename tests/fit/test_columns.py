@@ -245,6 +245,10 @@ ASKED = [
     (lambda d, w, k: {}, {"columns": {"loss": "los"}}, "did you mean 'loss'"),
     (lambda d, w, k: {}, {"arm": "depth"}, r"^arm: 'depth'; is the depth of the nets; allowed: a column that names"),
     (lambda d, w, k: {"heads": 2}, {"drop": ["nheads"]}, r"drop: 'nheads'; not in the table, did you mean 'heads'\?"),
+    *(
+        ([{"run": "L6", "width": 64, "loss": 3.0}], {"columns": {"depth": f"run~{pattern}"}}, why)
+        for pattern, why in (("L(", "not a pattern"), ("(L)(d)", "one group"), ("x(y)", "depth: None"))
+    ),
     # settings are no outcomes, and a trial has a value where it has a state
     (lambda d, w, k: {"loss": GONE, "config.loss": 3.0}, {}, "column 'loss' is missing"),
     (lambda d, w, k: {"loss": GONE, "number": k, "value": 3.0}, {}, "column 'loss' is missing"),
@@ -279,8 +283,6 @@ def test_messages_name_the_argument_in_python_and_the_option_on_the_command_line
         (lambda: read_table(rows, where=["nothing"]), "where: ", "--where: "),
         (lambda: read_table([{"depth": 6, "width": 64}]), r"rename with columns=\{'loss'", "--column loss=THEIRS"),
         (lambda: fit_table(rows, axis="size"), "axis: ", "--axis: "),
-        (lambda: fit_table(rows, axis="flops"), "axis: ", "--axis: "),
-        (lambda: fit_table(rows, noise=-1.0), "noise: ", "--noise: "),
         (lambda: fit_table(rows, params=[-1.0]), "params: ", "--params: "),
         (lambda: fit_table(rows, draws=10), "draws: ", "--draws: "),
         (lambda: fit_table(rows, confidence=1.0), "confidence: ", "--confidence: "),

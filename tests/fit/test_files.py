@@ -6,7 +6,6 @@ import csv
 import hashlib
 import json
 import math
-import re
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -23,7 +22,6 @@ from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.documents import document_covariance
-from dwsweep.fit.guideline import headline
 from dwsweep.records import fit as fit_record
 from dwsweep.records import record
 from dwsweep.records.run import RunResult
@@ -99,15 +97,6 @@ def test_the_records_read_back_are_those_that_were_written(fitted):
             row["no such column"]
         with pytest.raises(AttributeError):
             row.depth = 3
-
-
-def test_a_result_is_short_in_a_console_and_its_summary_where_it_is_printed_or_in_a_notebook(fitted):
-    result, _ = fitted
-    assert len(repr(result)) < 600 and headline(result.surface, "N") in repr(result)
-    page = result._repr_html_()
-    assert page.startswith("<div>") and "<script" not in page
-    for text in (str(result), re.sub(r"<[^>]+>", "", page).replace("\xa0", " ")):
-        assert "Width law: ln d_x = " in text
 
 
 DAMAGED = [

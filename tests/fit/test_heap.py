@@ -17,9 +17,6 @@ from dwsweep.fit import heap as heap_module
 from dwsweep.fit.analysis import fit_options
 from dwsweep.fit.answers import answers
 from dwsweep.fit.ask import LossSurface, best_depth_interval
-from dwsweep.fit.data import covariates, steps
-from dwsweep.fit.data.roles import is_date
-from dwsweep.fit.data.shape import places
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.equal_what import equal_what
 from dwsweep.fit.guideline import layer_weights
@@ -225,17 +222,9 @@ ADJUSTED = [
     ),
     (lambda: again(piled(40, 3, both(batches, optimizers))), {"no_adjust": ["batch_size"]}, {"tokens", "optimizer"}),
     (lambda: shapes_once(piled(60, more=both(low_rates, counted))), {}, {"toks", "learning_rate"}),
-    (
-        lambda: piled(48, more=lambda row, rng: ({"z_weight": float(rng.choice([0.1, 0.2, 0.4]))}, 0.0)),
-        {},
-        {"z_weight"},
-    ),
-    # deep nets that were stopped early under ``global_step``: 16.8 layers for 22.6, and nothing said
-    (
-        lambda: piled(60, more=lambda row, rng: ({"global_step": int(rng.choice([9000, 20000]))}, 0.0)),
-        {},
-        {"global_step"},
-    ),
+    (lambda: piled(more=lambda row, rng: ({"z_weight": float(rng.choice([0.1, 0.2, 0.4]))}, 0.0)), {}, {"z_weight"}),
+    # deep nets that were stopped early: 16.8 layers for 22.6, and nothing said
+    (lambda: piled(more=lambda row, rng: ({"global_step": int(rng.choice([900, 2000]))}, 0.0)), {}, {"global_step"}),
 ]
 
 
@@ -244,9 +233,7 @@ def test_these_columns_are_adjusted_for(rows, options, names):
     assert set(adjusted(rows(), **options)) == names
 
 
-def test_dates_are_no_counts_and_a_rate_is_held_where_that_is_asked():
-    assert not is_date([1e9, 2e9, 4e9]) and not is_date([8e8, 1.5e9, 3.2e9])
-    assert is_date([1764115200, 1764201600]) and is_date([1764115200000, 1764201600123]) and is_date([2024, 2025])
+def test_a_rate_is_held_where_that_is_asked():
     rate = adjusted(piled(60, more=rated), at={"learning_rate": 1.2e-3})["learning_rate"]
     assert rate.kind == "number" and rate.held == 1.2e-3
 
@@ -360,14 +347,6 @@ def test_widths_are_of_nets_with_the_inner_width_that_is_held():
     assert layer_weights(result, shown.depth) == pytest.approx(8.0, rel=1e-3)
 
 
-def test_a_rate_that_was_logged_is_another_number_than_the_chosen_one():
-    rows = piled(40, 5, lambda row, rng: ({"learning_rate": float(rng.choice([5e-4, 1e-3, 2e-3])), "lr": 1e-5}, 0.0))
-    del rows[3]["learning_rate"]
-    found = covariates.find(rows, *places(rows), covariates.request((), (), {}, {}, {}))
-    rate = next(one for one in found.columns if one.column == "learning_rate")
-    assert len(found.rows) == 39 and rate.low == 5e-4 and found.left_out == {("have no learning rate", ""): 1}
-
-
 def test_rates_that_every_shape_swept_are_no_average_where_the_batch_varies_too():
     """2.9 layers (below 3.5) for 4.5: the rates of each shape were averaged beside another covariate."""
     rows, rng = [], np.random.default_rng(0)
@@ -378,13 +357,6 @@ def test_rates_that_every_shape_swept_are_no_average_where_the_batch_varies_too(
     found = heap(rows)
     assert {one.column for one in found.record.columns} == {"batch", "learning_rate"}
     holds(found, (1e7, 3e7))
-
-
-def test_one_crashed_row_makes_no_curves_of_runs_at_other_rates():
-    rows = piled(40, 4, lambda row, rng: ({"learning_rate": 1e-3, "iter_num": 5000, "lr": rng.random() * 1e-4}, 0.0))
-    crashed = {**rows[7], "learning_rate": 3e-3, "iter_num": 1200, "loss": rows[7]["loss"] + 0.9}
-    found = steps.curves([*rows, crashed], list(rows[0]), ())
-    assert found is None or len(found[1]) == len(rows) + 1
 
 
 # What nothing separates
@@ -437,9 +409,7 @@ def confounded(name):
     return more
 
 
-@pytest.mark.parametrize(
-    ("name", "idle"), [("mix", "init_std"), pytest.param("init_std", "mix", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("name", "idle"), [("mix", "init_std")])
 def test_a_column_that_losses_follow_though_nothing_adjusts_for_it_is_said_first_and_no_other(name, idle):
     rows = shapes_once(piled(60, more=confounded(name)))
     said = heap(rows).record.sentences
@@ -574,24 +544,6 @@ def test_recipes_that_disagree_on_tokens_are_named_with_the_trend_of_each(moves)
 # The model
 
 
-@pytest.mark.slow
-def test_a_heap_learns_whether_its_losses_depart_from_every_form_and_whether_settings_interact():
-    """Narrower intervals where nothing departs, and the effects that are there otherwise."""
-    departing = lambda row, rng: ({}, 0.012 * math.sin(4.0 * math.log(row["depth"])))  # noqa: E731
-
-    def interacting(row, rng):
-        columns, nats = batches(row, rng)
-        return columns, nats + 0.03 * math.log(columns["batch_size"] / 128) * math.log(row["depth"] / 12)
-
-    def learnt(more):
-        posterior = LossSurface(heap(piled(60, more=more)).surface).posterior
-        return [float(np.exp(np.median(posterior.stacked(name)))) for name in ("share", "interact")]
-
-    smooth = learnt(batches)
-    assert smooth[0] < 0.08 and smooth[1] < 0.1
-    assert learnt(both(batches, departing))[0] > 2.0 * smooth[0] and learnt(interacting)[1] > 2.0 * smooth[1]
-
-
 def test_the_loss_has_no_corner_at_the_largest_size_and_less_is_known_beyond():
     """A level that bends: beyond the sizes tried the loss goes on along its slope, and within its error."""
     bent = lambda n: 0.03 * math.sin(0.8 * math.log(n / 3e7))  # noqa: E731
@@ -663,15 +615,3 @@ def test_beyond_the_sizes_of_a_heap_next_runs_are_in_turn_shallower_and_deeper_t
         best_one = math.exp(float(np.median(surface.drawn_depths(math.log(n)))))
         assert net.depth == pytest.approx(best_one * (1.6 if k % 2 else 1 / 1.6), abs=1.0)
     assert found.beyond and not next_runs(fitted(), 6e7, 2).beyond
-
-
-def test_the_next_runs_are_nets_that_can_be_built_at_the_held_values():
-    def heads(row, rng):
-        size = int(rng.choice([32, 64, 64]))
-        row["width"] = max(1, round(row["width"] / size)) * size
-        return {"heads": row["width"] // size, "d_ff": 2 * row["width"]}, 0.0
-
-    found = next_runs(fit(piled(36, more=heads)), 3e7, 3)
-    assert "head size 64" in found.held
-    for net in found.runs:
-        assert net.width % 64 == 0 and net.n_params == pytest.approx(8.0 * net.depth * net.width**2, rel=1e-6)

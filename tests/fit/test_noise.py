@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 
 import numpy as np
 import pytest
@@ -166,20 +165,6 @@ def test_shape_noise_that_seeds_share_is_added():
     assert noise.df < 1.14 * (45 - 5 * 3)
 
 
-def test_declared_noise_replaces_the_estimate_and_one_seed_of_few_sizes_is_none():
-    cells, seeds = grid(8, 1)
-    depth, x = np.repeat([6, 12], 4), np.tile(np.linspace(14, 20, 4), 2)
-    noise, covariance = noise_of(np.zeros(8), cells, seeds, depth, x, declared=0.003)
-    assert noise.source == "declared" and np.isinf(noise.df)
-    np.testing.assert_allclose(covariance.dense(), 0.003**2 * np.eye(8))
-    for bad in (0.0, -1.0, float("nan")):
-        with pytest.raises(InputError, match=r"^noise: "):
-            noise_of(np.zeros(8), cells, seeds, depth, x, declared=bad)
-    few = depth[[0, 1, 2, 4, 5, 6]], x[[0, 1, 2, 4, 5, 6]]
-    noise, _ = noise_of(np.arange(6.0), cells[:6], seeds[:6], *few)
-    assert not noise.known and noise.source == "none" and noise.tau is None
-
-
 def test_one_number_is_the_scatter_of_a_fit_with_a_posterior():
     """The printed scatter, the errors of means and the surface rest on one estimate."""
     rows = draw(SmoothTruth((6, 12, 18, 24)), np.random.default_rng(0), budgets=np.geomspace(1e6, 1e8, 7))
@@ -191,15 +176,3 @@ def test_one_number_is_the_scatter_of_a_fit_with_a_posterior():
     for cell in result.cells:
         own = np.sqrt(result.noise["sigma"] ** 2 / cell.n + tau**2)
         assert own * 0.9 < cell.se < 1.6 * own  # the seeds' own means come on top
-
-
-@pytest.mark.slow
-def test_six_hundred_shapes_take_seconds():
-    """1,800 runs at 600 shapes; solving the covariance of the contrasts at every step took over a minute."""
-    truth = SmoothTruth(tuple(range(6, 66, 6)))
-    rows = draw(truth, np.random.default_rng(0), budgets=np.geomspace(1e6, 6e8, 60))
-    begin = time.process_time()
-    result = fit_table(rows)
-    assert time.process_time() - begin < 30.0  # about 4 on a quiet machine
-    assert result.noise["sigma"] == pytest.approx(0.002, rel=0.1)
-    assert len(result.cells) > 500 and result.width_law is not None

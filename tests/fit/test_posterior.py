@@ -19,7 +19,6 @@ from dwsweep.fit.model import (
     FORMS,
     NO_SCATTER,
     Cells,
-    asymptotic,
     budget_column,
     covariate,
     factor,
@@ -27,8 +26,6 @@ from dwsweep.fit.model import (
     rooted,
 )
 from dwsweep.fit.posterior import SCRAMBLES, Posterior, weigh
-from dwsweep.interval import layers
-from dwsweep.records.transitions import Optimum
 from tests.simulations.scenarios import grid, scenarios
 from tests.simulations.truths import TRUTHS
 
@@ -218,12 +215,6 @@ def test_a_budget_of_another_level_is_a_column() -> None:
     assert apart == pytest.approx(0.3 - 0.1 * (math.log(N) - cells.x.mean()), abs=0.02)
 
 
-def test_a_level_with_an_asymptote_is_a_line_as_its_exponent_vanishes() -> None:
-    frame = posterior().frame
-    x = np.linspace(frame.low, frame.high, 5)
-    assert asymptotic(np.array(1e-6), x, frame) == pytest.approx(-(x - frame.x0), abs=1e-4)
-
-
 def test_more_nodes_are_taken_where_few_carry_the_weight() -> None:
     cells = cells_of("asymmetric, laptop")
     assert weigh(cells, enough=50.0).ess < weigh(cells, enough=800.0).ess
@@ -261,11 +252,3 @@ def test_a_precision_without_a_root_gets_some_more_of_its_diagonal() -> None:
     roots = rooted(np.stack([singular, sound]))
     assert roots[0] @ roots[0].T == pytest.approx(singular, rel=1e-9)
     assert np.array_equal(roots[1], np.linalg.cholesky(sound))
-
-
-def test_an_open_interval_is_as_wide_as_twice_its_closed_side_when_its_digits_are_counted() -> None:
-    row = Optimum(
-        ln_x=10.0, n_params=2.3e4, depth=1.57, depth_low=None, depth_high=2.41, loss=5.0, at_edge=None, depth_min=1,
-        depth_max=6, depth_error=0.05,
-    )  # fmt: skip
-    assert row.depth_interval.ends(layers) == "< 2.4"  # not "2 (below 2)", which the next size contradicts

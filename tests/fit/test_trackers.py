@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from checkout import environment
 
 from dwsweep.errors import InputError
 from dwsweep.fit.data.table import read_table
@@ -103,15 +101,3 @@ def test_the_fit_of_a_project_is_written_beside_the_caller_and_a_package_that_la
         assert done.returncode == 2 and done.stderr.count("\n") == 1
         assert done.stderr.startswith(f"error: table: {name}; needs the package {kind}: ") and needed in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["depths-fit"]
-
-
-def test_no_tracker_is_imported_by_the_fit_of_a_file(tmp_path):
-    (tmp_path / "t.csv").write_text("depth,width,loss\n2,64,3.1\n4,45,3.0\n", "utf-8")
-    code = (
-        "import sys; from dwsweep.fit.data.table import read_table; read_table(sys.argv[1]); "
-        "print({'wandb', 'mlflow'} & {*sys.modules})"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "t.csv")], capture_output=True, text=True, env=environment()
-    )
-    assert done.stdout == "set()\n", done.stderr
