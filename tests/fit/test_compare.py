@@ -17,12 +17,12 @@ import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit.arms import Together, compare_arms, ratio
 from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.pairing import pair_arms
+from dwsweep.fit.pairing import at_size, pair_arms
 from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
 from dwsweep.records.comparison import BEST_DEPTH, LOSS, TRANSITION
 from dwsweep.report import page as sweep_page
-from tests.simulations.arms import ARM_OPTIONS, STUDY, TwoArms, draw_arms, fitted, summarise, true_change
+from tests.simulations.arms import ARM_OPTIONS, STUDY, Drawn, TwoArms, draw_arms, fitted, summarise, true_change
 from tests.simulations.harness import CONFIDENCE
 from tests.simulations.sweeps import SmoothTruth
 
@@ -108,6 +108,28 @@ def test_documents_are_shared_where_both_arms_were_evaluated_on_the_same():
     total = (np.trace(a.curves.covariance) + np.trace(b.curves.covariance)) / 2
     i, j = np.array(same.cells).T
     assert same.documents[i, j].sum() > 0.9 * total  # what documents add to all shapes is most of it
+
+
+def test_a_loss_moves_to_another_size_along_its_own_curve_and_each_shape_has_one_partner():
+    """A single size has no curve: the published slope moves it, with an error as large as the slope."""
+    slope = -0.2
+    rows = [
+        {"depth": depth, "width": math.sqrt(n / 12 / depth), "seed": seed, "loss": 3.0 + slope * math.log(n / 1e6)}
+        for depth, sizes in ((6, SIX_SIZES), (12, SIX_SIZES[:1]))
+        for n in sizes
+        for seed in (0, 1)
+    ]
+    a, b = (
+        fitted(Drawn(of, None), "A") for of in (rows, [*rows, *({**row, "width": row["width"] * 1.02} for row in rows)])
+    )
+    mean, errors = at_size(a.curves, np.array([2, 6]), a.curves.x[[2, 6]] + [0.1, -0.1], np.zeros((DRAWS, 7)))
+    assert mean[0] == pytest.approx(a.curves.mean[2] + slope * 0.1, abs=1e-6)
+    moved = mean[1] - a.curves.mean[6]
+    assert moved == pytest.approx(0.1 * 0.076 * a.curves.mean[6]) and errors[:, 1].std() == pytest.approx(
+        moved, rel=0.15
+    )
+    cells = pair_arms(b, a).cells
+    assert len(cells) == len({j for _, j in cells}) == 7 and all(b.curves.x[i] == a.curves.x[j] for i, j in cells)
 
 
 def test_a_table_against_itself_differs_by_nothing_and_against_other_seeds_is_not_paired():
