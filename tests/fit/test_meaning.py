@@ -233,9 +233,9 @@ def test_nan_between_evaluations_is_a_blank_and_at_an_evaluation_a_divergence():
     """A history as a tracker exports it was refused, and with one blank in place of a NaN its deepest nets were left
     out as diverged."""
     of = lambda blank: lambda row, at, k: {"run.id": f"r{k}", **({"val_loss": blank} if at % 2 else {})}  # noqa: E731
-    rows = curves(of("NaN"), (1, 2, 3, 4))
+    rows = curves(of("NaN"), range(1, 6))
     assert [cell.mean for cell in fitted(rows).cells] == [
-        cell.mean for cell in fitted(curves(of(None), (1, 2, 3, 4))).cells
+        cell.mean for cell in fitted(curves(of(None), range(1, 6))).cells
     ]
     (one,) = (row for row in rows if row["run.id"] == "r3" and row["step"] == 4)
     one["val_loss"] = "NaN"
