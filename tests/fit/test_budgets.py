@@ -356,7 +356,7 @@ def test_shapes_that_are_alike_at_all_budgets_count_at_each():
     rows = hoffmann(
         lambda flops: [(depth, n) for depth in (4, 8, 12, 20) for n in sizes],
         lambda depth, n: 0.04 * math.log(depth / true(n)) ** 2,
-        (1e17, 5e17, 3e18),
+        (1e17, 3e17, 1e18),
     )
     result = fitted(rows)
     assert result.provenance.rows_used == len(rows)

@@ -160,6 +160,7 @@ def test_losses_at_points_are_those_of_the_profile() -> None:
     x, depths = 12.5, np.array([1.0, 2.0, 4.0])
     rows = ask.losses(found, x, depths)
     assert found.losses(np.full(3, x), np.log(depths)) == pytest.approx(rows, abs=2e-3)
+    assert ask.best_depths(found, math.log(1e3)).min() == 0.0  # one layer is the least
 
 
 def test_depths_far_from_the_best_one_do_not_widen_its_interval() -> None:
