@@ -342,6 +342,7 @@ def test_the_names_of_trackers_are_read_without_a_flag(names, taken, unit):
         ("throughput", lambda k, s: 1000.0 + k * 1.37, "cost"),
         ("gpu_hours", lambda k, s: round(1.0 + (k % 12) * 0.1, 1), "cost"),
         ("memory", lambda k, s: 30.5 + k, "cost"),
+        ("memory", lambda k, s: (16, 32)[k % 2], "setting"),  # of few values that come again
         ("best_so_far", lambda k, s: 3.0 + k * 1e-3, "run"),
         ("run_name", lambda k, s: f"run {k}", "run"),
         ("run_num", lambda k, s: s + 1, "seed"),
