@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import functools
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import report_sweeps
@@ -13,10 +12,8 @@ import report_sweeps
 from dwsweep.fit import answers
 from dwsweep.interval import Interval
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate
-from dwsweep.records.along import WORSE
 from dwsweep.records.answers import COLUMNS, AnswerRow
 from dwsweep.records.comparison import ComparedRow, Comparison
-from dwsweep.records.fit import FitResult
 
 CONTRACT = (
     *("question", "equal", "n_params", "tokens", "cost", "arm", "column", "value", "depth", "depth_low", "depth_high"),
@@ -25,54 +22,47 @@ CONTRACT = (
 
 
 @functools.cache
-def fit() -> FitResult:
+def fit():
     return report_sweeps.fit("law")
 
 
-def test_the_file_has_the_columns_of_the_contract_first(tmp_path: Path) -> None:
+def told(rows, *names):
+    return [tuple(getattr(row, name) for name in names) for row in rows]
+
+
+def test_best_depths_are_those_of_the_surface_and_the_deep_end_is_narrow(tmp_path):
     (path,) = answers.write(fit(), tmp_path)
     with open(path, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert tuple(rows[0])[: len(CONTRACT)] == CONTRACT and tuple(rows[0]) == COLUMNS
-    assert len(rows) == len(answers.answers(fit()))
-
-
-def test_best_depths_are_those_of_the_surface_and_the_deep_end_is_narrow() -> None:
-    assert fit().surface is not None
+        written = list(csv.DictReader(file))
+    assert tuple(written[0])[: len(CONTRACT)] == CONTRACT and tuple(written[0]) == COLUMNS
     rows = answers.answers(fit())
-    said, known = (
-        [(row.n_params, row.depth, row.depth_low, row.depth_high) for row in of] for of in (rows, fit().surface.optima)
-    )  # type: ignore[union-attr]
-    assert said == known
+    assert len(written) == len(rows)
     for row in rows:
-        if row.depth and row.width and row.n_params:
+        if row.depth and row.width:
             assert row.width == pytest.approx((row.n_params / 12 / row.depth) ** 0.5, rel=0.02)
             assert (row.width_low is None) == (row.depth_high is None) and (row.width_low or 0.0) <= row.width
         assert bool(row.reason) == (row.depth is None)
 
 
-def test_a_size_that_no_loss_bounds_has_a_reason_and_no_depth() -> None:
+def test_a_size_that_no_loss_bounds_has_a_reason_and_no_depth():
     surface = fit().surface
-    assert surface is not None
     none = replace(surface.optima[0], depth=None, depth_low=None, depth_high=None, at_edge=None)
-    (row, *_) = answers.answers(replace(fit(), surface=replace(surface, optima=(none,))))
-    assert row.depth is None and row.reason == "these losses bound it on neither side"
-    (row, *_) = answers.answers(replace(fit(), surface=replace(surface, optima=(none,), effect_p=0.5)))
-    assert row.reason == "no effect of depth is shown" and row.worst_percent is None
+    for effect_p, reason in ((None, "these losses bound it on neither side"), (0.5, "no effect of depth is shown")):
+        of = replace(surface, optima=(none,), **({"effect_p": effect_p} if effect_p else {}))
+        (row, *_) = answers.answers(replace(fit(), surface=of))
+        assert row.depth is None and row.reason == reason
+        assert effect_p is None or row.worst_percent is None
 
 
-def test_a_heap_answers_for_its_columns_tokens_rates_and_equal_quantities() -> None:
-    at = {
-        "question": "best_depth",
-        "equal": "n_params",
-        "n_params": 1e7,
-        "depth": 12.0,
-        "depth_low": 9.0,
-        "depth_high": None,
-    }
+def test_a_heap_answers_for_its_columns_tokens_rates_and_equal_quantities():
+    at = {"question": "best_depth", "equal": "n_params", "n_params": 1e7, "depth": 12.0, "depth_low": 9.0}
     column = AdjustedColumn(
         name="batch", column="batch_size", kind="number", held="batch 64", own=0.5, r=0.1, matters=0.02,
         matters_low=0.01, matters_high=0.03,
+    )  # fmt: skip
+    rate = BestRate(
+        depth=4, n_params=1e7, learning_rate=None, learning_rate_low=1e-3, learning_rate_high=None, cost=0.0,
+        cost_high=0.01,
     )  # fmt: skip
     heap = Adjustment(
         runs=9,
@@ -80,18 +70,12 @@ def test_a_heap_answers_for_its_columns_tokens_rates_and_equal_quantities() -> N
         depth_left=1.0,
         scatter=0.01,
         readings=tuple(AnswerRow(column="batch", value=value, **at) for value in ("batch 64", "follows depth")),
-        rates=(
-            BestRate(
-                depth=4, n_params=1e7, learning_rate=None, learning_rate_low=1e-3, learning_rate_high=None, cost=0.0,
-                cost_high=0.01,
-            ),
-        ),
+        rates=(rate,),
         along_tokens=(AnswerRow(tokens=2e9, estimate=1.2, estimate_low=1.1, estimate_high=1.4, **at),),
         equal=(AnswerRow(**{**at, "equal": "tokens_per_param", "cost": 20.0, "tokens": 2e8}),),
-    )  # fmt: skip
+    )
     rows = answers.answers(replace(fit(), surface=None, adjusted=heap))
-    told = [(row.question, row.equal, row.column, row.value, row.tokens, row.cost) for row in rows]
-    assert told == [
+    assert told(rows, "question", "equal", "column", "value", "tokens", "cost") == [
         ("best_depth", "tokens_per_param", "", None, 2e8, 20.0),
         ("best_depth", "n_params", "batch", "batch 64", None, None),
         ("best_depth", "n_params", "batch", "follows depth", None, None),
@@ -107,7 +91,7 @@ def test_a_heap_answers_for_its_columns_tokens_rates_and_equal_quantities() -> N
     assert rows[5].reason == "beyond those tried"
 
 
-def test_another_arm_has_its_best_depths_its_ratios_and_its_differences() -> None:
+def test_another_arm_has_its_best_depths_its_ratios_and_its_differences():
     sides = {f"{name}{end}": value for name, value in (("base", 8.0), ("other", 10.0), ("change", 1.25))
              for end in ("", "_low", "_high")}  # fmt: skip
     rows = tuple(
@@ -118,28 +102,13 @@ def test_another_arm_has_its_best_depths_its_ratios_and_its_differences() -> Non
             ("loss", "worse", {"depth": 6, "n_params": 1e7}),
         )
     )
-    arms = Comparison(
-        base="a", arm="b", input="b", input_sha256="", unit=fit().unit, pairing="none", answer=(),
-        rows=rows,
-    )  # fmt: skip
+    arms = Comparison(base="a", arm="b", input="b", input_sha256="", unit="", pairing="none", answer=(), rows=rows)
     found = answers.answers(replace(fit(), comparisons=[arms]))
     assert {row.arm for row in found} == {"a", "b"}
     other = [row for row in found if row.arm == "b"]
-    assert [(row.question, row.column, row.value, row.depth, row.estimate, row.reason) for row in other] == [
+    assert told(other, "question", "column", "value", "depth", "estimate", "reason") == [
         ("best_depth", "", None, 10.0, None, ""),
         ("ratio", "best_depth", None, None, 1.25, "deeper"),
         ("ratio", "transition", "6 → 12", None, 1.25, "larger"),
         ("difference", "", None, 6, 1.25, "worse"),
     ]
-
-
-def test_values_along_a_column_are_differences_from_the_best() -> None:
-    from dwsweep.fit.along import fit_along
-
-    rows = report_sweeps.rows((2, 4), 5, 1e5, 1e7)
-    found = fit_along(rows, "depth", draws=100)
-    told = answers.answers(found)
-    assert len(told) == len(found.along.rows) and {row.question for row in told} == {"difference"}
-    for row, record in zip(told, found.along.rows, strict=True):
-        assert (row.estimate, row.value, row.depth) == (record.above_best, record.value, record.depth)
-        assert (row.reason == WORSE) == (record.verdict == WORSE)

@@ -28,6 +28,8 @@ from dwsweep.text import format_count
 from tests.simulations import budgets
 from tests.simulations.budgets import BudgetSweep, BudgetTruth
 
+pytestmark = pytest.mark.usefixtures("surfaces_again")
+
 TRUTH, DEPTHS = BudgetTruth(), (4, 8, 12, 18, 28)
 N = int(os.environ.get("DWSWEEP_COVERAGE_N", "100")) // 5
 
@@ -45,13 +47,24 @@ def at_budgets(rows, axis="flops"):
     return fitted(rows, axis).adjusted.at_budgets
 
 
-def two_budgets():
-    return drawn(flops=(1e18, 4e18))
+TWO = (1e18, 4e18)
 
 
 @pytest.fixture(scope="module")
 def two():
-    return fitted(two_budgets())
+    return fitted(drawn(TWO))
+
+
+@pytest.fixture(scope="module")
+def exact():
+    """One budget, without any noise."""
+    return fitted(drawn(sigma=0.0, seed_sd=0.0))
+
+
+def assert_true(row, depths=0.08, sizes=0.06):
+    depth, n, _ = TRUTH.best_shape(row.cost)
+    assert row.depth_low < depth < row.depth_high and row.depth == pytest.approx(depth, rel=depths)
+    assert row.n_params_low < n < row.n_params_high and row.n_params == pytest.approx(n, rel=sizes)
 
 
 # ---- the truth ----
@@ -78,41 +91,59 @@ def recognised(rows):
     return trained_budgets(read_table(rows))
 
 
-def test_equal_flops_are_recognised():
-    """Budgets a factor of 4 apart on sizes a factor of 2 apart: tokens repeat over the budgets, too."""
-    rows = drawn(flops=(1e18, 4e18), sizes=5, low=2e7, high=3.2e8)
-    found = recognised(rows)
-    assert found.axis == "flops"
-    assert [f"{value:.3g}" for value in sorted(found.rows)] == ["1e+18", "4e+18"]
-    assert sum(map(len, found.rows.values())) == len(rows)
+def spread(column):
+    """Budgets a factor of four apart, each with values within 5 % to either side; asked or measured."""
+    rng = np.random.default_rng(1)
+    rows = [{**row, column: row["flops"] * rng.uniform(0.95, 1.05)} for row in drawn(TWO, sizes=5)]
+    return rows if column == "flops" else [{**row, "flops": None} for row in rows]
 
 
-def test_equal_tokens_are_no_budget_and_their_fit_says_nothing_new():
-    rows = [{**row, "tokens": 10**9, "flops": 6 * row["n_params"] * 10**9} for row in drawn(depths=(8, 12))]
-    assert recognised(rows) is None
-    # small nets whose steps all take the same time, their tokens known or not
-    alike = [{**row, "device_seconds": 5.0 + 0.1 * (row["width"] % 7)} for row in rows]
-    assert recognised(alike) is None
-    assert recognised([{**row, "tokens": None, "flops": None} for row in alike]) is None
-    chinchilla = [{**row, "tokens": 20 * row["n_params"], "flops": 120 * row["n_params"] ** 2} for row in drawn()]
-    assert recognised(chinchilla) is None
-    result = fitted(rows, "n_params")
-    assert result.adjusted is None and result.transitions
-
-
-def test_measured_seconds_agree_as_well_as_a_clock():
+def clocked(sd, slow=0.0):
+    """Seconds about 600, by ``slow`` longer in wide nets."""
     rng = np.random.default_rng(2)
-    rows = [{**row, "flops": None, "device_seconds": 600 * math.exp(rng.normal(0, 0.08))} for row in drawn()]
-    found = recognised(rows)
-    assert found.axis == "device_seconds" and next(iter(found.rows)) == pytest.approx(600, rel=0.03)
+    rows = [{**row, "flops": None} for row in drawn()]
+    return [{**row, "device_seconds": 600 * math.exp(rng.normal(0, sd) + slow * row["width"] / 500)} for row in rows]
+
+
+def at_tokens(tokens, **more):
+    """Tokens by the size of a net, and what they cost."""
+    rows = [{**row, "tokens": tokens(row["n_params"])} for row in drawn(depths=(8, 12))]
+    return [{**row, "flops": 6 * row["n_params"] * row["tokens"], **more} for row in rows]
+
+
+ALIKE = at_tokens(lambda n: 10**9)
+RECOGNISED = {
+    # sizes a factor of 2 apart: tokens repeat over the budgets, too
+    "flops": (lambda: drawn(TWO, sizes=5, low=2e7, high=3.2e8), [1e18, 4e18]),
+    "flops that spread": (lambda: spread("flops"), [1e18, 4e18]),
+    "flops that were asked for": (lambda: spread("flops_budget"), [1e18, 4e18]),
+    "seconds": (lambda: clocked(0.08), [600]),
+    "seconds that were asked for": (lambda: [{**row, "train_seconds": 600} for row in clocked(0.08, 1.0)], [600]),
     # too far apart to be told from shapes that simply take longer
-    wild = [{**row, "device_seconds": row["device_seconds"] * (1 + row["width"] / 500)} for row in rows]
-    assert recognised(wild) is None
-    asked = [{**row, "train_seconds": 600} for row in wild]
-    found = recognised(asked)
-    assert list(found.rows) == [600.0] and "train_seconds" in found.known_from
-    (best,) = at_budgets(asked, "device_seconds")
-    assert best.equal == "wall_time" and best.depth_low < TRUTH.best_shape(1e18)[0] < best.depth_high
+    "seconds of slow shapes": (lambda: clocked(0.08, 1.0), None),
+    "equal tokens": (lambda: ALIKE, None),
+    "twenty tokens per parameter": (lambda: at_tokens(lambda n: 20 * n), None),
+    # small nets whose steps all take the same time, their tokens known or not
+    "equal steps": (lambda: [{**row, "device_seconds": 5.0 + 0.1 * (row["width"] % 7)} for row in ALIKE], None),
+    "unknown steps": (
+        lambda: [
+            {**row, "device_seconds": 5.0 + row["width"] % 7 / 10, "tokens": None, "flops": None} for row in ALIKE
+        ],
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RECOGNISED)
+def test_equal_compute_is_recognised(name):
+    rows, values = RECOGNISED[name]
+    found = recognised(rows())
+    assert (found is None) == (values is None)
+    if found:
+        assert sorted(found.rows) == pytest.approx(values, rel=0.05)
+        assert sum(map(len, found.rows.values())) == len(rows())
+        assert found.axis == ("device_seconds" if "seconds" in name else "flops")
+        assert ("train_seconds" in found.known_from) == (name == "seconds that were asked for")
 
 
 def test_a_promise_is_read_from_the_configs_of_a_sweep(tmp_path):
@@ -136,10 +167,12 @@ def test_a_promise_is_read_from_the_configs_of_a_sweep(tmp_path):
         (tmp_path / "runs" / row["run_id"] / "config.json").write_text(json.dumps(config))
     found = trained_budgets(read_table(tmp_path))
     assert list(found.rows) == [600.0] and "train.seconds" in found.known_from
+    with pytest.raises(InputError, match=r"train_flops: 'much' in row 1"):
+        fitted([{**row, "train_flops": "much"} for row in rows])
 
 
 def test_runs_that_failed_or_diverged_belong_to_the_budget_of_their_shape_and_tokens():
-    rows = drawn(flops=(1e18, 4e18), sizes=5, low=2e7, high=3.2e8)
+    rows = drawn(TWO, sizes=5, low=2e7, high=3.2e8)
     twice = [row for row in rows if row["depth"] == 12 and row["seed"] == 0]
     shared = {row["width"] for row in twice if sum(other["width"] == row["width"] for other in twice) == 2}
     lost = [row for row in rows if row["width"] in shared and row["depth"] == 12 and row["seed"] == 1]
@@ -147,49 +180,25 @@ def test_runs_that_failed_or_diverged_belong_to_the_budget_of_their_shape_and_to
     for row in lost:
         row |= {"status": "diverged", "flops": None, "loss": None}
     found = recognised(rows)
-    values = sorted(found.rows)
     for row in lost:
         per_token = TRUTH.flops_per_token(row["depth"], row["width"])
-        true = min(values, key=lambda value: abs(math.log(value / per_token / row["tokens"])))
+        true = min(found.rows, key=lambda value: abs(math.log(value / per_token / row["tokens"])))
         assert any(member is row or member == row for member in found.rows[true])
-
-
-@pytest.mark.parametrize("column", ["flops_budget", pytest.param("budget", marks=pytest.mark.slow), "flops"])
-def test_budgets_that_spread_are_told_apart_by_the_gaps_between_them(column):
-    """Two budgets a factor of four apart, each with values within 5 % to either side; asked or measured."""
-    rng = np.random.default_rng(1)
-    rows = drawn(flops=(1e18, 4e18), sizes=5)
-    rows = [{**row, column: row["flops"] * rng.uniform(0.95, 1.05)} for row in rows]
-    if column != "flops":
-        for row in rows:
-            del row["flops"]
-    found = recognised(rows)
-    assert [round(value / 1e18) for value in sorted(found.rows)] == [1, 4]
-    best = at_budgets(rows)
-    assert [round(row.cost / 1e18) for row in best] == [1, 4] and all(row.depth for row in best)
-
-
-def test_text_in_a_promise_is_refused():
-    with pytest.raises(InputError, match=r"train_flops: 'much' in row 1"):
-        fitted([{**row, "train_flops": "much"} for row in drawn(seeds=1)])
 
 
 # ---- what a fit says ----
 
 
-def test_the_best_depth_and_size_at_each_budget_are_the_true_ones(two):
+def test_the_best_depth_and_size_at_each_budget_are_the_true_ones(two, exact):
     rows = two.adjusted.at_budgets
-    assert [row.equal for row in rows] == ["flops", "flops"]
-    for row, flops in zip(rows, (1e18, 4e18), strict=True):
-        depth, n, _ = TRUTH.best_shape(flops)
-        assert row.cost == pytest.approx(flops, rel=0.01)
-        assert row.depth_low < depth < row.depth_high and row.depth == pytest.approx(depth, rel=0.08)
-        assert row.n_params_low < n < row.n_params_high and row.n_params == pytest.approx(n, rel=0.06)
-        tokens = flops / TRUTH.flops_per_token(depth, math.sqrt(n / 12 / depth))
-        assert row.tokens == pytest.approx(tokens, rel=0.1)
+    assert [(row.equal, row.cost) for row in rows] == [("flops", pytest.approx(flops, rel=0.01)) for flops in TWO]
+    for row in (*rows, *exact.adjusted.at_budgets):
+        assert_true(row)
+        depth, n, _ = TRUTH.best_shape(row.cost)
+        assert row.tokens == pytest.approx(row.cost / TRUTH.flops_per_token(depth, math.sqrt(n / 12 / depth)), rel=0.1)
 
 
-def test_nets_of_all_budgets_answer_at_equal_size_too(two):
+def test_nets_of_all_budgets_answer_at_equal_size_too_whatever_the_axis(two):
     """Tokens are a column: the best depth of a size is the true one, from which tokens take nothing."""
     known = [row for row in two.surface.optima if row.depth is not None]
     assert len(known) > 5 and two.provenance.rows_used == two.provenance.rows_read
@@ -197,12 +206,15 @@ def test_nets_of_all_budgets_answer_at_equal_size_too(two):
         true = TRUTH.depth_0 * (row.n_params / TRUTH.size_0) ** TRUTH.depth_power
         assert (row.depth_low or 0.0) < true < (row.depth_high or math.inf)
     assert guide("100M", fit=two).budgets[0].optimum.source.startswith("your losses")
+    assert at_budgets(drawn(TWO), "n_params") == two.adjusted.at_budgets
+    assert answer(two)[0].startswith("At 1e18 FLOPs: ") and answer(two)[2].startswith("The best depth grows with N")
 
 
-def test_guide_builds_the_size_that_the_fit_finds_at_a_budget(two):
+def test_guide_builds_the_size_that_the_fit_finds_at_a_budget(two, exact):
     """Twenty tokens for each parameter stood in place of the user's own runs: 120M beside the 152M of the fit."""
-    for row in two.adjusted.at_budgets:
-        found = guide(flops=row.cost, fit=two)
+    for fit in (two, exact):
+        row = fit.adjusted.at_budgets[-1]
+        found = guide(flops=row.cost, fit=fit)
         assert found.budgets[0].optimum.n_params == pytest.approx(row.n_params, rel=0.01)
         assert found.assumptions.tokens == pytest.approx(row.tokens, rel=0.01)
         assert f"the best size at {row.n_params_interval.ends(format_count)})" in found.afforded
@@ -212,18 +224,15 @@ def test_guide_builds_the_size_that_the_fit_finds_at_a_budget(two):
     assert "by those of 1e18 to 4e18 FLOPs and a growth of FLOPs^0.50, assumed" in beyond.afforded
     for flops in (1e16, 1e17, 2e18, 1e20, 1e21):
         assert TRUTH.best_shape(flops)[1] in OwnBudgets.of(two).at(flops)[0]
-    for asked in (guide(flops=4e18, fit=two, tokens_per_param=20.0), guide(flops=1e24, fit=two)):
-        assert asked.assumptions.tokens == pytest.approx(20.0 * asked.budgets[0].optimum.n_params)
-    (single,) = (alone := fitted(drawn())).adjusted.at_budgets
-    assert single.tokens == pytest.approx(1e18 / TRUTH.flops_per_token(12, 800), rel=0.1)
-    assert guide(flops=1e18, fit=alone).budgets[0].optimum.n_params == pytest.approx(single.n_params, rel=0.01)
+    far = guide(flops=1e24, fit=two)
+    assert far.assumptions.tokens == pytest.approx(20.0 * far.budgets[0].optimum.n_params)
 
 
-def test_the_price_of_a_depth_at_one_budget_is_no_multiple_of_the_true_one():
+def test_the_price_of_a_depth_at_one_budget_is_no_multiple_of_the_true_one(exact):
     """Losses along N at equal FLOPs are flat near the best size; divided by their slope, 12 layers in place of 14
     wasted 17 % of compute and not 2 %."""
     depth, n, _ = TRUTH.best_shape(1e18)
-    found = guide(n, fit=fitted(drawn())).budgets[0]
+    found = guide(n, fit=exact).budgets[0]
     tokens = 1e18 / TRUTH.flops_per_token(depth, math.sqrt(n / 12 / depth))
 
     def loss(layers, size):
@@ -235,43 +244,21 @@ def test_the_price_of_a_depth_at_one_budget_is_no_multiple_of_the_true_one():
     assert min(wastes) > 2.0 and max(wastes) < 12.0
 
 
-def test_budgets_without_tokens_have_those_of_6n_per_token():
-    """Two budgets whose tokens nobody wrote down: runs of both count, and that is said."""
-    rows = [{k: v for k, v in row.items() if k not in ("tokens", "steps")} for row in drawn(flops=(1e18, 4e18))]
-    result = fitted(rows)
-    assert result.provenance.rows_used == len(rows) and any("6N" in note for note in result.provenance.account.notes)
-    for row, flops in zip(result.adjusted.at_budgets, (1e18, 4e18), strict=True):
-        depth, n, _ = TRUTH.best_shape(flops)
-        assert row.depth_low < depth < row.depth_high and row.n_params == pytest.approx(n, rel=0.1)
+WITHOUT = {
+    "tokens, which are those of 6N": lambda row, k: {"tokens": None, "steps": None},
+    "FLOPs, where budgets were asked for": lambda row, k: {"train_flops": TWO[row["flops"] > 2e18], "flops": None},
+    "FLOPs in every third row": lambda row, k: {"flops": None if k % 3 == 1 else row["flops"]},
+}
 
 
-def test_tokens_cost_what_the_requested_budgets_say_where_no_run_has_flops(two):
-    rows = [{**row, "train_flops": 1e18 if row["flops"] < 2e18 else 4e18, "flops": None} for row in two_budgets()]
-    for row, known in zip(at_budgets(rows), two.adjusted.at_budgets, strict=True):
-        assert row.n_params == pytest.approx(known.n_params, rel=0.03)
-        assert row.tokens == pytest.approx(known.tokens, rel=0.05)
-
-
-def test_runs_with_blank_flops_belong_to_the_budget_that_their_tokens_cost(two):
-    rows = [{**row, "flops": None if k % 3 == 1 else row["flops"]} for k, row in enumerate(two_budgets())]
-    for row, known in zip(at_budgets(rows), two.adjusted.at_budgets, strict=True):
-        assert row.cost == pytest.approx(known.cost, rel=1e-3)
-        assert row.depth == pytest.approx(known.depth, rel=0.01)
-
-
-def test_runs_of_near_budgets_all_count():
-    """Budgets a factor of 1.4 apart hardly show the effect of tokens, and each has its best net all the same."""
-    result = fitted(rows := drawn(flops=(1e18, 1.4e18)))
-    assert result.provenance.rows_used == len(rows)
-    for row in result.adjusted.at_budgets:
-        depth, n, _ = TRUTH.best_shape(row.cost)
-        assert row.depth_low < depth < row.depth_high and row.n_params_low < n < row.n_params_high
-
-
-def test_either_axis_gives_one_answer(two):
-    rows = drawn(flops=(1e18, 4e18))
-    assert fitted(rows, "n_params").adjusted.at_budgets == two.adjusted.at_budgets
-    assert answer(two)[0].startswith("At 1e18 FLOPs: ") and answer(two)[2].startswith("The best depth grows with N")
+@pytest.mark.parametrize("without", WITHOUT)
+def test_budgets_whose_runs_lack_a_column_have_the_true_answers(without):
+    result = fitted([{**row, **WITHOUT[without](row, k)} for k, row in enumerate(drawn(TWO))])
+    assert result.provenance.rows_used == len(drawn(TWO))
+    assert any("6N" in note for note in result.provenance.account.notes) == ("6N" in without)
+    for row, flops in zip(result.adjusted.at_budgets, TWO, strict=True):
+        assert row.cost == pytest.approx(flops, rel=0.01)
+        assert_true(row, 0.1, 0.1)
 
 
 def test_a_minimum_beyond_what_was_tried_is_not_reached():
@@ -285,51 +272,27 @@ def test_a_minimum_beyond_what_was_tried_is_not_reached():
     )
 
 
-def test_too_few_shapes_for_a_best_depth_are_refused_along_the_budget():
-    rows = drawn(flops=(1e18, 4e18), depths=(8,))
+def test_too_few_shapes_for_a_best_depth_are_refused_along_the_budget_and_stand_beside_a_table():
+    rows = drawn(TWO, depths=(8,))
     with pytest.raises(InputError, match=r"axis: flops; every shape of .* was trained to one of 2 values of it"):
         fitted(rows)
-    result = fitted(rows, "n_params")
+    result = fitted(rows, "n_params", beside=[drawn(TWO, depths=(8, 12))])
     assert result.adjusted is None and result.surface is None
     assert says(result.warnings[0], "fit: trained at equal flops") and "uses the runs at 4e18" in result.warnings[0]
     assert result.provenance.rows_used == len(rows) // 2
+    assert [(row.shallow, row.deep) for row in result.others[0].transitions] == [(8, 12)]
 
 
-def test_a_table_at_equal_compute_stands_beside_another():
-    rows = drawn(flops=(1e18, 4e18), depths=(8, 12))
-    result = fitted(drawn(depths=(8, 12)), "n_params", beside=[rows])
-    (other,) = result.others
-    assert [(row.shallow, row.deep) for row in other.transitions] == [(8, 12)]
-
-
-def test_an_impossible_loss_is_left_out_and_an_unknown_recipe_refused():
-    rows = drawn(flops=(1e18, 4e18))
-    rows[3]["loss"] += 2.0
-    result = fitted(rows)
-    assert any("impossible loss" in one.why for one in result.provenance.account.left_out)
-    mixed = [{**row, "mixer": f"m{row['seed'] % 2}", "loss": row["loss"] + 0.1 * (row["seed"] % 2)} for row in rows]
-    with pytest.raises(InputError, match=r"mixer"):
-        fitted([{**row, "seed": k} for k, row in enumerate(mixed)])
-
-
-def test_losses_without_any_noise_give_the_truth():
-    (best,) = at_budgets(drawn(sigma=0.0, seed_sd=0.0))
-    depth, n, _ = TRUTH.best_shape(1e18)
-    assert best.depth == pytest.approx(depth, rel=0.08) and best.n_params == pytest.approx(n, rel=0.03)
-
-
-def test_the_power_of_the_budget():
+def test_the_power_of_the_budget(two):
     """That of the true best shapes; two budgets show none."""
-    budgets = (3e17, 1e18, 3e18, 1e19)
-    rows = drawn(flops=budgets, depths=(6, 9, 14, 22), sizes=5, low=1.5e7, high=2.4e8)
+    budgets = (3e17, 1.5e18, 8e18)
+    rows = drawn(budgets, depths=(6, 9, 14, 22), sizes=5, low=1.5e7, high=2.4e8, seeds=1)
     found = {row.column: row for row in fitted(rows).adjusted.growth}
-    assert set(found) == {"n_params", "tokens", "depth"}
+    assert set(found) == {"n_params", "tokens", "depth"} and two.adjusted.growth == ()
     best = [TRUTH.best_shape(budget) for budget in budgets]
     for name, values in (("n_params", [n for _, n, _ in best]), ("depth", [depth for depth, *_ in best])):
         true = np.polyfit(np.log(budgets), np.log(values), 1)[0]
-        row = found[name]
-        assert row.estimate_low < true < row.estimate_high < row.estimate_low + 0.3
-    assert fitted(rows[: len(rows) // 2]).adjusted.growth == ()
+        assert found[name].estimate_low < true < found[name].estimate_high < found[name].estimate_low + 0.4
 
 
 def test_the_files_hold_the_rows_and_read_back(two, tmp_path):
@@ -344,6 +307,62 @@ def test_the_files_hold_the_rows_and_read_back(two, tmp_path):
             known = [getattr(row, kept + end) or math.nan for row in two.adjusted.at_budgets]
             assert written == pytest.approx(known, nan_ok=True), (name, end)
     assert fit_record.read(tmp_path).adjusted == two.adjusted
+
+
+def hoffmann(shapes, effect=lambda depth, n: 0.0, budgets=(1e17, 3e17, 1e18, 3e18)):
+    """Runs at these budgets; shapes: (depth, size) of a budget."""
+    rng, rows = np.random.default_rng(0), []
+    for flops in budgets:
+        for depth, size in shapes(flops):
+            width = 16 * max(2, round(math.sqrt(size / 12 / depth) / 16))
+            n = 12 * depth * width**2
+            tokens = flops / 6.0 / n
+            loss = 1.7 + 400 / n**0.34 + 410 / tokens**0.28 + effect(depth, n) + rng.normal(0, 0.002)
+            rows.append({"depth": depth, "width": width, "flops": flops, "tokens": tokens, "loss": loss})
+    return rows
+
+
+def best_size(flops):
+    return ((0.34 * 400) / (0.28 * 410) * (flops / 6.0) ** 0.28) ** (1.0 / 0.62)
+
+
+@pytest.mark.parametrize("apart", [1.3, pytest.param(1.0, marks=pytest.mark.slow)])
+def test_budgets_of_nets_whose_depth_follows_the_size_have_a_best_size_each(apart):
+    """The commonest table at equal compute: one shape at each size, or one of two, alike at all budgets. Its best
+    sizes were never named, since no depth is the best one."""
+
+    def shapes(flops):
+        for k, times in enumerate((0.2, 0.35, 0.6, 1.0, 1.6, 2.6, 4.2)):
+            size = 0.1 * math.sqrt(flops / 6.0) * times
+            yield round(6.0 * (size / 1e7) ** 0.3 * apart ** (1 if k % 2 else -1)), size
+
+    result = fitted(hoffmann(shapes))
+    rows = result.adjusted.at_budgets
+    assert [row.cost for row in rows] == [1e17, 3e17, 1e18, 3e18] and not any(row.depth for row in rows)
+    for row in rows:
+        assert row.n_params_low < best_size(row.cost) < row.n_params_high < 1.6 * row.n_params_low
+        assert row.tokens == pytest.approx(row.cost / 6.0 / row.n_params, rel=0.05)
+    power = next(row for row in result.adjusted.growth if row.column == "n_params")
+    assert power.estimate_low < 0.28 / 0.62 < power.estimate_high
+    assert answer(result)[0].startswith("At 1e17 FLOPs: N = ")
+    afforded = guide(flops=1e18, fit=result).afforded
+    assert f"your own runs put the best size at {format_count(rows[2].n_params_low)}" in afforded
+
+
+def test_shapes_that_are_alike_at_all_budgets_count_at_each():
+    """One set of shapes at several budgets was taken for curves of its runs, and a part of them was used."""
+    sizes = 6e6 * 2.2 ** np.arange(5)
+    true = lambda n: 8.0 * (n / 1e7) ** 0.2  # noqa: E731
+    rows = hoffmann(
+        lambda flops: [(depth, n) for depth in (4, 8, 12, 20) for n in sizes],
+        lambda depth, n: 0.04 * math.log(depth / true(n)) ** 2,
+        (1e17, 3e17, 1e18),
+    )
+    result = fitted(rows)
+    assert result.provenance.rows_used == len(rows)
+    for row in result.adjusted.at_budgets:
+        n = best_size(row.cost)
+        assert row.n_params_low < n < row.n_params_high and row.depth_low < true(n) < row.depth_high
 
 
 # ---- coverage ----
@@ -362,51 +381,3 @@ def test_minima_are_covered(name, tmp_path_factory):
         assert score.coverage >= 0.94 - 3.0 * np.sqrt(0.94 * 0.06 / N) or not score.reached
         if score.bias is not None:
             assert abs(score.bias) <= 0.5 * score.width
-
-
-@pytest.mark.parametrize("apart", [1.0, 1.3])
-def test_budgets_of_nets_whose_depth_follows_the_size_have_a_best_size_each(apart):
-    """The commonest table at equal compute: one shape at each size, or one of two, alike at all budgets. Its best
-    sizes were never named, since no depth is the best one."""
-    rng, rows = np.random.default_rng(0), []
-    for flops in (1e17, 3e17, 1e18, 3e18):
-        for k, times in enumerate((0.2, 0.35, 0.6, 1.0, 1.6, 2.6, 4.2)):
-            size = 0.1 * math.sqrt(flops / 6.0) * times
-            depth = round(6.0 * (size / 1e7) ** 0.3 * apart ** (1 if k % 2 else -1))
-            width = 16 * round(math.sqrt(size / 12 / depth) / 16)
-            n = 12 * depth * width**2
-            tokens = flops / 6.0 / n
-            loss = 1.7 + 400 / n**0.34 + 410 / tokens**0.28 + rng.normal(0, 0.002)
-            rows.append({"depth": depth, "width": width, "flops": flops, "tokens": tokens, "loss": loss})
-    result = fitted(rows)
-    rows = result.adjusted.at_budgets
-    assert [row.cost for row in rows] == [1e17, 3e17, 1e18, 3e18] and not any(row.depth for row in rows)
-    for row in rows:
-        true = ((0.34 * 400) / (0.28 * 410) * (row.cost / 6.0) ** 0.28) ** (1.0 / 0.62)
-        assert row.n_params_low < true < row.n_params_high < 1.6 * row.n_params_low
-        assert row.tokens == pytest.approx(row.cost / 6.0 / row.n_params, rel=0.05)
-    power = next(row for row in result.adjusted.growth if row.column == "n_params")
-    assert power.estimate_low < 0.28 / 0.62 < power.estimate_high
-    assert answer(result)[0].startswith("At 1e17 FLOPs: N = ")
-    afforded = guide(flops=1e18, fit=result).afforded
-    assert f"your own runs put the best size at {format_count(rows[2].n_params_low)}" in afforded
-
-
-def test_shapes_that_are_alike_at_all_budgets_count_at_each():
-    """One set of shapes at four budgets was taken for curves of its runs, and a quarter of them was used."""
-    rng, rows = np.random.default_rng(0), []
-    for flops in (1e17, 3e17, 1e18, 3e18):
-        for depth in (4, 8, 12, 20):
-            for size in 6e6 * 2.0 ** np.arange(6):
-                width = 16 * max(2, round(math.sqrt(size / 12 / depth) / 16))
-                n = 12 * depth * width**2
-                tokens = flops / 6.0 / n
-                loss = 1.7 + 400 / n**0.34 + 410 / tokens**0.28 + rng.normal(0, 0.003)
-                loss += 0.04 * math.log(depth / (8.0 * (n / 1e7) ** 0.2)) ** 2
-                rows.append({"depth": depth, "width": width, "flops": flops, "tokens": tokens, "loss": loss})
-    result = fitted(rows)
-    assert result.provenance.rows_used == len(rows)
-    for row in result.adjusted.at_budgets:
-        n = ((0.34 * 400) / (0.28 * 410) * (row.cost / 6.0) ** 0.28) ** (1.0 / 0.62)
-        assert row.n_params_low < n < row.n_params_high
-        assert row.depth_low < 8.0 * (n / 1e7) ** 0.2 < row.depth_high

@@ -6,35 +6,23 @@ import csv
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
+from functools import cache
 
 import numpy as np
 import pytest
 import report_sweeps
-from cli_tools import Command
 from sentences import says, shows
 
 import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit.arms import Together, compare_arms, ratio
 from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.cells import select_runs, without_bad_runs
-from dwsweep.fit.curves import build_curves
 from dwsweep.fit.pairing import at_size, pair_arms
 from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
 from dwsweep.records.comparison import BEST_DEPTH, LOSS, TRANSITION
 from dwsweep.report import page as sweep_page
-from tests.simulations.arms import (
-    ARM_OPTIONS,
-    STUDY,
-    TwoArms,
-    compared_rows,
-    draw_arms,
-    fitted,
-    summarise,
-    true_change,
-)
+from tests.simulations.arms import ARM_OPTIONS, STUDY, Drawn, TwoArms, draw_arms, fitted, summarise, true_change
 from tests.simulations.harness import CONFIDENCE
 from tests.simulations.sweeps import SmoothTruth
 
@@ -44,13 +32,17 @@ MOVED = TwoArms(factor=1.5)
 SMALL = TwoArms(SmoothTruth((6, 12)), budgets=SIX_SIZES)  # too small for a loss surface, which takes most of the time
 
 
-def tables(scenario: TwoArms, seed: int = 0) -> tuple[list[dict], list[dict]]:
-    base, other = draw_arms(scenario, np.random.default_rng(seed))
-    return base.rows, other.rows
+def tables(scenario, seed=0):
+    return [drawn.rows for drawn in draw_arms(scenario, np.random.default_rng(seed))]
+
+
+def compare(base, *others, **options):
+    """The first comparison."""
+    return compare_arms(base, others, draws=DRAWS, **options).comparisons[0]
 
 
 @pytest.fixture(scope="module")
-def compared() -> fit_record.FitResult:
+def compared():
     base, other = tables(MOVED)
     return compare_arms(base, [other], draws=DRAWS)
 
@@ -58,7 +50,7 @@ def compared() -> fit_record.FitResult:
 # The interval of a ratio
 
 
-def test_a_bound_against_a_bound_is_a_bound() -> None:
+def test_a_bound_against_a_bound_is_a_bound():
     crossed, not_reached = Interval(10.0, 9.9, 10.2), Interval(None, 12.0, None)
     found = ratio(crossed, not_reached, None, CONFIDENCE)
     assert found.value is None and found.high is None and found.low == pytest.approx(math.exp(12.0 - 10.2))
@@ -66,9 +58,14 @@ def test_a_bound_against_a_bound_is_a_bound() -> None:
     assert back.low is None and back.high == pytest.approx(math.exp(10.2 - 12.0))
 
 
-def test_a_ratio_is_that_of_the_two_numbers_beside_it_and_they_are_those_of_the_fit(
-    compared: fit_record.FitResult,
-) -> None:
+def assert_base_is_the_answer_of_the_fit(result):
+    surface = LossSurface(result.surface)
+    for row in result.comparisons[0].of(BEST_DEPTH):
+        at = surface.optimum(math.log(row.n_params))
+        assert (row.base, row.base_low, row.base_high) == pytest.approx((at.depth, at.depth_low, at.depth_high))
+
+
+def test_a_ratio_is_that_of_the_two_numbers_beside_it_and_they_are_those_of_the_fit(compared):
     """Best depths of 18.14 and 18.64 stood beside a ratio of 1.001: each came from a model of its own."""
     (found,) = compared.comparisons
     rows = [row for row in (*found.of(TRANSITION), *found.of(BEST_DEPTH)) if row.change is not None]
@@ -83,33 +80,14 @@ def test_a_ratio_is_that_of_the_two_numbers_beside_it_and_they_are_those_of_the_
         assert (row.base, row.base_low, row.base_high) == pytest.approx(
             (known.n_params, known.n_params_low, known.n_params_high)
         )
-    surface = LossSurface(compared.surface)
-    for row in found.of(BEST_DEPTH):
-        at = surface.optimum(math.log(row.n_params))
-        assert (row.base, row.base_low, row.base_high) == pytest.approx((at.depth, at.depth_low, at.depth_high))
-
-
-def test_arms_that_are_alike_have_narrower_ratios_than_two_sweeps() -> None:
-    """The other arm's depth effects shrink towards the base's; where they part by a factor the ratio says so."""
-    for factor in (1.0, 3.0):
-        scenario = TwoArms(factor=factor)
-        rows = [row for row in compared_rows(scenario, np.random.default_rng(5)) if row.quantity == BEST_DEPTH]
-        widths = []
-        for row in rows:
-            if row.change_low and row.change_high:
-                truth = true_change(scenario, row)
-                assert row.change_low * 0.97 <= truth <= row.change_high * 1.03
-                if row.base_low and row.base_high and row.other_low and row.other_high:
-                    two = math.hypot(math.log(row.base_high / row.base_low), math.log(row.other_high / row.other_low))
-                    widths.append(math.log(row.change_high / row.change_low) / two)
-        assert widths and (factor > 1.0 or np.median(widths) < 0.9)
+    assert_base_is_the_answer_of_the_fit(compared)
 
 
 # What is shared
 
 
 @pytest.mark.parametrize(("shared", "low", "high"), [(0.8, 0.65, 0.9), (0.0, -0.2, 0.2)])
-def test_what_the_arms_share_is_found(shared: float, low: float, high: float) -> None:
+def test_what_the_arms_share_is_found(shared, low, high):
     found = []
     for seed in range(3):
         a, b = (fitted(d, "A") for d in draw_arms(TwoArms(shared=shared), np.random.default_rng(seed)))
@@ -121,73 +99,65 @@ def test_what_the_arms_share_is_found(shared: float, low: float, high: float) ->
     assert low < np.mean(found) < high
 
 
-def test_documents_are_shared_where_both_arms_were_evaluated_on_the_same() -> None:
+def test_documents_are_shared_where_both_arms_were_evaluated_on_the_same():
     scenario = TwoArms(documents=100, sigma=1e-4, seed_sd=0.0, text_sd=0.06, budgets=SIX_SIZES)
     a, b = (fitted(drawn, "A") for drawn in draw_arms(scenario, np.random.default_rng(1)))
-    assert b.held_out is not None
     other_set = replace(b, held_out=b.held_out._replace(tokens=2 * np.ones(100)))
     same, apart = pair_arms(a, b), pair_arms(a, other_set)
-    assert "100 held-out documents" in same.by and "documents" not in apart.by
-    k = np.array([i for i, _ in same.cells]), np.array([j for _, j in same.cells])
+    assert "100 held-out documents" in same.by and "documents" not in apart.by and not apart.documents.any()
     total = (np.trace(a.curves.covariance) + np.trace(b.curves.covariance)) / 2
-    assert same.documents[k].sum() > 0.9 * total  # what documents add to all shapes is most of it
-    assert not apart.documents.any()
+    i, j = np.array(same.cells).T
+    assert same.documents[i, j].sum() > 0.9 * total  # what documents add to all shapes is most of it
 
 
-def test_errors_are_drawn_as_the_arms_share_them() -> None:
-    a, b = (fitted(one, "A") for one in draw_arms(SMALL, np.random.default_rng(2)))
-    pairing = pair_arms(a, b)
-    one, two, level = pairing.drawn(20_000, np.random.default_rng(0))
-    i, j = np.array(pairing.cells).T
-    own = [c.total_covariance[k, k] for c, k in ((a.curves, i), (b.curves, j))]
-    expected = own[0] + own[1] - 2.0 * pairing.runs[i, j]
-    assert (two[:, j] - one[:, i]).var(axis=0) == pytest.approx(expected, rel=0.1)
-    assert pairing.runs[i, j].mean() > 0.5 * a.curves.means.diagonal.mean(), "four fifths of the noise are shared"
-    assert level.var() == pytest.approx(pairing.level, rel=0.1)
-
-
-def test_a_loss_moves_to_another_size_along_its_own_curve() -> None:
+def test_a_loss_moves_to_another_size_along_its_own_curve_and_each_shape_has_one_partner():
     """A single size has no curve: the published slope moves it, with an error as large as the slope."""
-    slope, x = -0.2, np.log(SIX_SIZES)
+    slope = -0.2
     rows = [
-        {"depth": depth, "width": math.sqrt(n / 12 / depth), "loss": 3.0 + slope * math.log(n / 1e6)}
+        {"depth": depth, "width": math.sqrt(n / 12 / depth), "seed": seed, "loss": 3.0 + slope * math.log(n / 1e6)}
         for depth, sizes in ((6, SIX_SIZES), (12, SIX_SIZES[:1]))
         for n in sizes
+        for seed in (0, 1)
     ]
-    curves = build_curves(without_bad_runs(select_runs(rows))[0].runs, 0.001, DRAWS, np.random.default_rng(0))
-    errors = np.random.default_rng(1).normal(0.0, 0.001, (DRAWS, len(curves.x)))
-    step = np.array([0.1, -0.1])
-    mean, deviations = at_size(curves, np.array([2, 6]), curves.x[[2, 6]] + step, errors)
-    assert mean[0] == pytest.approx(curves.mean[2] + slope * 0.1, abs=1e-6)
-    gap = 0.1 / (x[3] - x[2])
-    assert deviations[:, 0].std() == pytest.approx(0.001 * math.hypot(1 - gap, gap), rel=0.15)
-    moved = mean[1] - curves.mean[6]
-    assert moved == pytest.approx(0.1 * 0.076 * curves.mean[6])
-    assert deviations[:, 1].std() == pytest.approx(moved, rel=0.15)
+    a, b = (
+        fitted(Drawn(of, None), "A") for of in (rows, [*rows, *({**row, "width": row["width"] * 1.02} for row in rows)])
+    )
+    mean, errors = at_size(a.curves, np.array([2, 6]), a.curves.x[[2, 6]] + [0.1, -0.1], np.zeros((DRAWS, 7)))
+    assert mean[0] == pytest.approx(a.curves.mean[2] + slope * 0.1, abs=1e-6)
+    moved = mean[1] - a.curves.mean[6]
+    assert moved == pytest.approx(0.1 * 0.076 * a.curves.mean[6]) and errors[:, 1].std() == pytest.approx(
+        moved, rel=0.15
+    )
+    cells = pair_arms(b, a).cells
+    assert len(cells) == len({j for _, j in cells}) == 7 and all(b.curves.x[i] == a.curves.x[j] for i, j in cells)
 
 
-def test_a_table_against_itself_differs_by_nothing() -> None:
-    base, _ = tables(SMALL)
-    (found,) = compare_arms(base, [base], draws=DRAWS).comparisons
+def test_a_table_against_itself_differs_by_nothing_and_against_other_seeds_is_not_paired():
+    base, other = tables(SMALL)
+    found = compare(base, base)
     assert all(row.change == pytest.approx(1.0, abs=0.01) for row in found.of(TRANSITION))
     assert all(abs(row.change) < 1e-4 and row.change_low <= 0.0 <= row.change_high for row in found.of(LOSS))
     assert not any(row.shown for row in found.rows)
+    shifted = compare(base, [{**row, "seed": row["seed"] + 10} for row in other])
+    assert shifted.pairing.startswith("unpaired: ") and says(shifted.pairing, "fit: no seed in both")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "studies"), [("same", 16), ("moved by 1.5", 10)])
-def test_changes_between_arms_are_covered(name: str, studies: int) -> None:
+def test_changes_between_arms_are_covered(name, studies):
+    """And best depths of arms that are alike have narrower ratios than those of two sweeps."""
     rows = [row for index in range(studies) for row in STUDY.one(name, index).rows]
     found = {kind: summarise(rows, kind) for kind in (TRANSITION, BEST_DEPTH, LOSS)}
     assert all((one["coverage"] or 0.0) >= 0.85 for one in found.values())
     changed = found[TRANSITION]["changed"] or 0.0
     assert changed <= 0.12 if name == "same" else changed >= 0.9
+    assert name != "same" or found[BEST_DEPTH]["wide"] < 0.16
 
 
 # Recipes in a heap
 
 
-def heap_of_arms(seed: int = 0, runs: int = 45) -> list[dict]:
+def heap_of_arms(seed=0, runs=45):
     """Two recipes whose best depths part by 1.5; the batch, which costs 0.05 nats per unit of its logarithm, follows
     depth in the second alone. Wings of the loss are kinked, as no form of the fit has them."""
     rng, rows = np.random.default_rng(seed), []
@@ -204,65 +174,55 @@ def heap_of_arms(seed: int = 0, runs: int = 45) -> list[dict]:
     return rows
 
 
-def wing(n: float, depth: float, factor: float) -> float:
+def wing(n, depth, factor):
     return 0.05 * (math.sqrt(1.0 + 4.0 * math.log(depth / (10.0 * factor * (n / 3e7) ** 0.25)) ** 2) - 1.0)
 
 
-def test_arms_of_a_heap_are_compared_at_held_values() -> None:
-    rows = heap_of_arms()
-    result = compare_arms(rows, draws=DRAWS)
+@cache
+def of_heap(**at):
+    return compare_arms(heap_of_arms(), draws=DRAWS, at=at or None)
+
+
+def test_arms_of_a_heap_are_compared_at_held_values():
+    result = of_heap()
     (found,) = result.comparisons
-    assert found.pairing.startswith("both at batch ") and result.provenance.rows_used == len(rows)
+    assert found.pairing.startswith("both at batch ") and result.provenance.rows_used == 90
     ratios = [row for row in found.of(BEST_DEPTH) if row.change_interval.bounded]
     assert len(ratios) >= 5 and all(row.change_low <= 1.5 <= row.change_high for row in ratios)
     truths = [wing(row.n_params, row.depth, 1.5) - wing(row.n_params, row.depth, 1.0) - 0.03 for row in found.of(LOSS)]
     held = [row.change_low <= truth <= row.change_high for row, truth in zip(found.of(LOSS), truths, strict=True)]
     assert np.mean(held) >= 0.8
-    as_they_are = compare_arms(rows, draws=DRAWS, drop=["batch_size"]).comparisons[0].of(BEST_DEPTH)
-    assert any(row.change_high and row.change_high < 1.5 for row in as_they_are), "the batch makes deep nets look bad"
+    assert_base_is_the_answer_of_the_fit(result)
 
 
-def test_a_comparison_of_a_heap_and_its_fit_have_one_answer_for_the_base() -> None:
-    rows = heap_of_arms(1)
-    apart = [[row for row in rows if row["arm"] == arm] for arm in ("plain", "gated")]
-    results = [compare_arms(rows, draws=DRAWS), compare_arms(apart[0], [apart[1]], draws=DRAWS)]
-    for result in results:
-        surface = LossSurface(result.surface)
-        for row in result.comparisons[0].of(BEST_DEPTH):
-            at = surface.optimum(math.log(row.n_params))
-            assert (row.base, row.base_low, row.base_high) == pytest.approx((at.depth, at.depth_low, at.depth_high))
-    one, other = (result.comparisons[0].rows for result in results)
-    assert [row.change for row in one] == [row.change for row in other]
-    alone = dwsweep.fit_table(apart[0], draws=DRAWS)
-    for row, own in zip(results[0].surface.optima, alone.surface.optima, strict=True):
-        if row.depth and own.depth_interval.bounded:  # the second recipe's runs narrow the base's answer
-            assert own.depth_low <= row.depth <= own.depth_high
-
-
-def test_a_comparison_of_a_heap_holds_the_value_that_is_asked_for() -> None:
+def test_a_comparison_of_a_heap_holds_the_value_that_is_asked_for():
     """The loss at another batch moves by as much in both arms, and no difference does."""
-    rows = heap_of_arms(2)
-    found = [compare_arms(rows, draws=DRAWS, at={"batch_size": batch}) for batch in (32, 256)]
-    assert [one.comparisons[0].pairing for one in found] == ["both at batch 32", "both at batch 256"]
-    low, high = (one.comparisons[0].of(LOSS) for one in found)
-    moved = [b.base - a.base for a, b in zip(low, high, strict=True)]
-    assert np.mean(moved) == pytest.approx(0.05 * math.log(8.0), abs=0.02)
-    assert np.mean([b.change - a.change for a, b in zip(low, high, strict=True)]) == pytest.approx(0.0, abs=1e-3)
+    (usual,), (found,) = of_heap().comparisons, of_heap(batch_size=256).comparisons
+    assert found.pairing == "both at batch 256"
+    held = float(usual.pairing.split()[-1])
+    pairs = list(zip(usual.of(LOSS), found.of(LOSS), strict=True))
+    assert held < 256 and np.mean([b.base - a.base for a, b in pairs]) == pytest.approx(
+        0.05 * math.log(256 / held), abs=0.02
+    )
+    assert np.mean([b.change - a.change for a, b in pairs]) == pytest.approx(0.0, abs=1e-3)
     with pytest.raises(InputError, match=r"zeta"):
-        compare_arms(rows, draws=DRAWS, adjust=["zeta"])
+        compare_arms(heap_of_arms(), draws=DRAWS, adjust=["zeta"])
 
 
-def test_an_arm_without_a_setting_of_the_heap_is_compared_as_it_is_which_is_said() -> None:
-    rows = [{**row, "batch_size": None} if row["arm"] == "gated" else row for row in heap_of_arms(3)]
-    result = compare_arms(rows, draws=DRAWS)
+def test_tables_of_a_heap_are_its_arms_and_one_without_a_setting_is_compared_as_it_is_which_is_said():
+    rows = [{**row, "batch_size": None} if row["arm"] == "gated" else row for row in heap_of_arms(3, 24)]
+    result = compare_arms(rows, draws=100)
     assert {one.name for one in result.adjusted.columns} == {"batch"}
     assert "no run of gated has batch: its losses are not adjusted for it" in result.comparisons[0].notes
+    base, other = ([row for row in rows if row["arm"] == arm] for arm in ("plain", "gated"))
+    apart = compare_arms(base, [other], draws=100).comparisons[0]
+    assert [row.change for row in apart.rows] == [row.change for row in result.comparisons[0].rows]
 
 
 # Through the front door
 
 
-def test_what_a_comparison_says(compared: fit_record.FitResult) -> None:
+def test_what_a_comparison_says(compared):
     (found,) = compared.comparisons
     assert found.paired and found.pairing == "3 seeds over 24 shapes" and found.unit == "nats per token"
     first, second, third = found.answer
@@ -271,13 +231,15 @@ def test_what_a_comparison_says(compared: fit_record.FitResult) -> None:
     (row, _) = found.of(TRANSITION)
     assert row.change_low < 1.5 < row.change_high and row.verdict == "larger"
     assert list(found.losses) == [6, 12, 18]
+    truths = [true_change(MOVED, one) for one in found.of(LOSS)]
+    held = [one.change_low <= true <= one.change_high for one, true in zip(found.of(LOSS), truths, strict=True)]
+    assert np.mean(held) >= 0.9
     lead = found.leads[0]  # the losses of the other arm are 0.03 nats lower
     assert (lead.depth, lead.ahead) == (6, "other") and found.ahead(6, "A", "B")[0].startswith("B is ahead ")
+    assert json.loads(compared.to_json())["comparisons"][0]["rows"][0]["quantity"] == TRANSITION
 
 
-def test_a_fit_beside_another_arm_has_the_cells_of_its_own_and_its_answers_hardly_move(
-    compared: fit_record.FitResult,
-) -> None:
+def test_a_fit_beside_another_arm_has_the_cells_of_its_own_and_its_answers_hardly_move(compared):
     alone = dwsweep.fit_table(tables(MOVED)[0], draws=DRAWS)
     assert alone.comparisons == [] and [row.mean for row in compared.cells] == [row.mean for row in alone.cells]
     for one, other in zip(compared.verdicts, alone.verdicts, strict=True):
@@ -286,7 +248,7 @@ def test_a_fit_beside_another_arm_has_the_cells_of_its_own_and_its_answers_hardl
         assert math.log(one.n_params_high / one.n_params_low) < 1.2 * width
 
 
-def test_one_shape_with_several_arms_gets_their_differences() -> None:
+def test_one_shape_with_several_arms_gets_their_differences():
     """Four paired seeds: −0.031, +0.19 and −0.012 beside noise of 0.009 that the arms share."""
     rng, true = np.random.default_rng(3), {"plain": 0.0, "gated": -0.031, "ternary": 0.19, "rope": -0.012}
     luck = rng.normal(0.0, 0.009, 4)
@@ -295,7 +257,11 @@ def test_one_shape_with_several_arms_gets_their_differences() -> None:
         for arm, effect in true.items()
         for k in range(4)
     ]
+    with pytest.raises(InputError, match=r"arm: .* holds 4 \(gated, plain, rope, .*compare=True.*where=") as caught:
+        dwsweep.fit_table(rows, draws=DRAWS)
+    assert says(caught.value.option_lines[0], "fit: several arms to choose from")
     result = compare_arms(rows, draws=DRAWS)
+    assert [(one.base, one.arm) for one in result.comparisons] == [("plain", arm) for arm in list(true)[1:]]
     for one in result.comparisons:
         (row,) = one.rows
         assert row.quantity == LOSS and row.change_low <= true[one.arm] <= row.change_high and row.shown
@@ -303,38 +269,24 @@ def test_one_shape_with_several_arms_gets_their_differences() -> None:
         assert one.answer[0].startswith(f"loss of {one.arm} − ") and "nothing can be said of depth" in one.answer[1]
 
 
-def test_several_arms_each_against_the_first() -> None:
-    base, other = tables(SMALL)
-    third = tables(replace(SMALL, factor=2.0))[1]
-    labelled = [{**row, "arm": arm} for arm, rows in (("a", base), ("b", other), ("c", third)) for row in rows]
-    with pytest.raises(InputError, match=r"arm: .* holds 3 \(a, b, c\).*compare=True.*where=\"arm == 'c'\"") as caught:
-        dwsweep.fit_table(labelled, draws=DRAWS)
-    assert says(caught.value.option_lines[0], "fit: several arms to choose from")
-    result = compare_arms(labelled, draws=DRAWS)
-    assert [(one.base, one.arm) for one in result.comparisons] == [("a", "b"), ("a", "c")]
-    apart = compare_arms(base, [other, third], draws=DRAWS)
-    assert [one.rows[0].change for one in apart.comparisons] == [one.rows[0].change for one in result.comparisons]
-    assert [row.mean for row in result.cells] == [row.mean for row in apart.cells]
-    with pytest.raises(InputError, match=r"others: .* has one arm; allowed: a second table"):
-        compare_arms(base, draws=DRAWS)
+def of_data(rows, scale=1.0, bytes_per_token=2.0, **more):
+    """Rows of ``scale`` times the loss, whose bits per byte are those of so many bytes per token."""
+    return [
+        {**row, "loss": scale * row["loss"], "bits_per_byte": row["loss"] / bytes_per_token, **more} for row in rows
+    ]
 
 
-def test_an_arm_in_another_unit_compares_as_it_does_in_its_own() -> None:
+def test_an_arm_in_another_unit_compares_as_it_does_in_its_own():
     """Twice the nats per token under another vocabulary, the same bits per byte: nothing but the unit is another.
 
     A fit has floors in nats, which twice the nats are a little further from."""
     base, other = tables(SMALL)
-    plain = [
-        [
-            {**row, "vocab_size": 1000, "data_hash": name, "seq_len": 100, "bits_per_byte": row["loss"] / 2}
-            for row in rows
-        ]
-        for name, rows in (("here", base), ("there", other))
-    ]
-    twice = [{**row, "loss": 2 * row["loss"], "vocab_size": 8000} for row in plain[1]]
-    in_nats = compare_arms(plain[0], [plain[1]], draws=DRAWS).comparisons[0]
-    in_bits = compare_arms(plain[0], [twice], draws=DRAWS).comparisons[0]
+    here = of_data(base, vocab_size=1000, data_hash="here", seq_len=100)
+    in_nats = compare(here, of_data(other, vocab_size=1000, data_hash="there", seq_len=100))
+    in_bits = compare(here, of_data(other, 2.0, vocab_size=8000, data_hash="there", seq_len=100))
     assert (in_nats.unit, in_bits.unit) == ("nats per token", "bits per byte") and not in_nats.paired
+    assert shows(in_nats.pairing, "fit: unpaired by data", numbers=True)
+    assert "different vocabularies" in in_bits.pairing
     for one, same in zip(in_nats.rows, in_bits.rows, strict=True):
         factor = 0.5 if one.quantity == LOSS else 1.0
         for name in ("base", "other", "change", "change_low", "change_high"):
@@ -344,26 +296,11 @@ def test_an_arm_in_another_unit_compares_as_it_does_in_its_own() -> None:
     assert in_bits.leads and in_bits.leads == in_nats.leads
     text = "\n".join(in_bits.notes)
     assert says(text, "fit: bytes per token") and "and 5.77" in text and "289 and 577 bytes in a window" in text
+    blank = compare(here, [{**row, "vocab_size": 8000} for row in other])
+    assert not blank.of(LOSS) and "not comparable" in blank.answer[-1]
 
 
-def test_other_text_is_not_paired_and_other_vocabularies_compare_in_bits_per_byte() -> None:
-    base, other = tables(SMALL)
-    named = [{**row, "data_hash": "aaaa"} for row in base]
-    (found,) = compare_arms(named, [[{**row, "data_hash": "bbbb"} for row in other]], draws=DRAWS).comparisons
-    assert not found.paired and shows(found.pairing, "fit: unpaired by data", numbers=True)
-    small = [{**row, "vocab_size": 1000, "bits_per_byte": row["loss"] / 2} for row in base]
-    large = [{**row, "vocab_size": 8000, "bits_per_byte": row["loss"] / 3} for row in other]
-    (found,) = compare_arms(small, [large], draws=DRAWS).comparisons
-    assert found.unit == "bits per byte" and "different vocabularies" in found.pairing
-    row = found.of(LOSS)[0]
-    assert row.base == pytest.approx(np.mean([r["loss"] for r in base[:3]]) / 2, rel=1e-3)
-    assert row.change == pytest.approx(row.other - row.base)
-    blank = [{**row, "bits_per_byte": None} for row in large]
-    (found,) = compare_arms(small, [blank], draws=DRAWS).comparisons
-    assert not found.of(LOSS) and "not comparable" in found.answer[-1]
-
-
-def test_an_arm_that_diverged_is_said_and_the_others_are_compared() -> None:
+def test_an_arm_that_diverged_is_said_and_the_others_are_compared():
     base, other = tables(SMALL)
     ended = {"loss": None, "status": "diverged"}
     gone = [{**row, **ended, "arm": "gone"} for row in base]
@@ -385,7 +322,7 @@ def test_an_arm_that_diverged_is_said_and_the_others_are_compared() -> None:
 
 
 @pytest.mark.parametrize("names", [("none", "nan"), (0, 1), (math.nan, "x")])
-def test_whatever_arms_are_called_they_are_told_apart(names: tuple[object, object], tmp_path: Path) -> None:
+def test_whatever_arms_are_called_they_are_told_apart(names, tmp_path):
     """Names that read as numbers or blanks: texts stay texts in a file, and other values what they are."""
     rows = [
         {**row, "arm": name}
@@ -393,7 +330,7 @@ def test_whatever_arms_are_called_they_are_told_apart(names: tuple[object, objec
         for row in arm
         if row["depth"] == 6 and row["seed"] < 2
     ]
-    table: object = rows
+    table = rows
     if isinstance(names[0], str):
         table = tmp_path / "arms.csv"
         with open(table, "w", newline="") as file:
@@ -407,56 +344,40 @@ def test_whatever_arms_are_called_they_are_told_apart(names: tuple[object, objec
     assert result.comparisons[0].arm == str(names[1]) and result.comparisons[0].of(LOSS)
 
 
-def test_a_sweep_without_seeds_in_common_is_not_paired() -> None:
-    base, other = tables(SMALL)
-    shifted = [{**row, "seed": row["seed"] + 10} for row in other]
-    (found,) = compare_arms(base, [shifted], draws=DRAWS).comparisons
-    assert found.pairing.startswith("unpaired: ") and says(found.pairing, "fit: no seed in both")
-
-
-def test_it_is_kept_drawn_tabled_and_reported(compared: fit_record.FitResult, dwsweep: Command, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("without_drawing")
+def test_it_is_kept_drawn_tabled_and_reported(dwsweep, tmp_path, monkeypatch):
     directory = report_sweeps.sweep(tmp_path / "mine", "one_pair")
     beside = report_sweeps.sweep(tmp_path / "theirs", "one_pair")
-    result = dwsweep("fit", str(directory), str(beside), "--compare", "--draws", str(DRAWS))
+    result = dwsweep("fit", directory, beside, "--compare", "--draws", str(DRAWS))
     assert result.returncode == 0, result.stderr
     assert says(result.stdout, "fit: heading of two tables")
-    read = fit_record.read(directory)
-    assert read.comparisons[0].arm == "theirs"
+    assert fit_record.read(directory).comparisons[0].arm == "theirs"
     assert (directory / "fit" / "loss_vs_depth.svg").exists()
-    with pytest.MonkeyPatch.context() as patch:
-        report_sweeps.without_answers(patch)
-        sweep_page.write(directory)
+    report_sweeps.without_answers(monkeypatch)
+    sweep_page.write(directory)
     page = (directory / "report.html").read_text("utf-8")
     assert says(page, "fit: does it change answer") and "theirs against mine" in page
-    text = json.loads(compared.to_json())
-    assert text["comparisons"][0]["rows"][0]["quantity"] == TRANSITION
+    for arguments, line in (
+        ((directory, beside), "allowed with --compare"),
+        ((directory, "--compare"), "has one arm"),
+        ((directory, tmp_path / "nowhere.json", "--compare"), "nowhere.json; no such file"),
+    ):
+        refused = dwsweep("fit", *arguments)
+        assert refused.returncode == 2 and line in refused.stderr
 
 
-def test_a_second_table_needs_compare(dwsweep: Command, tmp_path: Path) -> None:
-    base, other = tables(SMALL)
-    for name, rows in (("a", base), ("b", other)):
-        (tmp_path / f"{name}.json").write_text(json.dumps(rows), encoding="utf-8")
-    result = dwsweep("fit", str(tmp_path / "a.json"), str(tmp_path / "b.json"))
-    assert result.returncode == 2 and "allowed with --compare" in result.stderr
-    result = dwsweep("fit", str(tmp_path / "a.json"), "--compare")
-    assert result.returncode == 2 and "--compare: " in result.stderr and "has one arm" in result.stderr
-    result = dwsweep("fit", str(tmp_path / "a.json"), str(tmp_path / "nowhere.json"), "--compare")
-    assert result.returncode == 2 and "nowhere.json; no such file" in result.stderr
-
-
-def test_without_noise_nothing_is_compared() -> None:
-    scenario = TwoArms(budgets=(1e6, 1e7), seeds=1)
-    base, other = tables(scenario)
-    (found,) = compare_arms(base, [other], draws=DRAWS).comparisons
+def test_without_noise_nothing_is_compared():
+    scenario = replace(SMALL, budgets=(1e6, 1e7), seeds=1)
+    found = compare(*tables(scenario))
     assert not any(row.shown for row in found.rows) and says(found.answer[-1], "fit: noise of arms not known")
     a, b = (fitted(drawn, "A") for drawn in draw_arms(scenario, np.random.default_rng(0)))
     assert Together.of(a, [b], ARM_OPTIONS).compare(b).leads == ()
 
 
-def test_an_arm_of_other_depths_leaves_the_law_of_the_base() -> None:
+def test_an_arm_of_other_depths_leaves_the_law_of_the_base():
     """Ends of the law stood at the depths of the base and came from those of all arms; of other pairs there was a
     traceback."""
-    base, other = tables(TwoArms(SmoothTruth((6, 10, 14, 18, 24, 32)), factor=1.5))
+    base, other = tables(TwoArms(SmoothTruth((6, 10, 14, 18, 24, 32)), factor=1.5, budgets=SIX_SIZES, seeds=2))
     depths = sorted({row["depth"] for row in base})[1:-1]
     inner = [row for row in base if row["depth"] in depths]
     alone, beside = dwsweep.fit_table(inner, draws=DRAWS), compare_arms(inner, [other], draws=DRAWS)

@@ -6,8 +6,6 @@ import html
 import math
 import re
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +15,7 @@ from coarse import coarse
 from sentences import says
 
 import dwsweep
-from dwsweep.fit.data.rows import Row
 from dwsweep.records import fit as fit_record
-from dwsweep.records.answers import AnswerRow
 from dwsweep.report import page as sweep_page
 from dwsweep.report.adjusted_report import EQUAL, budget
 from dwsweep.text import format_count
@@ -30,59 +26,68 @@ CONTEXT, VOCABULARY = 512, 2000
 TITLE = "Best depth at equal size"
 
 
-def best(n: float) -> float:
+def best(n):
     return 14.0 * (n / 3e7) ** 0.25
 
 
-def loss(n: float, depth: float, tokens: float) -> float:
+def loss(n, depth, tokens):
     t = math.log(tokens / 1e9)
     return 1.8 + 1.9 * (n / 3e7) ** -0.14 + 0.06 * math.log(depth / best(n)) ** 2 - 0.27 * t + 0.04 * t * t
 
 
-def seconds(n: float, depth: float, tokens: float) -> float:
+def seconds(n, depth, tokens=1.0):
     return tokens * 6.0 * n / 2e13 * (1.0 + 0.05 * depth)
 
 
-def piled(runs: int = 90, one_count: bool = False, budget: float | None = None) -> list[Row]:
+def piled(runs=90, budget=None):
+    """Nets of all sizes and depths after all counts of tokens, or what they cost of one budget of time."""
     rng, rows = np.random.default_rng(3), []
     for k in range(runs):
         depth, n = DEPTHS[k % len(DEPTHS)], 4e6 * 40 ** rng.random()
         width = 16 * max(2, round(math.sqrt(n / 12 / depth) / 16))
         n = 12 * depth * width**2
-        tokens = 1e9 if one_count else float(f"{1e9 * math.exp(rng.uniform(-1.8, 1.8)):.3g}")
+        tokens = float(f"{1e9 * math.exp(rng.uniform(-1.8, 1.8)):.3g}")
         if budget:
-            tokens = float(f"{budget / seconds(n, depth, 1.0):.4g}")
-        batch = int(rng.choice([64, 128, 128, 256]))
-        row = {"depth": depth, "width": width, "tokens": tokens, "batch_size": batch, "seq_len": CONTEXT}
-        row["n_params_total"] = n + VOCABULARY * width
+            tokens = float(f"{budget / seconds(n, depth):.4g}")
+        row = {"depth": depth, "width": width, "tokens": tokens, "batch_size": int(rng.choice([64, 128, 128, 256]))}
+        row |= {"seq_len": CONTEXT, "n_params_total": n + VOCABULARY * width}
         row["wall_seconds"] = round(seconds(n, depth, tokens) * math.exp(rng.normal(0.0, 0.01 if budget else 0.05)), 1)
         rows.append({**row, "loss": loss(n, depth, tokens) + rng.normal(0.0, 0.002)})
     return rows
 
 
+def fit(rows):
+    return dwsweep.fit_table(rows, draws=DRAWS)
+
+
 @cache
-def fitted() -> Any:
-    return dwsweep.fit_table(piled(), draws=DRAWS)
+def fitted():
+    return fit(piled())
 
 
-def lines(result: Any, equal: str) -> list[AnswerRow]:
+def lines(result, equal):
     return [row for row in result.adjusted.equal if row.equal == equal]
 
 
-def truth(x: np.ndarray, tokens: Any) -> tuple[float, float]:
+def truth(x, tokens):
     """(n, depth) of the least loss over sizes e^x where a net sees ``tokens(n, depth)``."""
     depths = np.geomspace(3.0, 40.0, 200)
-    found = [(loss(math.exp(a), d, tokens(math.exp(a), d)), math.exp(a), d) for a in x for d in depths]
-    return min(found)[1:]
+    return min((loss(math.exp(a), d, tokens(math.exp(a), d)), math.exp(a), d) for a in x for d in depths)[1:]
 
 
-def holds(row: AnswerRow, expected: float, most: float) -> None:
+def holds(row, expected, most):
     depth = row.depth_interval
-    assert depth.bounded and depth.low * 0.97 < expected < depth.high * 1.03, (row, expected)  # type: ignore[operator]
-    assert depth.high / depth.low < most, row  # type: ignore[operator]
+    assert depth.bounded and depth.low * 0.97 < expected < depth.high * 1.03, (row, expected)
+    assert depth.high / depth.low < most, row
 
 
-def test_a_heap_answers_every_kind_of_equality() -> None:
+def holds_at_equal_time(row, most):
+    """Of a size."""
+    spent = lambda n, depth: row.cost / seconds(n, depth)  # noqa: E731
+    holds(row, truth(np.array([math.log(row.n_params)]), spent)[1], most)
+
+
+def test_a_heap_answers_every_kind_of_equality():
     equal = ["n_params", "n_params_total", "tokens_per_param", "n_params and flops", "flops"]
     equal += ["n_params and wall_time", "wall_time"]
     assert list(dict.fromkeys(row.equal for row in fitted().adjusted.equal)) == equal
@@ -90,31 +95,26 @@ def test_a_heap_answers_every_kind_of_equality() -> None:
         assert (row.known_from != "") == (row.equal not in ("n_params", "tokens_per_param"))
 
 
-def test_at_equal_size_it_is_the_best_depth_of_the_fit() -> None:
-    for row in lines(fitted(), "n_params"):
-        holds(row, best(row.n_params), 1.7)
-        assert row.cost is None
-
-
-def test_at_equal_time_and_size_shallower_nets_are_best_and_by_how_much() -> None:
-    """0.12·ln(L/L*) = slope·d ln(seconds)/d ln L: the slope of the loss in ln tokens times what a layer costs."""
-    for size, row in zip(lines(fitted(), "n_params"), lines(fitted(), "n_params and wall_time"), strict=True):
-        n = row.n_params or 0.0
-        held = row.cost / seconds(n, size.depth or 0.0, 1.0)
-        assert held == pytest.approx(size.tokens, rel=0.1)
-        expected = truth(np.array([math.log(n)]), lambda a, d, spent=row.cost: spent / seconds(a, d, 1.0))[1]
-        holds(row, expected, 2.0)
-        assert row.depth and size.depth and row.depth < size.depth
+def test_at_equal_size_it_is_the_best_depth_and_at_equal_total_size_deeper_and_at_equal_time_shallower_nets():
+    """Deep nets have smaller tables of embeddings, and take longer: 0.12·ln(L/L*) is the slope of the loss in ln tokens
+    times what a layer costs."""
+    kinds = ("n_params", "n_params_total", "n_params and wall_time")
+    for size, total, time in zip(*(lines(fitted(), kind) for kind in kinds), strict=True):
+        holds(size, best(size.n_params), 1.7)
+        assert size.cost is None
+        width = math.sqrt(size.n_params / 12.0 / size.depth)
+        assert total.cost == pytest.approx(size.n_params + VOCABULARY * width, rel=0.02)
+        assert total.depth is None or total.depth >= 0.99 * size.depth
+        assert time.cost / seconds(time.n_params, size.depth) == pytest.approx(size.tokens, rel=0.1)
+        holds_at_equal_time(time, 2.0)
+        assert time.depth < size.depth
 
 
 @pytest.mark.parametrize(
     ("equal", "cost"),
-    [
-        ("wall_time", lambda n, d: seconds(n, d, 1.0)),
-        ("flops", lambda n, d: 6.0 * n + 12.0 * CONTEXT * math.sqrt(n * d / 12.0)),
-    ],
+    [("wall_time", seconds), ("flops", lambda n, d: 6.0 * n + 12.0 * CONTEXT * math.sqrt(n * d / 12.0))],
 )
-def test_at_equal_cost_each_depth_has_its_best_size(equal: str, cost: Any) -> None:
+def test_at_equal_cost_each_depth_has_its_best_size(equal, cost):
     found = [row for row in lines(fitted(), equal) if row.depth and row.n_params]
     assert found
     for row in found:
@@ -125,19 +125,12 @@ def test_at_equal_cost_each_depth_has_its_best_size(equal: str, cost: Any) -> No
         assert row.tokens == pytest.approx(row.cost / cost(row.n_params, row.depth), rel=0.1)
 
 
-def test_at_equal_total_size_deeper_nets_are_best_since_their_tables_are_smaller() -> None:
-    for size, row in zip(lines(fitted(), "n_params"), lines(fitted(), "n_params_total"), strict=True):
-        width = math.sqrt(size.n_params / 12.0 / (size.depth or 1.0))
-        assert row.cost == pytest.approx(size.n_params + VOCABULARY * width, rel=0.02)
-        assert row.depth is None or size.depth is None or row.depth >= 0.99 * size.depth
-
-
 @pytest.mark.slow
-def test_few_points_and_draws_give_the_answers_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_points_and_draws_give_the_answers_of_all(monkeypatch):
     """On which the quick tier computes every heap: numbers move by a fifth of their interval."""
     every = fitted().adjusted.equal
     coarse(monkeypatch)
-    few = dwsweep.fit_table(piled(), draws=DRAWS).adjusted.equal
+    few = fit(piled()).adjusted.equal
     assert [row.equal for row in few] == [row.equal for row in every]
     for one, other in zip(every, few, strict=True):
         assert (other.cost or 0.0) == pytest.approx(one.cost or 0.0, rel=0.02)
@@ -147,40 +140,29 @@ def test_few_points_and_draws_give_the_answers_of_all(monkeypatch: pytest.Monkey
             assert a is None or b is None or abs(math.log(a / b)) < 0.2 * wide, (one, other)
 
 
-def test_runs_of_one_count_of_tokens_answer_at_no_equal_cost() -> None:
-    result = dwsweep.fit_table(piled(48, one_count=True), draws=DRAWS)
-    assert {row.equal for row in result.adjusted.equal} <= {"n_params", "n_params_total"}
-
-
-def test_runs_of_one_budget_of_time_are_compared_at_it_and_that_is_said() -> None:
-    result = dwsweep.fit_table(piled(budget=3600.0), draws=DRAWS)
-    assert {row.equal for row in result.adjusted.equal} == {"n_params and wall_time"}
-    assert [(row.equal, round(row.cost, -2)) for row in result.adjusted.at_budgets] == [("wall_time", 3600)]
-    assert says(result.adjusted.sentences, "fit: equal wall time")
-    assert "tokens" not in {one.name for one in result.adjusted.columns}
-    for row in lines(result, "n_params and wall_time"):
-        n = row.n_params or 0.0
-        holds(row, truth(np.array([math.log(n)]), lambda a, d: 3600.0 / seconds(a, d, 1.0))[1], 2.5)
-
-
-def test_two_budgets_tell_what_tokens_do_and_all_runs_count() -> None:
+def test_runs_of_one_count_or_one_budget_answer_at_it_alone_and_two_budgets_tell_what_tokens_do():
+    alone = fit([{**row, "tokens": 1e9} for row in piled(48)])
+    assert {row.equal for row in alone.adjusted.equal} <= {"n_params", "n_params_total"}
+    one = fit(piled(60, budget=3600.0))
+    assert {row.equal for row in one.adjusted.equal} == {"n_params and wall_time"}
+    assert [(row.equal, round(row.cost, -2)) for row in one.adjusted.at_budgets] == [("wall_time", 3600)]
+    assert says(one.adjusted.sentences, "fit: equal wall time")
+    assert "tokens" not in {column.name for column in one.adjusted.columns}
     rows = [{**row, "device_seconds": row["wall_seconds"]} for of in (600.0, 3600.0) for row in piled(30, budget=of)]
-    result = dwsweep.fit_table(rows, draws=DRAWS)
-    assert result.provenance.rows_used == 60 and "tokens" in {one.name for one in result.adjusted.columns}
-    for row in lines(result, "n_params"):
+    two = fit(rows)
+    assert two.provenance.rows_used == 60 and "tokens" in {column.name for column in two.adjusted.columns}
+    for row in lines(two, "n_params"):
         holds(row, best(row.n_params), 2.5)
-    for row in lines(result, "n_params and wall_time"):
-        n = row.n_params or 0.0
-        holds(row, truth(np.array([math.log(n)]), lambda a, d, c=row.cost: c / seconds(a, d, 1.0))[1], 2.5)
+    for row in (*lines(one, "n_params and wall_time"), *lines(two, "n_params and wall_time")):
+        holds_at_equal_time(row, 2.6)
 
 
-def test_every_output_says_one_thing_of_equal_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_output_says_one_thing_of_equal_what(tmp_path, monkeypatch):
     report_sweeps.without_answers(monkeypatch)
     rows = fitted().adjusted.equal
     fit_record.write(fitted(), tmp_path)
-    assert fit_record.read(tmp_path).adjusted.equal == rows  # type: ignore[union-attr]
-    sweep_page.write(tmp_path)
-    page = (tmp_path / "report.html").read_text("utf-8")
+    assert fit_record.read(tmp_path).adjusted.equal == rows
+    page = sweep_page.write(tmp_path).read_text("utf-8")
     body = page[page.index(TITLE) :].partition("</table>")[0].partition("<tbody>")[2]
     on_page = [re.split(r"(?:<[^>]*>\s*)+", html.unescape(row)) for row in body.split("</tr>")]
     for table in (table_of(fitted().summary(), TITLE), on_page):
@@ -190,5 +172,4 @@ def test_every_output_says_one_thing_of_equal_what(tmp_path: Path, monkeypatch: 
             value = "–" if depth.value is None else f"{depth.value:.1f}"
             ends = "unbounded" if depth.unbounded else depth.ends(".1f")
             assert "".join(cells).startswith(f"{EQUAL[row.equal]}{budget(row)}{value}{ends}"), (row, cells)
-            if row.n_params:
-                assert format_count(row.n_params) in cells
+            assert not row.n_params or format_count(row.n_params) in cells

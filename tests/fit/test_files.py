@@ -1,4 +1,4 @@
-"""The files of a fit: their columns, valid JSON, and what reads them back."""
+"""The files of a fit: their columns, valid JSON, what reads them back, and what they take from a sweep directory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import hashlib
 import json
 import math
-import re
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -23,7 +22,6 @@ from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.documents import document_covariance
-from dwsweep.fit.guideline import headline
 from dwsweep.records import fit as fit_record
 from dwsweep.records import record
 from dwsweep.records.run import RunResult
@@ -31,7 +29,6 @@ from dwsweep.report import fit_report
 from dwsweep.report.figures import style
 from tests.simulations.sweeps import SmoothTruth, draw
 
-NAMES = ("cells.csv", "transitions.csv", "fit.json", "guideline.csv", "guideline.md")
 CONTRACT = {
     "cells.csv": "depth,width,n_params,mean,se,n,learning_rate,excluded,reason",
     "transitions.csv": "shallow,deep,estimator,status,n_params,n_params_low,n_params_high,width,width_low,width_high,"
@@ -44,13 +41,14 @@ CONTRACT = {
 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
+    """(a fit, its folder)"""
     table = draw(SmoothTruth(), np.random.default_rng(3))
     table[0]["status"] = "failed"
     table[-1]["loss"] = math.inf
-    out = tmp_path_factory.mktemp("fit")
+    out = tmp_path_factory.mktemp("fit") / "fit"
     result = dwsweep.fit_table(table, draws=500, params=(3e7,))
-    fit_record.write(result, out / "fit")
-    fit_report.write_guideline(result, out / "fit")
+    fit_record.write(result, out)
+    fit_report.write_guideline(result, out)
     return result, out
 
 
@@ -59,60 +57,87 @@ def read_csv(path):
         return list(csv.DictReader(file))
 
 
-def test_columns_are_the_contract_and_only_added_to(fitted):
-    _, out = fitted
-    for name, columns in CONTRACT.items():
-        header = (out / "fit" / name).read_text().splitlines()[0]
-        assert header == columns or header.startswith(columns + ",")
-    assert sorted(p.name for p in (out / "fit").iterdir()) == sorted(NAMES), "no temporary file is left"
+def content_of(folder):
+    """fit.json, in which no NaN stands."""
+    return json.loads((folder / "fit.json").read_text(), parse_constant=lambda name: pytest.fail(name))
 
 
-def test_csv_files_hold_the_result(fitted):
+def test_files_have_the_columns_of_the_contract_first_and_hold_the_result(fitted):
     result, out = fitted
-    cells = read_csv(out / "fit" / "cells.csv")
-    assert len(cells) == 45
-    excluded = [row for row in cells if row["excluded"] == "true"]
-    assert len(excluded) == 1 and "diverged" in excluded[0]["reason"] and excluded[0]["mean"] == ""
+    assert {path.name for path in out.iterdir()} == {*CONTRACT, "fit.json", "guideline.md"}, "no temporary file is left"
+    for name, columns in CONTRACT.items():
+        header = (out / name).read_text().splitlines()[0]
+        assert header == columns or header.startswith(columns + ",")
+    cells = read_csv(out / "cells.csv")
+    (excluded,) = [row for row in cells if row["excluded"] == "true"]
+    assert len(cells) == 45 and "diverged" in excluded["reason"] and excluded["mean"] == ""
     assert [row["reason"] for row in cells if row["n"] == "2"] == ["failed"]
-    rows = read_csv(out / "fit" / "transitions.csv")
-    assert len(rows) == len(result.transitions)
-    assert float(rows[0]["n_params"]) == pytest.approx(result.transitions[0]["n_params"], rel=1e-9)
-    assert "nan" not in (out / "fit" / "transitions.csv").read_text().lower()
-    assert "| 13B |" in (out / "fit" / "guideline.md").read_text()
-
-
-def test_json_is_valid_and_complete(fitted):
-    _, out = fitted
-
-    def refuse(name):
-        raise AssertionError(name)
-
-    content = json.loads((out / "fit" / "fit.json").read_text(), parse_constant=refuse)
-    law = content["width_law"]
-    for key in ("form", "of", "a", "b", "interval_a", "interval_b"):
-        assert law[key] is not None
+    rows = read_csv(out / "transitions.csv")
+    assert [float(row["n_params"] or "nan") for row in rows] == pytest.approx(
+        [row.n_params or math.nan for row in result.transitions], rel=1e-9, nan_ok=True
+    )
+    assert "nan" not in (out / "transitions.csv").read_text().lower()
+    assert "| 13B |" in (out / "guideline.md").read_text()
+    content = content_of(out)
+    law, curves = content["width_law"], content["curves"]
+    assert None not in [law[key] for key in ("form", "of", "a", "b", "interval_a", "interval_b")]
     assert content["format"] == fit_record.FORMAT and content["pairs_law"]["of"] == "pairs"
-    assert law["valid_from"] < law["valid_to"]
-    curves = content["curves"]
-    assert curves["depths"] == [6, 12, 18, 24, 30]
-    assert set(curves["laws"]) == {"exponential", "linear", "power", "published"}
-    assert len(curves["fixed_n"]) >= 3
+    assert law["valid_from"] < law["valid_to"] and curves["depths"] == [6, 12, 18, 24, 30]
+    assert set(curves["laws"]) == {"exponential", "linear", "power", "published"} and len(curves["fixed_n"]) >= 3
     assert content["provenance"]["input_sha256"] and content["provenance"]["options"]["draws"] == 500
 
 
-def test_without_a_law_public_evidence_answers_and_never_the_law_of_2020(tmp_path):
-    table = draw(SmoothTruth(effect=0.0), np.random.default_rng(0))
-    result = dwsweep.fit_table(table, draws=500)
-    fit_record.write(result, tmp_path)
-    fit_report.write_guideline(result, tmp_path)
-    content = fit_record.read(tmp_path)
-    assert content["width_law"] is None
-    assert {row.law.partition(":")[0] for row in content.guideline} == {"public evidence"}
-    assert "levine" not in (tmp_path / "guideline.md").read_text() and "Guideline" not in result.summary()
+def test_the_records_read_back_are_those_that_were_written(fitted):
+    result, out = fitted
+    again = fit_record.read(out.parent)
+    assert again == result and again.to_json() == (out / "fit.json").read_text()
+    for row in (result.transitions[0], result.cells[0], result.guideline[0], result.width_law, result.noise):
+        assert not any(isinstance(value, np.generic) for value in dict(row).values())
+        with pytest.raises(KeyError):
+            row["no such column"]
+        with pytest.raises(AttributeError):
+            row.depth = 3
+
+
+DAMAGED = [
+    (("transitions", 0, "status"), "won", r"transitions\[0\]\.status: 'won'; must be one of crossed, "),
+    (("transitions", 0, "shallow"), "6", r"transitions\[0\]\.shallow: '6'; must be a valid integer"),
+    (("width_law", "a"), None, r"width_law\.a: None; must be a valid number"),
+    (("cells", 3), [], r"cells\[3\]: must be an object"),
+    (("provenance",), 7, r"provenance: must be an object"),
+    (("surface", "forms", 0, "nodes", 5), [0.0], r"surface\.forms\[0\]: nodes of the \w+ form must have \d+ numbers"),
+    (("surface", "forms"), [], r"surface: forms must have one with draws"),
+    (("surface", "low"), 99.0, r"surface: low must be a number not above high, found 99"),
+    (("surface", "confidence"), 5, r"surface\.confidence: 5; must be less than or equal to 1"),
+    (("surface", "form"), "f0(ln N)", r"surface\.form: .*run `dwsweep fit` again"),  # of an earlier model of the loss
+    (("nets", "vocab_size"), -5, r"nets\.vocab_size: -5; must be greater than or equal to 1"),
+    # a key that this version writes is missing
+    (("rates",), ..., r": rates: is missing; .* run `dwsweep fit` again$"),
+    (("nets",), ..., r": nets: is missing; .* run `dwsweep fit` again$"),
+]
+
+
+@pytest.mark.parametrize(("place", "value", "said"), DAMAGED)
+def test_a_damaged_fit_is_one_line_that_names_file_and_field(fitted, tmp_path, place, value, said):
+    content = {**content_of(fitted[1]), "of a later version": 1}
+    del content["content_sha256"]  # as in files of an earlier version
+    (tmp_path / "fit.json").write_text(json.dumps(content))
+    assert fit_record.read(tmp_path) == fitted[0]
+    part = content
+    for key in place[:-1]:
+        part = part[key]
+    part[place[-1]] = value
+    if value is ...:
+        del part[place[-1]]
+    (tmp_path / "fit.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=said) as caught:
+        fit_record.read(tmp_path)
+    (line,) = caught.value.lines
+    assert line.startswith(f"--fit: {tmp_path / 'fit.json'}: ") and "\n" not in line and len(line) < 400
 
 
 def test_a_fit_of_an_earlier_format_is_refused_with_the_command_that_makes_it_anew(fitted, tmp_path):
-    content = json.loads((fitted[1] / "fit" / "fit.json").read_text())
+    content = content_of(fitted[1])
     del content["format"], content["content_sha256"], content["pairs_law"]
     content["provenance"] |= {"input": "my runs.csv"}
     content["provenance"]["options"] |= {"where": ["depth > 2"], "columns": {"loss": "val_loss"}, "at_tokens": 1e9}
@@ -123,125 +148,59 @@ def test_a_fit_of_an_earlier_format_is_refused_with_the_command_that_makes_it_an
         f"fit.json; of format 1, this version reads {fit_record.FORMAT}; run `dwsweep fit 'my runs.csv' "
         "--column loss=val_loss --where 'depth > 2' --at-tokens 1000000000.0` again"
     )
-
-
-def test_reading_what_is_not_a_fit(tmp_path):
-    with pytest.raises(InputError, match=r"run `dwsweep fit .*` first"):
-        fit_record.read(tmp_path)
-    (tmp_path / "fit.json").write_text("{")
-    with pytest.raises(InputError, match="not valid JSON"):
-        fit_record.read(tmp_path)
-    (tmp_path / "fit.json").write_text("{}")
-    with pytest.raises(InputError, match=r"not a fit\.json"):
-        fit_record.read(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("place", "value", "said"),
-    [
-        (("transitions", 0, "status"), "won", r"transitions\[0\]\.status: 'won'; must be one of crossed, "),
-        (("transitions", 0, "shallow"), "6", r"transitions\[0\]\.shallow: '6'; must be a valid integer"),
-        (("width_law", "a"), None, r"width_law\.a: None; must be a valid number"),
-        (("cells", 3), [], r"cells\[3\]: must be an object"),
-        (("provenance",), 7, r"provenance: must be an object"),
-        (
-            ("surface", "forms", 0, "nodes", 5),
-            [0.0],
-            r"surface\.forms\[0\]: nodes of the \w+ form must have \d+ numbers, found ",
-        ),
-        (("surface", "forms"), [], r"surface: forms must have one with draws"),
-        (("surface", "low"), 99.0, r"surface: low must be a number not above high, found 99"),
-        (("surface", "confidence"), 5, r"surface\.confidence: 5; must be less than or equal to 1"),
-        (("nets", "vocab_size"), -5, r"nets\.vocab_size: -5; must be greater than or equal to 1"),
-    ],
-)
-def test_a_damaged_fit_is_one_line_that_names_file_and_field(fitted, tmp_path, place, value, said):
-    content = json.loads((fitted[1] / "fit" / "fit.json").read_text())
-    part = content
-    for key in place[:-1]:
-        part = part[key]
-    part[place[-1]] = value
-    (tmp_path / "fit.json").write_text(json.dumps(content))
-    with pytest.raises(InputError, match=said) as caught:
-        fit_record.read(tmp_path)
-    (line,) = caught.value.lines
-    assert line.startswith(f"--fit: {tmp_path / 'fit.json'}: ") and "\n" not in line and len(line) < 400
-
-
-def test_a_form_that_a_later_version_wrote_is_named(fitted):
     surface = fitted[0].surface
     later = replace(surface, forms=(replace(surface.forms[0], form="cubic"), *surface.forms[1:]))
     with pytest.raises(InputError, match=r"^surface\.forms: 'cubic'; must be one of exponential, power"):
         LossSurface(later)
 
 
-def test_the_records_read_back_are_those_that_were_written(fitted):
-    result, out = fitted
-    again = fit_record.read(out)
-    assert again == result and again.to_json() == (out / "fit" / "fit.json").read_text()
-    for row in (result.transitions[0], result.cells[0], result.guideline[0], result.width_law, result.noise):
-        assert dict(row) == {name: row[name] for name in row.keys()} and not any(  # noqa: SIM118
-            isinstance(value, np.generic) for value in dict(row).values()
-        )
-        with pytest.raises(KeyError):
-            row["no such column"]
-        with pytest.raises(AttributeError):
-            row.depth = 3
-
-
-@pytest.mark.parametrize("lacks", ["rates", "nets"])
-def test_a_file_that_lacks_what_this_version_writes_is_refused(fitted, tmp_path, lacks):
-    content = {**json.loads((fitted[1] / "fit" / "fit.json").read_text()), "of a later version": 1}
-    del content["content_sha256"]  # as in files of an earlier version
-    (tmp_path / "fit.json").write_text(json.dumps(content))
-    assert fit_record.read(tmp_path) == fitted[0]
-    del content[lacks]
-    (tmp_path / "fit.json").write_text(json.dumps(content))
-    with pytest.raises(InputError, match=rf"^--fit: .*: {lacks}: is missing; .* run `dwsweep fit` again$"):
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [(None, r"run `dwsweep fit .*` first"), ("{", "not valid JSON"), ("{}", r"not a fit\.json")],
+)
+def test_reading_what_is_not_a_fit(tmp_path, text, line):
+    if text:
+        (tmp_path / "fit.json").write_text(text)
+    with pytest.raises(InputError, match=line):
         fit_record.read(tmp_path)
 
 
-def test_a_result_is_short_in_a_console_and_its_summary_where_it_is_printed_or_in_a_notebook(fitted):
-    result, _ = fitted
-    assert len(repr(result)) < 600 and headline(result.surface, "N") in repr(result)
-    assert "Width law: ln d_x = " in str(result) and str(result) != repr(result)  # printed, it is its summary
-    page = result._repr_html_()
-    assert page.startswith("<div>") and "<script" not in page
-    assert "Width law: ln d_x = " in re.sub(r"<[^>]+>", "", page).replace("\xa0", " ")
-
+# Sweep directories
 
 ONE_PAIR = "depth < 18"  # of depths: too few for a surface of the loss, which takes most of a fit's time
 
 
-def sweep_with_documents(root, shared_sd, n_documents=200, token_weights=True, own_sd=0.05):
-    """A sweep directory whose documents are hard or easy for all shapes alike (shared_sd) or for each its own way."""
+def sweep_with_documents(root, shared_sd, n_documents=200, token_weights=True, own_sd=0.05, most=18):
+    """A sweep directory whose documents are hard or easy for all shapes alike (shared_sd) or for each its own way; its
+    runs' folders."""
     generator = np.random.default_rng(1)
-    table = draw(SmoothTruth(), generator)
+    table = [row for row in draw(SmoothTruth(), generator) if row["depth"] < most]
     tokens = generator.integers(20, 200, n_documents).astype(float) if token_weights else np.ones(n_documents)
     hard = generator.normal(0, shared_sd, n_documents)
-    rows = []
     for k, row in enumerate(table):
-        run_id = f"run{k}"
         own = np.random.default_rng([row["depth"], row["width"]]).normal(0, own_sd, n_documents)
         per_token = hard + own
         per_token += row["loss"] - (per_token * tokens).sum() / tokens.sum()
-        folder = root / "runs" / run_id
+        folder = root / "runs" / f"run{k}"
         folder.mkdir(parents=True)
-        values = np.stack([per_token * tokens, tokens], axis=1) if token_weights else per_token
-        np.save(folder / "documents.npy", values)
-        rows.append({"run_id": run_id, **row})
+        np.save(
+            folder / "documents.npy", np.stack([per_token * tokens, tokens], axis=1) if token_weights else per_token
+        )
+        row["run_id"] = folder.name
     with open(root / "results.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
+        writer = csv.DictWriter(file, table[0])
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows(table)
+    return sorted((root / "runs").iterdir())
 
 
 @pytest.mark.parametrize("token_weights", [True, False])
 def test_documents_add_what_another_sample_would_move_and_only_that(tmp_path, token_weights):
     """What all shapes find hard cancels (0.5 nats a document); what each finds hard its own way counts."""
     sweep_with_documents(tmp_path, shared_sd=0.5, token_weights=token_weights)
-    used = dwsweep.fit_table(tmp_path, draws=1000, where=ONE_PAIR, paper=True)
-    ignored = dwsweep.fit_table(tmp_path, draws=1000, documents=False, where=ONE_PAIR, paper=True)
+    used, ignored = (
+        dwsweep.fit_table(tmp_path, draws=1000, documents=documents, paper=True) for documents in (True, False)
+    )
     assert shows(used.noise["documents"], "fit: paired over documents", numbers=True)
     pairs = [next(row for row in r.transitions if row.estimator == "pchip") for r in (used, ignored)]
     se_used, se_ignored = (row.se_ln_n * row.slope_difference for row in pairs)
@@ -256,14 +215,12 @@ def test_documents_are_left_aside_where_one_is_missing_or_of_another_checkpoint(
     sweep_with_documents(tmp_path, shared_sd=0.1)
     table = read_csv(tmp_path / "results.csv")
     table[3]["loss"] = str(float(table[3]["loss"]) + 0.5)
-    rows = read_table(tmp_path).rows
-    runs = select_runs(read_table(table).rows).runs
-    assert "gives loss" in document_covariance(str(tmp_path), runs)[1]
+    assert "gives loss" in document_covariance(str(tmp_path), select_runs(read_table(table).rows).runs)[1]
+    runs = select_runs(read_table(tmp_path).rows).runs
     (tmp_path / "runs" / "run7" / "documents.npy").write_bytes(b"")  # cut off before its first byte
-    assert "documents.npy of run7 cannot be read: " in document_covariance(str(tmp_path), select_runs(rows).runs).note
+    assert "documents.npy of run7 cannot be read: " in document_covariance(str(tmp_path), runs).note
     (tmp_path / "runs" / "run7" / "documents.npy").unlink()
-    result = dwsweep.fit_table(tmp_path, draws=500, where=ONE_PAIR)
-    assert "not every run" in result.noise["documents"]
+    assert "not every run" in dwsweep.fit_table(tmp_path, draws=500).noise["documents"]
 
 
 def test_few_documents_are_counted_and_claim_little(tmp_path):
@@ -271,7 +228,7 @@ def test_few_documents_are_counted_and_claim_little(tmp_path):
     statuses = {}
     for number in (1, 3, 60):
         sweep_with_documents(tmp_path / str(number), shared_sd=0.001, n_documents=number, own_sd=0.0005)
-        result = dwsweep.fit_table(tmp_path / str(number), draws=300, where=ONE_PAIR, paper=True)
+        result = dwsweep.fit_table(tmp_path / str(number), draws=300, paper=True)
         rows = [row for row in result.transitions if row["estimator"] == "pchip"]
         statuses[number] = {row["status"] for row in rows}
         warned = [line for line in result.warnings if line.startswith("held-out set")]
@@ -282,41 +239,26 @@ def test_few_documents_are_counted_and_claim_little(tmp_path):
         if number == 3:
             assert "3 documents" in warned[0] and max(row["df"] for row in rows) == 2
     assert statuses[1] == {"undecided"} and "crossed" in statuses[60]
-    declared = dwsweep.fit_table(tmp_path / "1", noise=0.001, draws=300, where=ONE_PAIR)
+    declared = dwsweep.fit_table(tmp_path / "1", noise=0.001, draws=300)
     assert "crossed" in {row["status"] for row in declared.transitions}, "a declared noise is the user's own word"
 
 
-def test_a_loss_that_still_falls_steeply_is_said(tmp_path):
-    sweep_with_documents(tmp_path, shared_sd=0.001, n_documents=40)
-    for run in (tmp_path / "runs").iterdir():
-        lines = [json.dumps({"step": step, "loss": 7.0 - 0.003 * step}) for step in range(1, 501, 10)]
-        (run / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 5')
-    found = dwsweep.fit_table(tmp_path, draws=100, where=ONE_PAIR)
-    (line,) = [line for line in found.warnings if line.startswith("STILL FALLING")]
-    assert "by 5 %" in line
-    for run in (tmp_path / "runs").iterdir():
-        lines = [json.dumps({"step": step, "loss": 3.0 + 4.0 / step}) for step in range(1, 501, 10)]
-        (run / "metrics.jsonl").write_text("\n".join(lines))
-    found = dwsweep.fit_table(tmp_path, draws=100, where=ONE_PAIR)
-    assert not any("STILL FALLING" in line for line in found.warnings)
-
-
-def test_a_training_curve_that_is_not_the_written_one_is_left_out_and_named(tmp_path):
-    sweep_with_documents(tmp_path, shared_sd=0.001, n_documents=40)
-    folders = sorted((tmp_path / "runs").iterdir())
-    for run in folders:
-        rows = [{"step": step, "loss": 3.0 + 4.0 / step} for step in range(1, 501, 10)]
-        jsonl.rewrite_lines(run / "metrics.jsonl", rows)
-        digest = hashlib.sha256((run / "metrics.jsonl").read_bytes()).hexdigest()
-        record.write(run / "result.json", RunResult(3.0, metrics_sha256=digest, metrics_rows=50))
-    whole = dwsweep.fit_table(tmp_path, draws=100, where=ONE_PAIR)
-    assert not any("metrics.jsonl" in line for line in whole.warnings)
+def test_training_curves_that_still_fall_or_are_not_the_written_ones_are_named(tmp_path):
+    folders = sweep_with_documents(tmp_path, shared_sd=0.001, n_documents=40)
+    for loss, falls in ((lambda step: 7.0 - 0.003 * step, True), (lambda step: 3.0 + 4.0 / step, False)):
+        for run in folders:
+            rows = [{"step": step, "loss": loss(step)} for step in range(1, 501, 10)]
+            jsonl.rewrite_lines(run / "metrics.jsonl", rows)
+            digest = hashlib.sha256((run / "metrics.jsonl").read_bytes()).hexdigest()
+            record.write(run / "result.json", RunResult(3.0, metrics_sha256=digest, metrics_rows=50))
+        found = dwsweep.fit_table(tmp_path, draws=100).warnings
+        assert ["by 5 %" in line for line in found if line.startswith("STILL FALLING")] == [True] * falls
+        assert not any("metrics.jsonl" in line for line in found)
     for run in folders:
         lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
         lines[7] = lines[7].replace('"loss":3.', '"loss":2.')
         (run / "metrics.jsonl").write_text("".join([*lines[:20], *lines[22:]]))  # one changed, two taken out
-    found = dwsweep.fit_table(tmp_path, draws=100, where=ONE_PAIR)
-    named = [line for line in found.warnings if "metrics.jsonl" in line]
+    named = [line for line in dwsweep.fit_table(tmp_path, draws=100).warnings if "metrics.jsonl" in line]
     assert len(named) == len({line.split()[3] for line in named}) == 2  # the largest shape of each depth
     assert all(line.startswith("LINES LEFT OUT: runs/run") and "none of its 50 lines" in line for line in named)
 

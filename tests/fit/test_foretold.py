@@ -13,7 +13,7 @@ import dwsweep
 DEPTHS = (4, 6, 8, 12, 16, 24, 32)
 
 
-def drawn(power_above: float, sizes: int = 7) -> list[dict[str, float]]:
+def drawn(power_above, sizes=7):
     """Best depth 12·(N/1e7)^0.25 up to 1e7, and with another power above it; noise 0.002."""
     rng, rows = np.random.default_rng(1), []
     for size in np.geomspace(1e6, 1e8, sizes):
@@ -26,33 +26,23 @@ def drawn(power_above: float, sizes: int = 7) -> list[dict[str, float]]:
     return rows
 
 
-def test_smaller_sizes_foretell_the_depth_of_a_law_that_goes_on() -> None:
+def test_smaller_sizes_foretell_the_depth_of_a_law_that_goes_on():
     fit = dwsweep.fit_table(drawn(0.25))
     found = fit.foretold
-    assert found is not None and found.up_to < 1.2e7 and found.n_params > 4e7
+    assert found.up_to < 1.2e7 and found.n_params > 4e7
     assert found.found == pytest.approx(12.0 * (found.n_params / 1e7) ** 0.25, rel=0.12)
-    assert found.found in found.depth_interval and found.percent is not None and found.percent < 0.3
+    assert found.found in found.depth_interval and found.percent < 0.3
     assert f"alone foretold {found.depth:.1f} (" in summary(fit).replace("\n", " ")
 
 
-def test_smaller_sizes_that_misled_are_said_to_have() -> None:
-    """Above 1e7 the best depth falls: the loss of building what the smaller sizes say is that of the truth."""
-    fit = dwsweep.fit_table(drawn(-0.5))
-    found = fit.foretold
-    assert found is not None and found.depth > 1.7 * found.found
+def test_smaller_sizes_that_misled_are_said_to_have_and_a_depth_beyond_those_trained_has_no_price():
+    """Above 1e7 the best depth falls: the loss of building what the smaller sizes say is that of the truth. The loss of
+    the deepest net trained stood for that of a deeper one."""
+    found = dwsweep.fit_table(drawn(-0.5)).foretold
+    assert found.depth > 1.7 * found.found
     truth = 12.0 * (found.n_params / 1e7) ** -0.5
     built = 0.06 * math.log(round(found.depth) / truth) ** 2 / (2.0 + 1.5 * (found.n_params / 1e7) ** -0.15)
     assert found.percent == pytest.approx(100.0 * built, rel=0.35)
-
-
-def test_a_depth_beyond_those_trained_has_no_price() -> None:
-    """The loss of the deepest net trained stood for that of a deeper one."""
-    shallow = [row for row in drawn(-0.5) if row["depth"] <= 16]
-    found = dwsweep.fit_table(shallow).foretold
-    assert found is not None and found.depth > 16.5 and found.percent is None
-
-
-def test_sizes_that_foretell_nothing_are_not_made_to() -> None:
+    found = dwsweep.fit_table([row for row in drawn(-0.5) if row["depth"] <= 16]).foretold
+    assert found.depth > 16.5 and found.percent is None
     assert dwsweep.fit_table(drawn(0.25, sizes=2)).foretold is None
-    flat = [{**row, "loss": 3.0 - 0.1 * math.log(row["depth"] * row["width"] ** 2)} for row in drawn(0.25)]
-    assert dwsweep.fit_table(flat, noise=0.002).foretold is None

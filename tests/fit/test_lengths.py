@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -13,68 +12,58 @@ from dwsweep.errors import InputError
 from dwsweep.fit.along import fit_along
 from dwsweep.fit.analysis import fit_options
 from dwsweep.fit.arms import compare_arms
-from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.lengths import at_equal_length
 
 DEPTHS, WIDTHS_AT_SIX = (6, 9, 12, 18, 24), (160, 240, 340, 480, 680, 960)
-BEST = 12.0  # layers, at every size
+OF_TWO = 2 * len(WIDTHS_AT_SIX)  # shapes of two depths, which have no surface
 
 
-def loss(depth: float, n: float, tokens: float) -> float:
+def loss(depth, n, tokens):
     """A valley over depth at 12 layers; a slope of 8 % of the loss per unit of ln tokens."""
-    level = 1.5 + 3.0 * (n / 1e7) ** -0.08 + 0.2 * math.log(depth / BEST) ** 2
+    level = 1.5 + 3.0 * (n / 1e7) ** -0.08 + 0.2 * math.log(depth / 12.0) ** 2
     return level * (tokens / (20.0 * n)) ** -0.08
 
 
-def rows(tokens: Callable[[int, float], float]) -> list[Row]:
+def rows(tokens, shapes=len(DEPTHS) * len(WIDTHS_AT_SIX)):
     """One run for each shape, after tokens(depth, N)."""
     found = []
-    for depth, wide in product(DEPTHS, WIDTHS_AT_SIX):
+    for depth, wide in list(product(DEPTHS, WIDTHS_AT_SIX))[:shapes]:
         width = round(wide * math.sqrt(6 / depth) / 4) * 4
         n = 12.0 * depth * width**2
-        found.append(
-            {"depth": depth, "width": width, "loss": loss(depth, n, tokens(depth, n)), "tokens": tokens(depth, n)}
-        )
+        after = tokens(depth, n)
+        row = {"depth": depth, "width": width, "loss": loss(depth, n, after), "tokens": after}
+        found.append(row | {"flops": 6.0 * n * after, "device_seconds": n * after / 1e15})
     return found
 
 
-def test_a_loss_between_two_of_the_same_run_is_read_between_them() -> None:
-    table = [row for f in (0.5, 1.0, 2.0) for row in rows(lambda depth, n, f=f: f * 4e9)[: 2 * len(WIDTHS_AT_SIX)]]
-    found = fit_table(table, noise=0.001, at_tokens=3e9)  # of two depths, which have no surface
-    assert len(found.cells) == 2 * len(WIDTHS_AT_SIX)
-    for cell in found.cells:
-        assert cell.mean == pytest.approx(loss(cell.depth, 12.0 * cell.depth * cell.width**2, 3e9), abs=2e-3)
+def curves(*counts):
+    return [row for count in counts for row in rows(lambda depth, n, count=count: count, OF_TWO)]
 
 
-def test_flops_and_time_are_those_of_the_tokens_that_are_compared() -> None:
-    table = [row for factor in (0.5, 1.0) for row in rows(lambda depth, n, f=factor: f * 4e9)]
-    for row in table:
+@pytest.mark.parametrize("tokens", [3e9, 4e9])  # between two counts, and at one
+def test_a_loss_between_two_of_the_same_run_is_read_between_them_with_its_flops_and_time(tokens):
+    for row in at_equal_length(read_table(curves(2e9, 4e9, 8e9)), fit_options(at_tokens=tokens)).rows:
         n = 12.0 * row["depth"] * row["width"] ** 2
-        row |= {"flops": 6.0 * n * row["tokens"], "device_seconds": n * row["tokens"] / 1e15}
-    for tokens in (3e9, 4e9):  # between two counts, and at one
-        for row in at_equal_length(read_table(table), fit_options(at_tokens=tokens)).rows:
-            n = 12.0 * row["depth"] * row["width"] ** 2
-            assert row["tokens"] == pytest.approx(tokens)
-            assert row["flops"] == pytest.approx(6.0 * n * tokens)
-            assert row["device_seconds"] == pytest.approx(n * tokens / 1e15)
+        assert row["loss"] == pytest.approx(loss(row["depth"], n, tokens), abs=2e-3)
+        assert (row["tokens"], row["flops"]) == pytest.approx((tokens, 6.0 * n * tokens))
+        assert row["device_seconds"] == pytest.approx(n * tokens / 1e15)
 
 
 @pytest.mark.parametrize("blank", [None, 0, -5, math.inf, math.nan])
-def test_a_loss_after_nobody_knows_how_many_tokens_is_left_out_and_counted(blank: float | None) -> None:
-    table = rows(lambda depth, n: 2e9)[: 2 * len(WIDTHS_AT_SIX)]  # two depths, which have no surface
+def test_a_loss_after_nobody_knows_how_many_tokens_is_left_out_and_counted(blank):
+    table = curves(2e9)
     for row in table[::3]:
         row["tokens"] = blank
     found = fit_table(table, noise=0.001, at_tokens=2e9)
-    assert len(found.cells) == 8
-    assert found.provenance.left_out == {"without a count of tokens": 4}
+    assert len(found.cells) == 8 and found.provenance.left_out == {"without a count of tokens": 4}
 
 
-def test_two_runs_of_one_shape_and_count_stay_two() -> None:
-    table = rows(lambda depth, n: 2e9)[: 2 * len(WIDTHS_AT_SIX)]
+def test_two_runs_of_one_shape_and_count_stay_two_and_identical_rows_are_one():
+    table = curves(2e9)
     again = [{**row, "loss": row["loss"] + 1e-6} for row in table]
-    assert {cell.n for cell in fit_table([*table, *again], at_tokens=2e9).cells} == {2}
-    assert {cell.n for cell in fit_table([*table, *table], at_tokens=2e9).cells} == {1}, "identical rows are one"
+    for second, n in ((again, 2), (table, 1)):
+        assert {cell.n for cell in fit_table([*table, *second], at_tokens=2e9).cells} == {n}
 
 
 @pytest.mark.parametrize(
@@ -86,14 +75,14 @@ def test_two_runs_of_one_shape_and_count_stay_two() -> None:
         ({"tokens_per_param": 20.0, "at_tokens": 1e9}, "at_tokens, tokens_per_param: both given; allowed: one of them"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_line(options: dict[str, float], line: str) -> None:
+def test_what_cannot_be_is_refused_in_a_line(options, line):
     with pytest.raises(InputError) as refused:
         fit_table(rows(lambda depth, n: 2e9), **options)
     assert str(refused.value) == line
 
 
-def test_comparisons_and_columns_take_the_same_tokens() -> None:
-    table = [row for f in (0.5, 1.0) for row in rows(lambda depth, n, f=f: f * 4e9)[: 2 * len(WIDTHS_AT_SIX)]]
+def test_comparisons_and_columns_take_the_same_tokens():
+    table = curves(2e9, 4e9)
     other = [{**row, "loss": row["loss"] + 0.01} for row in table]
     for found in (
         compare_arms(table, [other], noise=0.001, at_tokens=3e9),
@@ -103,7 +92,7 @@ def test_comparisons_and_columns_take_the_same_tokens() -> None:
         assert "12 are other points of a run's curve" in found.provenance.account.sentence
 
 
-def test_runs_that_do_not_reach_the_tokens_are_left_out_and_counted() -> None:
+def test_runs_that_do_not_reach_the_tokens_are_left_out_and_counted():
     """Losses are not moved by published laws: their slope is not the table's."""
     table = rows(lambda depth, n: 20.0 * n * (1.5 if depth == 24 else 1.0))
     found = fit_table(table, noise=0.001, tokens_per_param=20.0)

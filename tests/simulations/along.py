@@ -84,15 +84,10 @@ def along_studies() -> dict[str, AlongStudy]:
     two = AlongStudy(degrades, (0.012, 0.008, 0.0, 0.0, 0.004))
     return {
         "identical": base,
-        "identical depths": replace(base, column="depth"),
-        "identical, no luck": replace(base, shape_sd=0.0),
         "identical, one size": replace(base, budgets=(1e5,)),
-        "spread 0.02": replace(base, first=(0.02, 0.012, 0.006, 0.0, 0.004)),
         "spread 0.02 over depths": replace(base, first=(0.02, 0.012, 0.006, 0.0, 0.004), column="depth"),
-        "degrades": replace(base, first=degrades),
         "two arms part": two,
         "two arms part, six sizes": replace(two, budgets=tuple(np.geomspace(1e5, 3e6, 6).tolist()), shape_sd=0.003),
-        "two arms alike": replace(two, second=degrades),
         "two arms alike, nothing shared": replace(two, second=degrades, shared=0.0),
     }
 
@@ -127,29 +122,23 @@ def simulation(study: AlongStudy, rng: np.random.Generator, index: int = 0) -> A
 
 def _group(study: AlongStudy, curve: AlongCurve, parting: ArmDivergence | None, arm: int) -> FoundGroup:
     truth, rows = np.array(study.arms[arm]), curve.rows
-    worse = truth - truth.min()
-    found = {}
-    if parting is not None:
-        gaps = truth - np.array(study.first)
-        pairs = zip(rows, gaps, strict=True)
-        found["apart"] = all(covers(row.above_base_low, row.above_base_high, float(gap)) for row, gap in pairs)
-        found["parted_wrongly"] = _parted_wrongly(study.values, gaps, parting)
+    worse, gaps = truth - truth.min(), truth - np.array(study.first)
+    apart, parted = None, None
+    if parting is not None:  # from ``start`` on the arm that is said to be ahead is, and at ``after`` the other one
+        apart = all(covers(r.above_base_low, r.above_base_high, float(g)) for r, g in zip(rows, gaps, strict=True))
+        leads = gaps * {OTHER: -1.0, BASE: 1.0, NEITHER: 0.0}[parting.ahead]
+        parted = any(
+            (parting.start is not None and value >= parting.start and lead <= 0.0)
+            or (parting.after == value and lead >= 0.0)
+            for value, lead in zip(study.values, leads, strict=True)
+        )
     return FoundGroup(
         best=all(covers(r.above_best_low, r.above_best_high, float(t)) for r, t in zip(rows, worse, strict=True)),
         spread=curve.spread_low is not None and covers(curve.spread_low - 1e-12, curve.spread_high, np.ptp(truth)),
         degrades_wrongly=curve.worse_from is not None
         and any(t <= 0.0 for t, value in zip(worse, study.values, strict=True) if value >= curve.worse_from),
-        **found,
-    )
-
-
-def _parted_wrongly(values: Sequence[int], gaps: np.ndarray, parting: ArmDivergence) -> bool:
-    """Against the truth: from ``start`` on the arm that is said to be ahead is, and at ``after`` the other one."""
-    sign = {OTHER: -1.0, BASE: 1.0, NEITHER: 0.0}[parting.ahead]
-    return any(
-        (parting.start is not None and value >= parting.start and gap * sign <= 0.0)
-        or (parting.after == value and gap * sign >= 0.0)
-        for value, gap in zip(values, gaps, strict=True)
+        apart=apart,
+        parted_wrongly=parted,
     )
 
 

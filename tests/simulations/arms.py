@@ -125,13 +125,12 @@ def two_arms() -> dict[str, TwoArms]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Found(Record):
     """One compared number: a ratio, or a difference in nats."""
 
     kind: str
     truth: float
-    change: float | None
     low: float | None
     high: float | None
 
@@ -148,22 +147,12 @@ def fitted(drawn: Drawn, label: str) -> Arm:
     return Arm(label, label, "", runs, curves, drawn.documents)
 
 
-def compared_rows(scenario: TwoArms, rng: np.random.Generator) -> tuple[ComparedRow, ...]:
-    """Every number that a comparison of one drawn study has."""
-    base, other = (fitted(drawn, label) for drawn, label in zip(draw_arms(scenario, rng), "AB", strict=True))
-    return Together.of(base, [other], ARM_OPTIONS).compare(other).rows
-
-
 def simulation(scenario: TwoArms, rng: np.random.Generator, index: int = 0) -> Simulation:
-    """One study drawn, fitted and compared."""
-    rows = [
-        Found(
-            kind=row.quantity, truth=true_change(scenario, row), change=row.change, low=row.change_low,
-            high=row.change_high,
-        )
-        for row in compared_rows(scenario, rng)
-    ]  # fmt: skip
-    return Simulation(index=index, rows=tuple(rows))
+    """One study drawn, fitted and compared: every number that the comparison has."""
+    base, other = (fitted(drawn, label) for drawn, label in zip(draw_arms(scenario, rng), "AB", strict=True))
+    rows = Together.of(base, [other], ARM_OPTIONS).compare(other).rows
+    found = (Found(row.quantity, true_change(scenario, row), row.change_low, row.change_high) for row in rows)
+    return Simulation(index=index, rows=tuple(found))
 
 
 def true_change(scenario: TwoArms, row: ComparedRow) -> float:
@@ -196,18 +185,12 @@ HEAD = "scenario | studies | number | covered, % | said to differ, % | width of 
 def cells(name: str, simulations: Sequence[Simulation]) -> list[list[str]]:
     """One row per kind of number."""
     rows = [row for simulation in simulations for row in simulation.rows]
-    found = {kind: summarise(rows, kind) for kind in (TRANSITION, BEST_DEPTH, LOSS)}
-    return [
-        [
-            name,
-            str(len(simulations)),
-            kind,
-            percent(s["coverage"]),
-            percent(s["changed"]),
-            shown(s["wide"], digits=".3g"),
-        ]
-        for kind, s in found.items()
-    ]
+    found = []
+    for kind in (TRANSITION, BEST_DEPTH, LOSS):
+        s = summarise(rows, kind)
+        shares = percent(s["coverage"]), percent(s["changed"])
+        found.append([name, str(len(simulations)), kind, *shares, shown(s["wide"], digits=".3g")])
+    return found
 
 
 STUDY = Study(__doc__, two_arms(), simulation, Simulation, 40, HEAD, cells)

@@ -14,7 +14,7 @@ parabola in ln L, and none in ln N. D = C/(FLOPs per token), of blocks, attentio
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -23,16 +23,14 @@ from scipy.optimize import minimize_scalar
 
 from dwsweep.fit.analysis import fit_table
 from dwsweep.fit.data.rows import Row
-from dwsweep.records.record import Record
-from tests.simulations.harness import Point, Simulated, Study, covers, mean, median, rms
+from tests.simulations.harness import Point, Simulated, Study, covers, mean, median, percent, rms
 from tests.simulations.sweeps import widths
 
 
 @dataclass(frozen=True)
 class BudgetTruth:
     """irreducible E, a, b in nats; alpha, beta: powers; depth_0 at size_0, depth_power: of L*(N); penalty s; shallow,
-    deep: the powers a and b of the penalty on either side. seq_len, vocab_size: of the FLOPs per token. wiggle:
-    amplitude in nats of waves in ln N, of another phase at each depth."""
+    deep: the powers a and b of the penalty on either side. seq_len, vocab_size: of the FLOPs per token."""
 
     irreducible: float = 1.69
     a: float = 406.4
@@ -47,7 +45,6 @@ class BudgetTruth:
     deep: float = 0.5
     seq_len: int = 1024
     vocab_size: int = 32_000
-    wiggle: float = 0.0
 
     def flops_per_token(self, depth: float, width: float) -> float:
         """Of training: 3·(2·12·L·d² + 4·L·d·n + 2·V·d), as dwsweep/cost counts."""
@@ -58,9 +55,8 @@ class BudgetTruth:
         n = 12.0 * depth * width**2
         r = depth / (self.depth_0 * (n / self.size_0) ** self.depth_power)
         ln_g = -self.penalty * ((r**-self.shallow - 1.0) / self.shallow + (r**self.deep - 1.0) / self.deep)
-        wave = self.wiggle * math.sin(2.0 * math.pi * math.log(n) / 1.7 + 2.4 * depth)
         useful = self.a * math.exp(-self.alpha * (math.log(n) + ln_g))
-        return self.irreducible + useful + self.b / tokens**self.beta + wave
+        return self.irreducible + useful + self.b / tokens**self.beta
 
     def at(self, flops: float, depth: float, n_params: float) -> float:
         """Nats per token of a depth and a size, trained with ``flops``."""
@@ -87,19 +83,6 @@ class BudgetTruth:
         return depth, *self.best_size(flops, depth)
 
 
-def every(depth: int, size: int) -> bool:
-    return True
-
-
-def uneven(depth: int, size: int) -> bool:
-    return size % 3 != depth % 3
-
-
-def scattered(depth: int, size: int) -> bool:
-    """Two sizes of each depth, which move with it."""
-    return (size + 2 * depth) % 5 < 2
-
-
 @dataclass(frozen=True)
 class BudgetSweep:
     """5 depths, 7 sizes each over a factor of 20 about the best ones, 3 seeds, σ 0.002 nats, one budget, unless it says
@@ -107,8 +90,8 @@ class BudgetSweep:
 
     smallest, largest: N at the first budget; the sizes grow with its square root. sigma: sd of one run, nats.
     shape_sd: sd of the error that a shape's seeds share. seed_sd: sd of the error that a seed adds to all shapes.
-    kept: whether a depth has a size, by their places in the lists. spread: by how much the budget of a shape may be
-    off, to either side.
+    scattered: whether each depth has two sizes alone, which move with it. spread: by how much the budget of a shape may
+    be off, to either side.
     """
 
     truth: BudgetTruth = field(default_factory=BudgetTruth)
@@ -121,7 +104,7 @@ class BudgetSweep:
     sigma: float = 0.002
     shape_sd: float = 0.0
     seed_sd: float = 0.003
-    kept: Callable[[int, int], bool] = every
+    scattered: bool = False
     width_multiple: int = 16
     batch_tokens: int = 65_536
     spread: float = 0.0
@@ -134,7 +117,7 @@ class BudgetSweep:
         for budget in self.budgets:
             scale = math.sqrt(budget / self.budgets[0])
             for place, depth in enumerate(self.depths):
-                wanted = [n * scale for k, n in enumerate(grid) if self.kept(place, k)]
+                wanted = [n * scale for k, n in enumerate(grid) if not self.scattered or (k + 2 * place) % 5 < 2]
                 for width in widths(depth, wanted, self.width_multiple):
                     per_token = self.truth.flops_per_token(depth, width)
                     spent = budget * math.exp(rng.uniform(-self.spread, self.spread)) if self.spread else budget
@@ -153,49 +136,39 @@ class BudgetSweep:
 def scenarios() -> dict[str, BudgetSweep]:
     """One change each."""
     base = BudgetSweep()
-    lopsided = BudgetTruth(alpha=0.5, beta=0.2, a=7.75e3, b=94.0)
-    irregular = replace(
-        base, budgets=(3.0e17, 1.0e18, 3.0e18, 1.0e19), depths=(5, 7, 10, 13, 17, 24), sizes=5, kept=scattered,
-        seeds=1, seed_sd=0.0, spread=0.05,
-    )  # fmt: skip
+    four = (3.0e17, 1.0e18, 3.0e18, 1.0e19)
     small = BudgetTruth(depth_0=4.0, size_0=8.0e5, seq_len=128, vocab_size=1000)
     return {
         "base": base,
-        "one seed": replace(base, seeds=1, seed_sd=0.0),  # what it shares cannot be told from the loss
-        "two seeds, 6 sizes": replace(base, seeds=2, sizes=6),
         "luck 0.002": replace(base, shape_sd=0.002),
-        "5 sizes": replace(base, sizes=5),
         "5 sizes, luck 0.004": replace(base, sizes=5, shape_sd=0.004),
         "3 sizes": replace(base, sizes=3),
-        "sizes over a factor of 240": replace(base, smallest=5.0e6, largest=1.2e9, sizes=9),
-        "uneven grids": replace(base, sizes=10, kept=uneven),
         "noisy": replace(base, sigma=0.01, shape_sd=0.004),
-        "lopsided": replace(base, truth=lopsided, smallest=4.0e7, largest=1.0e9),
+        "lopsided": replace(
+            base, truth=BudgetTruth(alpha=0.5, beta=0.2, a=7.75e3, b=94.0), smallest=4.0e7, largest=1.0e9
+        ),
         "weak optimum": replace(base, truth=BudgetTruth(penalty=0.1)),
-        "wiggly curves": replace(base, truth=BudgetTruth(wiggle=0.002)),
         "3 depths": replace(base, depths=(6, 12, 24)),
-        "4 depths": replace(base, depths=(6, 10, 16, 26)),
         "depths 2 … 64": replace(base, depths=(2, 4, 8, 16, 32, 64)),
         "sizes end below": replace(base, smallest=1.0e7, largest=1.1e8),
         "all depths too deep": replace(base, depths=(16, 24, 36, 48)),
-        "steps of 3 % of a run": replace(base, batch_tokens=30_000_000),
         "small nets": replace(
             base, truth=small, budgets=(3.0e13,), depths=(2, 3, 4, 6, 10), smallest=2.0e5, largest=4.0e6,
             width_multiple=4, batch_tokens=2048,
         ),
-        "two sizes a depth, 2 budgets": replace(irregular, budgets=(1.0e18, 4.0e18)),
-        "two sizes a depth, 4 budgets": irregular,
-        "4 budgets": replace(base, budgets=(3.0e17, 1.0e18, 3.0e18, 1.0e19), sizes=7),
+        "two sizes a depth, 4 budgets": replace(
+            base, budgets=four, depths=(5, 7, 10, 13, 17, 24), sizes=5, scattered=True, seeds=1, seed_sd=0.0,
+            spread=0.05,
+        ),
+        "4 budgets": replace(base, budgets=four),
     }  # fmt: skip
 
 
 @cache
 def truth_of(name: str) -> tuple[tuple[float, float, float], ...]:
-    """(L, N, loss) of the best shape at each budget, of losses without waves, which are of another phase at each
-    depth."""
+    """(L, N, loss) of the best shape at each budget."""
     scenario = scenarios()[name]
-    smooth = replace(scenario.truth, wiggle=0.0)
-    return tuple(smooth.best_shape(c) for c in scenario.budgets)
+    return tuple(scenario.truth.best_shape(c) for c in scenario.budgets)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,8 +193,8 @@ def simulation(scenario: BudgetSweep, rng: np.random.Generator, index: int = 0) 
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Score(Record):
+@dataclass(frozen=True)
+class Score:
     """One quantity over all simulations (and depths, and budgets): reached, coverage: shares, the coverage of all
     intervals, open ones too. bias, rmse, width (median): of ln of it, of an exponent itself, where it is reached."""
 
@@ -230,6 +203,11 @@ class Score(Record):
     bias: float | None
     rmse: float | None
     width: float | None
+
+    def __str__(self) -> str:
+        """Covered, bias and rmse, in percent."""
+        text = f"{percent(self.coverage, digits='.0f')} (reached {percent(self.reached, digits='.0f')})"
+        return f"{text}: {percent(self.bias, self.rmse)}, {percent(self.width)} wide"
 
 
 def score(points: Sequence[Point], truths: Sequence[float], ln: bool) -> Score:
@@ -248,10 +226,7 @@ def score(points: Sequence[Point], truths: Sequence[float], ln: bool) -> Score:
 
 
 def summarise(name: str, rows: Sequence[Simulation]) -> dict[str, Score]:
-    """Everything of a scenario against its truth.
-
-    depth, best_size: of the best shape. exponent: of N* over the budgets.
-    """
+    """Everything of a scenario against its truth: depth and size of the best shape, and the exponent of N*."""
     scenario, truths = scenarios()[name], truth_of(name)
     over = [(row, b) for row in rows for b in range(len(truths))]
     depth, n = ([truths[b][k] for _, b in over] for k in range(2))
@@ -269,17 +244,7 @@ HEAD = "scenario | n | best depth | its N | exponent"
 
 
 def cells(name: str, rows: Sequence[Simulation]) -> list[list[str]]:
-    """One row: covered, bias and rmse of each, in percent."""
-    scores = summarise(name, rows)
-    texts = [_text(found) for found in scores.values()]
-    return [[name, str(len(rows)), *texts[:-1], texts[-1] if scores["exponent"].reached else "–"]]
-
-
-def _text(found: Score) -> str:
-    if found.bias is None or found.rmse is None or found.width is None:
-        return f"{100 * found.coverage:.0f} (reached 0)" if found.reached == 0.0 else "–"
-    numbers = f"{100 * found.bias:+.1f} ± {100 * found.rmse:.1f}, {100 * found.width:.1f} wide"
-    return f"{100 * found.coverage:.0f} (reached {100 * found.reached:.0f}): {numbers}"
+    return [[name, str(len(rows)), *map(str, summarise(name, rows).values())]]
 
 
 STUDY = Study(__doc__, scenarios(), simulation, Simulation, 200, HEAD, cells)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import multiprocessing
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +28,6 @@ from rich.progress import track
 
 from dwsweep.records.fit import FitOptions
 from dwsweep.records.record import Record, parse
-from dwsweep.text import join
 
 CONFIDENCE = 0.95
 OPTIONS = FitOptions(confidence=CONFIDENCE)
@@ -110,7 +108,6 @@ class Study(Generic[Line]):
             description=self.doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
         )
         parser.add_argument("names", nargs="*", metavar="SCENARIO", help="all of them where none is named")
-        parser.add_argument("--list", action="store_true", help="the names of the scenarios")
         parser.add_argument("--out", help="folder that keeps the simulations; by default none does")
         parser.add_argument("--n", type=int, help="simulations per scenario")
         parser.add_argument("--processes", type=int, default=2)
@@ -118,9 +115,6 @@ class Study(Generic[Line]):
         names = args.names or list(self.scenarios)
         if unknown := [name for name in names if name not in self.scenarios]:
             parser.error(f"scenario {unknown[0]!r}; allowed: {', '.join(map(repr, self.scenarios))}")
-        if args.list:
-            print("\n".join(names))
-            return
         with tempfile.TemporaryDirectory() as folder:
             print(self.table(self.run(args.out or folder, names, args.n or self.n, args.processes)))
 
@@ -128,20 +122,6 @@ class Study(Generic[Line]):
 def covers(low: float | None, high: float | None, value: float) -> bool:
     """A side without a bound covers."""
     return (low is None or low <= value) and (high is None or value <= high)
-
-
-def at_sizes(best: Sequence[Sequence[Any]], truth: Sequence[Sequence[float]]) -> tuple[str, str]:
-    """Cells of a table: percent of intervals that hold at each size, and their median widths in ln L.
-
-    best: (value, low, high) of each line and size. truth: the best depths.
-    """
-    inside = [
-        [covers(low, high, true) for (_, low, high), true in zip(*one, strict=True)]
-        for one in zip(best, truth, strict=True)
-    ]
-    widths = [[math.log((high or math.inf) / (low or 1.0)) for _, low, high in line] for line in best]
-    held = join([f"{100 * share:.0f}" for share in np.mean(inside, axis=0)])
-    return f"{held} %", join([f"{width:.2f}" for width in np.median(widths, axis=0)])
 
 
 def mean(values: Iterable[float]) -> float | None:

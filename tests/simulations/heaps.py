@@ -31,7 +31,7 @@ from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.heap import Heap, heap_of
 from dwsweep.text import join
-from tests.simulations.harness import CONFIDENCE, OPTIONS, Simulated, Study, at_sizes, rms
+from tests.simulations.harness import CONFIDENCE, OPTIONS, Simulated, Study, covers, rms
 
 SIZES = (1.0e7, 3.0e7, 1.0e8)
 SPAN = (4.0e6, 2.0e8)
@@ -166,13 +166,11 @@ class Pile:
 @dataclass(frozen=True, kw_only=True)
 class Line(Simulated):
     """best: (value, low, high) at each of ``SIZES``. inseparable: columns that the fit says it cannot tell from
-    depth, or that they follow the shape. scatter: of a run about the surface by the fit, nats. truth: best depths.
-    beyond: (error, sd, whether the central 95 % hold) of the loss of the best net at each of ``BEYOND``, nats."""
+    depth, or that they follow the shape. truth: best depths. beyond: (error, sd, whether the central 95 % hold) of the
+    loss of the best net at each of ``BEYOND``, nats."""
 
     best: list[tuple[float | None, float | None, float | None]] = field(default_factory=list)
     inseparable: list[str] = field(default_factory=list)
-    adjusted: list[str] = field(default_factory=list)
-    scatter: float = 0.0
     truth: list[float] = field(default_factory=list)
     beyond: list[tuple[float, float, bool]] = field(default_factory=list)
 
@@ -221,8 +219,6 @@ def simulate(pile: Any, rng: np.random.Generator, index: int) -> Line:
         index=index,
         best=best,
         inseparable=[*heap.record.inseparable, *heap.record.follow],
-        scatter=heap.record.scatter,
-        adjusted=[one.name for one in heap.record.columns],
         truth=[pile.truth(n, away) for n in SIZES],
         beyond=[] if pile.tied else [beyond(pile, heap, n) for n in BEYOND],
     )
@@ -253,10 +249,13 @@ def cells(name: str, lines: Sequence[Line]) -> Iterable[Sequence[str]]:
     said = sum(bool(line.inseparable) for line in fitted)
     errors = [[math.log(v / t) for (v, _, _), t in zip(line.best, line.truth, strict=True) if v] for line in fitted]
     root = [rms(row[k] for row in errors if len(row) == len(SIZES)) or math.nan for k in range(len(SIZES))]
+    held = [[covers(*end, true) for (_, *end), true in zip(line.best, line.truth, strict=True)] for line in fitted]
+    widths = [[math.log((high or math.inf) / (low or 1.0)) for _, low, high in line.best] for line in fitted]
     told = [line.beyond for line in fitted if line.beyond]
     yield (
         *(name, pile.design, str(len(fitted))),
-        *at_sizes([line.best for line in fitted], [line.truth for line in fitted]),
+        f"{join([f'{100 * np.mean(inside):.0f}' for inside in zip(*held, strict=True)])} %",
+        join([f"{np.median(wide):.2f}" for wide in zip(*widths, strict=True)]),
         join([f"{error:.3f}" for error in root]),
         f"{said} of {len(fitted)}",
         f"{join([f'{100 * np.mean([of[k][2] for of in told]):.0f}' for k in range(len(BEYOND))])} %" if told else "",

@@ -12,7 +12,7 @@ import numpy as np
 
 from dwsweep.fit.data.rows import Row
 from tests.simulations.sweeps import SmoothTruth, draw, widths
-from tests.simulations.truths import TRUTHS, Power, Truth
+from tests.simulations.truths import TRUTHS, Truth
 
 Shape = tuple[int, int]  # depth and width
 
@@ -87,12 +87,9 @@ def _place(truth: Truth) -> dict[str, Scenario]:
         noise=Noise(sigma=0.012, shape_sd=0.003),
         inside=(1.0e5, 3.0e5, 8.0e5),
     )
-    growing = replace(truth, size=3.0e8, depth=20.0, effect=0.13)
-    if isinstance(truth.optimum, Power):
-        growing = replace(growing, optimum=Power(0.43))
     gemstones = replace(
         base,
-        truth=growing,
+        truth=replace(truth, size=3.0e8, depth=20.0, effect=0.13, exponent=0.43),
         shapes=GEMSTONES,
         noise=Noise(sigma=0.0015, seed_sd=0.0, shape_sd=0.0015),
         seeds=1,

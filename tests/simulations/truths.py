@@ -16,138 +16,69 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-Penalty = Callable[[np.ndarray], np.ndarray]  # nats, of ln L − ln L*
-Optimum = Callable[[float], float]  # L*(N)/L*(N₀), of ln N − ln N₀
-Gain = Callable[[np.ndarray], np.ndarray]  # nats, of ln d − ln d₀
+Effect = Callable[[np.ndarray], np.ndarray]  # nats, of ln L − ln L* or of ln d − ln d₀
 
 DEEPEST, DEPTHS = 400.0, 40_001
 GOLDEN_RATIO, MOVED = (1.0 + math.sqrt(5.0)) / 2.0, 0.2
 
 
-@dataclass(frozen=True)
-class Bent:
-    """Two half parabolas: their slopes meet at the optimum, their curvatures do not. Both in nats per (ln L)²."""
-
-    shallow: float = 0.25
-    deep: float = 0.12
-
-    def __call__(self, u: np.ndarray) -> np.ndarray:
-        return np.where(u < 0.0, self.shallow, self.deep) * u**2
+def bent(u: np.ndarray) -> np.ndarray:
+    """Two half parabolas: their slopes meet at the optimum, their curvatures do not."""
+    return np.where(u < 0.0, 0.25, 0.12) * u**2
 
 
-@dataclass(frozen=True)
-class Skewed:
-    """A smooth valley, steeper on the shallow side: curvature·u²·(1 − skew·u/3 + …)."""
-
-    curvature: float = 0.18
-    skew: float = 0.7
-
-    def __call__(self, u: np.ndarray) -> np.ndarray:
-        return 2.0 * self.curvature / self.skew**2 * (np.exp(-self.skew * u) + self.skew * u - 1.0)
+def skewed(u: np.ndarray) -> np.ndarray:
+    """A smooth valley, steeper on the shallow side: 0.18·u²·(1 − 0.7·u/3 + …)."""
+    return 2.0 * 0.18 / 0.7**2 * (np.exp(-0.7 * u) + 0.7 * u - 1.0)
 
 
-@dataclass(frozen=True)
-class Edged:
-    """A corner at the optimum: the loss rises in proportion to the distance. Nats per unit of ln L."""
-
-    shallow: float = 0.10
-    deep: float = 0.07
-
-    def __call__(self, u: np.ndarray) -> np.ndarray:
-        return np.where(u < 0.0, -self.shallow * u, self.deep * u)
+def edged(u: np.ndarray) -> np.ndarray:
+    """A corner at the optimum: the loss rises in proportion to the distance."""
+    return np.where(u < 0.0, -0.10 * u, 0.07 * u)
 
 
-@dataclass(frozen=True)
-class Plateau:
-    """Hardly any effect within ``half`` of the optimum, a parabola beyond."""
-
-    half: float = 0.25
-    inside: float = 0.01
-    curvature: float = 0.18
-
-    def __call__(self, u: np.ndarray) -> np.ndarray:
-        return self.inside * u**2 + self.curvature * np.maximum(np.abs(u) - self.half, 0.0) ** 2
+def plateau(u: np.ndarray) -> np.ndarray:
+    """Hardly any effect within 0.25 of the optimum, a parabola beyond."""
+    return 0.01 * u**2 + 0.18 * np.maximum(np.abs(u) - 0.25, 0.0) ** 2
 
 
-@dataclass(frozen=True)
-class TwoMinima:
-    """Two valleys ``apart`` in ln L with a ridge of ``ridge`` nats between; the shallower valley, at u = 0, is lower by
-    ``lower``."""
-
-    apart: float = 0.8
-    ridge: float = 0.012
-    lower: float = 0.006
-
-    def __call__(self, u: np.ndarray) -> np.ndarray:
-        v = 2.0 * u / self.apart - 1.0
-        outside = np.maximum(np.abs(v) - 1.0, 0.0)
-        inner = self.ridge * (1.0 - np.minimum(np.abs(v), 1.0) ** 2) ** 2
-        return inner + 0.18 * (outside * self.apart / 2.0) ** 2 + self.lower * np.clip(u / self.apart, 0.0, 1.0)
+def two_minima(u: np.ndarray) -> np.ndarray:
+    """Two valleys 0.8 apart in ln L with a ridge of 0.012 nats between; the shallower valley, at u = 0, is lower by
+    0.006."""
+    v = 2.0 * u / 0.8 - 1.0
+    outside = np.maximum(np.abs(v) - 1.0, 0.0)
+    inner = 0.012 * (1.0 - np.minimum(np.abs(v), 1.0) ** 2) ** 2
+    return inner + 0.18 * (outside * 0.4) ** 2 + 0.006 * np.clip(u / 0.8, 0.0, 1.0)
 
 
-def flat(u: np.ndarray) -> np.ndarray:
-    """Depth does nothing: the curves of all depths are identical."""
+def nothing(u: np.ndarray) -> np.ndarray:
+    """The curves of all depths are identical, or width gains nothing."""
     return np.zeros_like(u)
 
 
-@dataclass(frozen=True)
-class Power:
-    """L* ∝ N^exponent."""
-
-    exponent: float = 0.25
-
-    def __call__(self, x: float) -> float:
-        return math.exp(self.exponent * x)
+def kink(w: np.ndarray) -> np.ndarray:
+    """A gain that sets in at a width."""
+    return 0.1 * np.maximum(w, 0.0)
 
 
-@dataclass(frozen=True)
-class Saturating:
-    """L* grows as a power at first and levels off at ``limit`` times its value at N₀."""
-
-    exponent: float = 0.4
-    limit: float = 1.6
-
-    def __call__(self, x: float) -> float:
-        grown = math.exp(self.exponent * x) / (self.limit - 1.0)
-        return self.limit * grown / (1.0 + grown)
-
-
-def no_gain(w: np.ndarray) -> np.ndarray:
-    return np.zeros_like(w)
-
-
-@dataclass(frozen=True)
-class Kink:
-    """A gain that sets in at a width: ``slope`` nats per unit of ln d above it."""
-
-    slope: float = 0.1
-
-    def __call__(self, w: np.ndarray) -> np.ndarray:
-        return self.slope * np.maximum(w, 0.0)
-
-
-@dataclass(frozen=True)
-class Step:
-    """A net at least ``beyond`` times as wide as d₀ is better by ``height`` nats."""
-
-    height: float = 0.015
-    beyond: float = 1.15
-
-    def __call__(self, w: np.ndarray) -> np.ndarray:
-        return np.where(w >= math.log(self.beyond), self.height, 0.0)
+def step(w: np.ndarray) -> np.ndarray:
+    """A net at least 1.15 times as wide as d₀ is better by 0.015 nats."""
+    return np.where(w >= math.log(1.15), 0.015, 0.0)
 
 
 @dataclass(frozen=True)
 class Truth:
     """A loss of size and depth.
 
-    size, depth: N₀ and L*(N₀); d₀ is the width that they make. effect: a factor on the penalty and on the gain.
-    decay: what depth does goes as (N/N₀)^(−decay).
+    size, depth: N₀ and L*(N₀); d₀ is the width that they make. exponent: L* goes as N^exponent, and levels off at
+    ``limit`` times its value at N₀. effect: a factor on the penalty and on the gain. decay: what depth does goes as
+    (N/N₀)^(−decay).
     """
 
-    penalty: Penalty = Skewed()
-    optimum: Optimum = Power()
-    gain: Gain = no_gain
+    penalty: Effect = skewed
+    gain: Effect = nothing
+    exponent: float = 0.25
+    limit: float | None = None
     size: float = 3.0e7
     depth: float = 17.0
     effect: float = 1.0
@@ -155,7 +86,10 @@ class Truth:
 
     def valley(self, n_params: float) -> float:
         """L*: where the penalty vanishes."""
-        return self.depth * self.optimum(math.log(n_params / self.size))
+        grown = (n_params / self.size) ** self.exponent
+        if self.limit:
+            grown = self.limit * grown / (self.limit - 1.0 + grown)
+        return self.depth * grown
 
     def above(self, depth: np.ndarray, n_params: float) -> np.ndarray:
         """What depth does to the loss, in nats up to a constant of the size."""
@@ -184,13 +118,13 @@ class Truth:
 
 
 TRUTHS = {
-    "bent": Truth(Bent()),
+    "bent": Truth(bent),
     "asymmetric": Truth(),
-    "kinked": Truth(gain=Kink()),
-    "stepped": Truth(gain=Step()),
-    "V": Truth(Edged()),
-    "plateau": Truth(Plateau()),
-    "two minima": Truth(TwoMinima()),
-    "saturating": Truth(optimum=Saturating()),
-    "flat": Truth(flat),
+    "kinked": Truth(gain=kink),
+    "stepped": Truth(gain=step),
+    "V": Truth(edged),
+    "plateau": Truth(plateau),
+    "two minima": Truth(two_minima),
+    "saturating": Truth(exponent=0.4, limit=1.6),
+    "flat": Truth(nothing),
 }

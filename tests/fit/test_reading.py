@@ -1,0 +1,510 @@
+"""Files as people have them: one table of bytes and the columns that they hold, another of refusals in one line."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+import math
+import os
+import sys
+import time
+import zipfile
+
+import dialects
+import numpy as np
+import pytest
+
+from dwsweep.errors import InputError
+from dwsweep.fit.cells import select_runs, without_bad_runs
+from dwsweep.fit.data import delimited, source
+from dwsweep.fit.data.table import read_table
+from dwsweep.records.fit import Cell
+from dwsweep.records.record import table_text
+from dwsweep.records.sweep import plan_csv
+from dwsweep.records.transitions import Transition
+from dwsweep.report import runs_table
+
+COLUMNS = {"depth": [6, 6, 12], "width": [64, 96, 48], "loss": [3.25, 3.125, 3.5]}
+ROWS = [dict(zip(COLUMNS, values, strict=True)) for values in zip(*COLUMNS.values(), strict=True)]
+LABELLED = {name: {str(k): value for k, value in enumerate(values)} for name, values in COLUMNS.items()}
+CSV = "depth,width,loss\n6,64,3.25\n6,96,3.125\n12,48,3.5\n"
+LINES = "\n".join(map(json.dumps, ROWS))
+OF_TABLE = ("left_out", "unit", "n_read")  # beside the columns
+
+
+def put(folder, name, content):
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder / name
+
+
+def found(table, names):
+    return {name: getattr(table, name) if name in OF_TABLE else [row.get(name) for row in table.rows] for name in names}
+
+
+def csv_of(headings, rows):
+    made = io.StringIO()
+    csv.writer(made, lineterminator="\n").writerows([headings, *rows])
+    return made.getvalue()
+
+
+def zipped(files):
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return made.getvalue()
+
+
+def parquet(table):
+    pq, made = pytest.importorskip("pyarrow.parquet"), io.BytesIO()
+    pq.write_table(table, made)
+    return made.getvalue()
+
+
+def arrow(rows):
+    return pytest.importorskip("pyarrow").Table.from_pylist(rows)
+
+
+def workbook_of(*titles):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.title = "notes"
+    for title in titles:
+        sheet = book.create_sheet(title)
+        for row in [["Shape sweep"], [*ROWS[0]], *([*row.values()] for row in ROWS)]:
+            sheet.append(row)
+        sheet["XFD1048576"].font = openpyxl.styles.Font(bold=True)  # of 17 billion cells, declared sizes count
+    made = io.BytesIO()
+    book.save(made)
+    return made.getvalue()
+
+
+def of_one(record):
+    """A table that a fit writes, of one row."""
+    return csv_of(record.keys(), [[3] * len(record.keys())])
+
+
+MARKDOWN = "# Shapes\n\nsee below\n\n| depth | width | loss |\n| ---: | :--- | --- |\n" + "".join(
+    f"| {line.replace(',', ' | ')} |\n" for line in CSV.splitlines()[1:]
+)
+PACKED = {
+    "t.csv.gz": gzip.compress(CSV.encode()),
+    "t.csv.xz": lzma.compress(CSV.encode()),
+    "t.csv.bz2": bz2.compress(CSV.encode()),
+    "t.gz": gzip.compress(CSV.encode()),
+    "renamed.csv": gzip.compress(CSV.encode()),
+    "t.json.gz": gzip.compress(json.dumps(ROWS).encode()),
+    "t.jsonl.xz": lzma.compress(LINES.encode()),
+    "t.zip": zipped({"runs.csv": CSV, "__MACOSX/runs.csv": "\0"}),
+    "t.csv.zip": zipped({"folder/runs.csv": CSV}),
+}
+SURROUNDED = [
+    "Shape sweep March,,\n# exported by hand\n" + CSV,
+    "# exported by hand\n\n" + CSV,
+    "Sweep,of March\n" + CSV,
+    "# depth,width,loss\n" + CSV.partition("\n")[2],  # as NumPy writes a header
+    *(CSV.replace(",", mark) for mark in ("\t", "|", "    ")),
+    CSV.replace("\n", ",,\n"),  # a spreadsheet's empty columns
+    CSV.replace("\n", "," * 100_000 + "\n"),
+    *(CSV.replace("\n", end) for end in ("\r\n", "\r")),
+    CSV.replace("6,96,3.125", '"6", "96", "3.125"'),
+    CSV + ",,\n\n",
+    CSV + "depth,width,loss\n",  # files put one behind the other
+    CSV.replace("6,96", "# resumed here\n6,96"),
+    MARKDOWN,
+    MARKDOWN.replace("---: | :--- | ---", ":-: | -: | -").replace("3.5", "**3.5**"),
+]
+NESTED = [({"depth": row["depth"], "width": row["width"]}, {"val": {"loss": row["loss"]}}) for row in ROWS]
+OBJECTS = [
+    *(ROWS, COLUMNS, LABELLED),
+    {"experiment": "shapes", "seed": 1, "results": ROWS},
+    {"runs": ROWS, "configs": [{"a": 1}]},
+    {"data": {"runs": ROWS, "version": 2}},
+    {"my runs": ROWS, "note": "x"},
+    *({"results": held} for held in (COLUMNS, LABELLED)),
+    {"columns": [*COLUMNS], "index": [0, 1, 2], "data": [[*row.values()] for row in ROWS]},
+    [{"shape": shape, "result": result} for shape, result in NESTED],
+    {f"run {k}": row for k, row in enumerate(ROWS)},
+    # after a sort of one column; it was joined by place
+    {**LABELLED, "loss": dict(reversed(LABELLED["loss"].items()))},
+]
+FORMS = [
+    *PACKED.items(),
+    *(("t.csv", text) for text in SURROUNDED),
+    *(("t.txt", text) for text in (SURROUNDED[0], MARKDOWN, LINES)),
+    *(("t.json", json.dumps(held)) for held in OBJECTS),
+    *(("t.json", LINES), ("t.jsonl", LINES), ("t.tsv", CSV)),
+    # dicts in the cells of a table, as the interface of a tracker gives settings and last values
+    *(("t.csv", csv_of(["config", "summary"], [map(write, row) for row in NESTED])) for write in (str, json.dumps)),
+    *(
+        ("t.csv", CSV.replace("25\n", "25,é\n").replace("loss", "loss,größe").encode(encoding))
+        for encoding in ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp1252")
+    ),
+]
+LOSSES = {"loss": [3.21, 3.105]}
+WORDS = ["FAIL", "FAIL", "OOM", "crashed", "error", "-", "—", "#N/A", "", "diverged"]
+SIGNS = ["-", "—", "#N/A", "n/a", "", "#REF!", "null"]
+NUMBERS = [
+    (
+        "depth,width,params,tokens,flops,loss\n6,64,1.63M,2.1B,1.2×10^18,3.2\n"
+        '6,"1,024","1,234,567",2_100_000_000,1e18,4\n',
+        {"n_params_total": [1_630_000, 1_234_567], "tokens": [2.1e9] * 2, "flops": [1.2e18, 1e18], "width": [64, 1024]},
+    ),
+    # a comma stands before decimals where a semicolon or the column shows it
+    ("depth;width;loss\n6;64;3,21\n6;96;3,105\n", LOSSES),
+    ("depth;width;loss\n6;64;3,210\n6;96;3,105\n", LOSSES),  # three decimals each: the semicolon shows it
+    ('depth,width,loss\n6,64,"3,21"\n6,96,"3,105"\n', LOSSES),
+    # a loss of thousands of nats is none, so its comma stands before decimals
+    ("depth\twidth\tval_loss\n6\t64\t3,210\n6\t96\t3,105\n", LOSSES),
+    ('depth,width,loss\n6,64,"3,210"\n6,96,"3,105"\n', LOSSES),
+    ("depth;width;loss;lr\n6;64;3,89;0.001\n6;96;3,9;0.001\n", {"loss": [3.89, 3.9]}),
+    ("depth;width;loss;tokens\n6;64;3,21;1.000.000\n6;96;3,105;2.000.000\n", {**LOSSES, "tokens": [1e6, 2e6]}),
+    # with a stated error; it was no number
+    ("depth;width;loss\n6;64;3,21 ± 0,02\n6;96;3,105 +/- 1e-3\n", LOSSES),
+    ('depth,width,loss,tokens\n6,64,3.21,"1,000,000"\n6,96,3.105 ± 0.01,"2,000,000"\n', {"tokens": [1e6, 2e6]}),
+    # a unit in the value and in the name counts once: 510M of ``tokens_M`` were 5.1e14 tokens
+    (
+        "depth,width,loss,tokens_M,params (M)\n6,64,3.2,510M,1.2\n6,96,3.1,1.02B,2.4\n",
+        {"tokens": [510e6, 1.02e9], "n_params_total": [1.2e6, 2.4e6]},
+    ),
+    # words in the place of a loss are no loss and counted; a run that diverged is not one that failed
+    (
+        "depth,width,seed,loss\n6,64,0,3.5\n" + "".join(f"6,96,{k},{word}\n" for k, word in enumerate(WORDS)),
+        {
+            "left_out": {"FAIL": 2, "OOM": 1, "crashed": 1, "error": 1, "-": 1, "—": 1, "#N/A": 1, "no loss": 1},
+            "loss": [3.5, *[None] * 9, math.inf],
+        },
+    ),
+    # a status says more than a sign in the place of the loss
+    (
+        "depth,width,loss,status\n6,64,3.5,done\n6,96,-,oom\n6,128,OOM,done\n6,128,FAIL,\n",
+        {"left_out": {"oom": 1, "OOM": 1, "FAIL": 1}},
+    ),
+    (
+        "State,depth,width,loss\nfinished,6,64,3\nRunning,6,96,4\ncrashed,,,\nkilled,6,64,9\nfinished,6,96,\n"
+        "finished,6,128,nan\nfinished,,,\n",
+        {"left_out": {"running": 1, "crashed": 1, "killed": 1, "no loss": 2, "loss is NaN": 1}, "n_read": 7},
+    ),
+    # signs of a blank are blanks in every other column, and a word is a word
+    (
+        "depth,width,loss,tokens,status,note\n"
+        + "".join(f"6,{64 + k},3,{one},done,{one}\n" for k, one in enumerate(SIGNS)),
+        {"tokens": [None] * 7, "note": [None] * 7},
+    ),
+    ("depth,width,loss,note\n6,64,3,OOM\n", {"note": ["OOM"]}),
+    # nothing in a table steers the terminal
+    ("depth,width,loss,arm\n6,64,3,\x1b]0;owned\x07\n", {"arm": [r"\x1b]0;owned\x07"]}),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns"),
+    [*((*form, COLUMNS) for form in FORMS), *(("t.csv", text, columns) for text, columns in NUMBERS)],
+)
+def test_a_file_holds_these_columns(tmp_path, name, content, columns):
+    assert found(read_table(put(tmp_path, name, content)), columns) == columns
+
+
+def test_one_table_is_read_alike_from_binary_files_folders_frames_and_streams(tmp_path, monkeypatch):
+    (tmp_path / "sweep").mkdir()
+    folder = put(tmp_path, "sweep/results.csv", CSV).parent
+    book = put(tmp_path, "t.xlsx", workbook_of("runs"))
+    nested = parquet(arrow([{**row, "config": {"heads": 2}, "history": [1.0, 2.0]} for row in ROWS]))
+    file = put(tmp_path, "t.parquet", nested)
+    assert read_table(file).rows == [{**row, "heads": 2} for row in ROWS]
+    streams = [
+        made for text in (CSV, json.dumps(ROWS), LINES) for made in (io.StringIO(text), io.BytesIO(text.encode()))
+    ]
+    for table in (folder, book, ROWS, COLUMNS, arrow(ROWS), *streams):
+        assert read_table(table).rows == ROWS
+    assert (read_table(folder).directory, read_table(file).directory) == (str(folder), None)
+
+    class Piped:
+        buffer = io.BytesIO(CSV.encode())
+
+    monkeypatch.setattr("sys.stdin", Piped())
+    for _ in range(2):  # `--along depth` asks two questions
+        table = read_table("-")
+        assert table.rows == ROWS and table.source == "standard input"
+
+
+class Frame:
+    """What pandas and polars tables have in common, and what tells them apart."""
+
+    def __init__(self, columns, kind):
+        self._held, self.columns, self._kind = columns, list(columns), kind
+        if kind == "pandas":
+            self.iloc = None
+
+    def to_dict(self, orient="dict", *, as_series=True):
+        assert orient == "list" if self._kind == "pandas" else not as_series
+        return self._held
+
+
+class Lazy:
+    to_dict = None
+
+    def __init__(self):
+        self.columns = list(COLUMNS)
+
+    def collect(self):
+        return Frame(COLUMNS, "polars")
+
+
+def test_frames_are_known_by_what_they_can_do():
+    for frame in (Frame(COLUMNS, "pandas"), Frame(COLUMNS, "polars"), Lazy()):
+        assert read_table(frame).rows == ROWS
+    rows = read_table(Frame({**COLUMNS, "seed": [math.nan, 1, 1], "loss": [math.nan, 3.5, 3.75]}, "pandas")).rows
+    assert rows[0]["seed"] is None and math.isnan(rows[0]["loss"])
+    twice = Frame(COLUMNS, "pandas")
+    twice.columns = [*COLUMNS, "loss"]
+    with pytest.raises(InputError, match="'loss' is there twice"):
+        read_table(twice)
+    masked = np.ma.array([3.0, 2.9, 2.8], mask=[True, False, False])  # it was 0
+    assert read_table({**COLUMNS, "loss": masked}).left_out == {"no loss": 1}
+
+
+CHART = "Step,calm-sun-3 - val_loss,calm-sun-3 - val_loss__MIN,calm-sun-3 - val_loss__MAX\n1,1,1,1\n"
+QUOTE = "depth,width,loss,note\n" + "".join(f"6,{64 + 4 * k},3.{k + 10},ok\n" for k in range(28))
+SWALLOWED = QUOTE.replace("3.20,ok", '3.20,"ok')
+COMMAS = "\n6,64,3,21\n6,96,3,12\n12,48,3,5\n"
+REFUSED = [
+    ("t.zip", zipped({"a.csv": CSV, "b.csv": CSV}), r"a zip of 2 files \(a\.csv, b\.csv\); must hold one table"),
+    ("t.csv.gz", gzip.compress(CSV.encode())[:-20], "not readable as a packed file: "),
+    ("t.csv.xz", b"\xfd7zXZ\x00" + b"x" * 99, "not readable as a packed file: "),
+    ("t.csv", b"\x89PNG\r\n\x1a\n\x00\x00\x01\xff\xd8\xff\x02\x03", "not readable as csv: "),
+    ("t.csv", "depth,width,loss\n6,64,3,1\n", "a row has more fields than the header"),
+    ("t.csv", f"{'x,' * 100_002}depth\n1\n", "100,003 columns; must be at most 10,000, one row per run"),
+    # all losses were blank
+    ("t.txt", "depth  width  val loss\n6 64 3.2\n", "a row has 3 fields between blanks, another 4; separate by commas"),
+    # an unbalanced quote swallowed rows: of 28 rows 10 were "read, all used"
+    ("t.csv", SWALLOWED, "of row 12 holds further rows: a quote without its partner"),
+    ("t.csv", SWALLOWED.replace("3.30,ok", '3.30,"ok"'), "of row 12 holds further rows"),
+    # a loss of 3,21 was read as 3, and its decimals as a spare column
+    ("t.csv", "depth,width,loss," + COMMAS, r"is the loss 3\.21, its decimal comma a separator too\?"),
+    ("t.csv", "depth,width,loss,note" + COMMAS, r"is the loss 3\.21, its decimal comma a separator too\?"),
+    # numbers that read both ways: 4582 nats, a width of 1.024, 4,096,000 tokens
+    ("t.csv", "depth;width;loss;lr\n6;64;3,210;0.5\n", "'loss' has '3,210' beside semicolons, .* is it 3.210 or 3210"),
+    ("t.csv", "depth\twidth\tval_loss\tlr\n6\t64\t4,582\t0.5\n", "'val_loss' has '4,582', and other .* 4.582 or 4582"),
+    ("t.csv", "depth;width;loss;lr\n6;1.024;3,897;0.001\n6;1.536;3,89;0.001\n", "'width' has '1.024' .* 1.024 or 1024"),
+    ("t.csv", "depth;width;loss;tokens\n6;64;3,89;4.096K\n6;96;3,9;8.192K\n", "'tokens' has '4.096K', .* or 4096K"),
+    ("t.csv", "depth;width;loss\n6;64;3,21\n6;96;3.21\n", r"loss: '3,21' in row 1; must be a number"),  # both marks
+    ("t.csv", "depth,width,loss\n6,64,FAIL\n6,96,see notes\n", r"loss: 'see notes' in row 2; must be a number"),
+    ("t.csv", "depth,width,loss,loss\n6,64,3,2\n", "column 'loss' is there twice"),  # the last one was taken
+    ("t.json", json.dumps({"wide": ROWS, "deep": ROWS}), r"runs under 2 keys \('wide', 'deep'\)"),
+    ("t.json", "[{]", "not readable as json: "),
+    ("t.json", '[{"depth": 6, "depth": 12}]', "not readable as json: key 'depth' is there twice"),
+    ("t.json", json.dumps(ROWS[0]), "one value; must be a list of values, one per row"),
+    ("t.json", "[1, 2, 3]", "must be a list of objects, one per run, or an object of columns"),
+    ("t.json", "[" * 100_000, "not readable as json: "),
+    ("t.jsonl", "[1]\n", r"t\.jsonl, line 1: '\[1\]'; must be a JSON object"),
+    ("t.jsonl", '{"depth": 6}\n\n{"depth": 6, oops}\n', r"line 3: '\{\"depth\": 6, oops\}'; not JSON: "),
+    ("t.jsonl", '{"loss": 3, "loss": 2}', r"line 1: .*; not JSON: key 'loss' is there twice"),
+    ("t.parquet", "not parquet", "not readable as parquet"),
+    ("t.xls", "x", r"must end in one of \.csv, \.tsv, \.txt, \.md, \.json, .*\.xlsx, or one of these and \.gz"),
+    ("t.xlsx", workbook_of("runs", "more"), r"a workbook of 2 sheets \(runs, more\); must have one"),
+    ("t.csv", CHART, r"a chart of W&B, one column a run .*; export the table of runs in place"),
+    ("t.csv", "Step,a - loss,b - loss\n1,1,1\n", "a chart of W&B"),
+    ("t.csv", "step,loss\n1,1\n", "one curve over steps"),
+    ("t.csv", "Wall time,Step,Value\n1,1,1\n", "one curve over steps"),
+    ("t.csv", "depth,width,val_ppl\n2,64,31\n", "natural logarithm"),
+    ("t.csv", "depth,width,eval/accuracy\n2,64,33\n", "no cross-entropy"),
+    ("cells.csv", of_one(Cell), "cells.csv of a fit, whose means are no runs; give the results.csv of its runs"),
+    ("transitions.csv", of_one(Transition), "a table of pairs of depths, which a fit wrote"),
+    ("plan.csv", plan_csv([]) + "x" + "," * plan_csv([]).count(",") + "\n", r"plan\.csv of a sweep, whose runs"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "content", "line"), REFUSED)
+def test_a_file_that_is_no_table_is_refused_in_one_line(tmp_path, name, content, line):
+    with pytest.raises(InputError, match=line) as refused:
+        read_table(put(tmp_path, name, content))
+    assert len(refused.value.lines) == 1 and "\n" not in str(refused.value) and len(str(refused.value)) < 2000
+
+
+def test_what_is_no_file_or_too_large_is_refused_in_a_line(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "empty" / "notes").mkdir(parents=True)
+    without = r"a directory needs a results\.csv .* or a file or a folder for each run"
+    for name, why in (("missing.csv", "no such file"), ("pipe.csv", "a pipe or a device"), ("empty", without)):
+        with pytest.raises(InputError, match=why):
+            read_table(tmp_path / name)
+    book = put(tmp_path, "t.xlsx", workbook_of("runs"))
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    needs = r"needs openpyxl: in a clone, pip install .*'\.\[xlsx\]'; or save the sheet as CSV"
+    with pytest.raises(InputError, match=needs):
+        read_table(book)
+    monkeypatch.setattr(source, "MOST_BYTES", 1000)
+    with pytest.raises(InputError, match="unpacks to more than 1,000 bytes"):
+        read_table(put(tmp_path, "t.csv.gz", gzip.compress(CSV.encode() * 100)))
+
+
+def test_texts_that_our_writers_guard_and_lines_of_comments_are_read_back(tmp_path):
+    texts = ["=x", "@home", "+plus", "-minus", "''=x", "it's", "'quoted'"]
+    rows = [{"depth": 6, "width": 96 + 8 * k, "loss": 3.0, "note": text} for k, text in enumerate(texts)]
+    lines = table_text(rows, ["depth", "width", "loss", "note"], str).splitlines()
+    assert "'=x" in lines[1]
+    lines[4:4] = ["# resumed on another node,,,"]
+    table = read_table(put(tmp_path, "t.csv", "\n".join(lines)))
+    assert [row["note"] for row in table.rows] == texts and table.n_read == 8
+    assert [(one.rows, one.why) for one in table.account] == [(1, "begin with # and count as comments")]
+
+
+# Shapes in names, folders of runs
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("h264_numh4_numl6_lr1.0e-03", "h360_numh5_numl10_lr1.0e-03"),
+        ("L6-d264", "L10-d360"),
+        ("model3_6L_264d", "model3_10L_360d"),
+        ("n_layer=6,d_model=264", "n_layer=10,d_model=360"),
+        ("d6w264", "d10w360"),  # the depth was proposed as the width
+        ("264 × 6", "360 × 10"),
+        ("gpt-6-264", "gpt-10-360"),
+        ("depth6_width264_seed0", "depth10_width360_seed0"),
+    ],
+)
+def test_shapes_that_stand_in_names_are_read_where_one_reading_explains_all(names):
+    table = read_table([{"run": name, "loss": 3.5} for name in names])
+    assert [(row["depth"], row["width"]) for row in table.rows] == [(6, 264), (10, 360)]
+    assert f"shapes are read in run: {names[0]!r} is depth 6, width 264" in table.notes[0]
+    assert table.rows[0].get("seed") == (0 if "seed" in names[0] else None)
+
+
+@pytest.mark.parametrize("names", [("L6-d264-h512", "L10-d360-h720"), ("6x264", "360x10"), ("L6-d264", "big")])
+def test_shapes_in_names_of_several_readings_are_refused_with_one_to_copy(names):
+    with pytest.raises(InputError, match="columns 'depth' and 'width' are missing") as refused:
+        read_table([{"run": name, "loss": 3.5} for name in names])
+    if "h512" in names[0]:
+        assert "'run' names shapes" in str(refused.value) and "--column depth='run~L(" in refused.value.option_lines[0]
+
+
+def test_a_folder_holds_one_file_a_run(tmp_path):
+    for row in ROWS:
+        curve = "".join(f"{step},{row['loss'] + 1 / step:.4f},2.5\n" for step in (100, 200)) + f"300,{row['loss']},2\n"
+        put(tmp_path, f"depth{row['depth']}_width{row['width']}.csv", "step,loss/val,loss/train\n" + curve)
+    put(tmp_path, ".hidden.csv", "x")
+    table = read_table(tmp_path)
+    ends = {(row["depth"], row["width"], row["loss"]) for row in table.rows if row["step"] == 300}
+    assert ends == {tuple(row.values()) for row in ROWS}  # the held-out one of two losses by TensorBoard's tags
+    assert len(table.rows) == 9 and any("shapes are read in run" in note for note in table.notes)
+
+
+TRAINER = [{"step": 10, "loss": 4.0}, {"step": 20, "loss": 3.9}, {"step": 20, "train_runtime": 50.0}]
+
+
+def run_of(form, loss):
+    """Path of a run's settings, path and content of its losses. The seconds of an evaluation are not those of the
+    training."""
+    log = [*TRAINER, {"step": 20, "eval_loss": loss, "eval_runtime": 3.0}]
+    summary = json.dumps({"val_loss": loss, "train_loss": 2.0, "_wandb": {"t": 1}})
+    return {
+        "trainer": ("config.json", "trainer_state.json", json.dumps({"log_history": log})),
+        "csv": ("config.json", "metrics.csv", f"step,val_loss\n10,4.0\n20,{loss}\n"),
+        "json": ("config.json", "metrics.json", summary),
+        "hydra": (".hydra/config.yaml", "metrics.csv", f"step,val_loss\n10,4.0\n20,{loss}\n"),
+        "wandb": ("files/config.json", "files/wandb-summary.json", summary),
+    }[form]
+
+
+@pytest.mark.parametrize("form", ["trainer", "csv", "json", "hydra", "wandb", "one object"])
+def test_a_folder_holds_one_folder_a_run_with_its_settings(tmp_path, form):
+    for k, row in enumerate(ROWS):
+        settings = {"num_hidden_layers": row["depth"], "model": {"hidden_size": row["width"]}, "lr": 1e-3}
+        if form == "one object":  # it was refused: "column 'val_loss' is one value"
+            put(tmp_path, f"run-{k}.json", json.dumps({"config": settings, "val_loss": row["loss"]}))
+            continue
+        place = tmp_path / ("2026-01-01/10-00-00" if form == "hydra" else ".") / f"run-{k}"
+        config, losses, content = run_of(form, row["loss"])
+        for name, text in ((config, json.dumps(settings)), (losses, content)):
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            put(place, name, text)
+        if form == "wandb":  # beside files that are none, and a link to one of the runs
+            put(place, "files/wandb-metadata.json", '{"host": "n1"}')
+            (tmp_path / "latest-run").mkdir(exist_ok=True)
+            put(tmp_path, "latest-run/metrics.csv", "step,val_loss\n10,9\n")
+    rows = [row for row in read_table(tmp_path).rows if row.get("step", 20) == 20]
+    assert [(row["depth"], row["width"], row["loss"]) for row in rows] == [tuple(row.values()) for row in ROWS]
+    assert {row["learning_rate"] for row in rows} == {1e-3}
+    assert {row.get("wall_seconds") for row in rows} == {50.0 if form == "trainer" else None}
+
+
+def test_a_folder_of_a_run_that_is_unclear_is_refused(tmp_path):
+    (place := tmp_path / "run-0").mkdir()
+    state = put(place, "trainer_state.json", '{"log_history": 3}')
+    with pytest.raises(InputError, match="must have a list of objects under 'log_history'"):
+        read_table(tmp_path)
+    state.unlink()
+    for name in ("a.csv", "b.csv"):
+        put(place, name, CSV)
+    with pytest.raises(InputError, match=r"2 tables \(a\.csv, b\.csv\); must be one a run"):
+        read_table(tmp_path)
+
+
+# Files of ours
+
+
+def test_the_table_of_runs_of_a_page_is_read_back():
+    done = {"tokens": 1_500_000, "loss": 3.25, "loss_stderr": 0.01, "bits_per_byte": 1.5, "status": "done"}
+    runs = [
+        {"run_id": f"L{L}-{s}", "depth": L, "width": 64, "seed": s, "learning_rate": 1e-3, "n_params": 12345678, **more}
+        for L in (6, 12)
+        for s, more in enumerate((done, {"tokens": 2e9, "loss": None, "status": "failed"}))
+    ]
+    (page,) = runs_table.all_runs(runs).parts
+    read = read_table(io.StringIO(csv_of(page.heads, page.rows)))
+    same = ("depth", "width", "loss", "tokens", "learning_rate")
+    assert found(read, same) == {name: [row[name] for row in runs] for name in same}
+    assert read.left_out == {"failed": 2}
+
+
+def test_public_tables_come_with_the_package_by_name(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name in source.BUILT_IN:
+        table = read_table(name)
+        assert len(table.rows) > 30 and table.source == f"{name} (of the package)"
+        assert "licence: " in (source.SOURCES / f"{name}.yaml").read_text("utf-8")
+    (tmp_path / "mlfoundations").mkdir()  # a folder of that name is the folder
+    with pytest.raises(InputError, match=r"needs a results\.csv"):
+        read_table("mlfoundations")
+
+
+# Sizes and dialects
+
+
+def test_a_table_has_at_most_ten_thousand_columns(tmp_path):
+    """A text of 100,000 took a minute."""
+    few = delimited.MOST_COLUMNS - 3
+    lines = [",".join(map(str, [*row.values(), *[1.5] * few])) for row in ROWS]
+    names = ["depth", "width", "loss", *(f"metric/{k}" for k in range(few))]
+    file = put(tmp_path, "t.csv", "\n".join([",".join(names), *lines]))
+    assert len(read_table(file).columns) == delimited.MOST_COLUMNS
+    with pytest.raises(InputError, match=r"column 'width' is missing, have .* and 9,?969 more") as refused:
+        read_table(file, drop=["width"])
+    assert len(str(refused.value)) < 2000
+
+
+def test_fifty_thousand_rows_are_read_and_selected_in_seconds(tmp_path):
+    seeds = 2_083
+    shapes = [(depth, width) for depth in (4, 8, 16, 32) for width in (64, 96, 128, 192, 256, 384)]
+    loss = np.random.default_rng(0).normal(3.0, 0.002, (24, seeds))
+    lines = [f"{L},{d},{k},{v:.6f}" for (L, d), own in zip(shapes, loss, strict=True) for k, v in enumerate(own)]
+    file = put(tmp_path, "t.csv", "\n".join(["depth,width,seed,loss", *lines]))
+    begin = time.process_time()
+    selection, bad = without_bad_runs(select_runs(read_table(file).rows))
+    assert len(selection.runs) == 24 * seeds and not bad
+    assert time.process_time() - begin < 5.0  # about a fifth of it
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(1500, marks=pytest.mark.slow)])
+def test_no_dialect_of_a_table_is_misread(count):
+    """An eighth was: units that counted twice, labels joined by place. A dialect may be refused."""
+    outcomes, misread = dialects.tried(count)
+    assert not misread, misread[0]
+    assert outcomes["refused"] < 0.1 * outcomes["read"]
