@@ -234,7 +234,7 @@ def test_a_plain_fit_of_several_heads_points_here_and_vocabularies_need_bits_per
 
 
 @pytest.mark.usefixtures("without_drawing")
-def test_the_command_writes_one_table_one_figure_and_the_record(tmp_path: Path, dwsweep: Command) -> None:
+def test_the_command_writes_one_table_one_figure_and_the_record(tmp_path, dwsweep):
     file = tmp_path / "sweep.json"
     file.write_text(json.dumps(rows_of(DEGRADES)))
     done = dwsweep("fit", file, "--along", "heads", "--draws", "400")

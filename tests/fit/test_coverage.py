@@ -49,7 +49,7 @@ def test_transitions_of_two_depths_are_covered(truth, sizes):
     held = []
     for index in range(10):
         rng, budgets = np.random.default_rng(index), np.geomspace(1.0e6, 6.0e8, sizes)
-        (row,) = dwsweep.fit_table(draw(truth, rng, budgets=budgets), draws=DRAWS).transitions
+        (row,) = dwsweep.fit_table(draw(truth, rng, budgets=budgets), draws=300).transitions
         low, high = (end and np.log(end) for end in (row.n_params_low, row.n_params_high))
         held.append(row.status == "crossed" and covers(low, high, truth.crossing(8, 16)))
     assert np.mean(held) >= 0.9
