@@ -17,6 +17,9 @@ INSTEAD = {  # by "command" or "command --option"
     "bench --verify": "`make test-device` in a clone checks this host's devices",
     "theory --check": "`make test` measures the ranks of small networks against the bounds",
     "report --card": "results.csv and fit/guideline.md, as `dwsweep run` and `fit` write them, make a data set",
+    "export --to": "`dwsweep export RUN OUT` writes what transformers loads",
+    "plan --full": "`dwsweep plan SPEC` prints a row per shape",
+    "guide --total": "`dwsweep guide N` takes the weights of the blocks; a layer of embeddings adds vocabulary × width",
     "guide --rule": "`dwsweep guide --params N1 --params N2` prints the best shapes to compare a rule with",
     "guide --compare": "run `dwsweep guide --fit F` and `dwsweep guide --law levine2020`",
 }

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from dwsweep.errors import InputError
@@ -38,7 +39,9 @@ def ordered_map(
     waiting: deque[Future[Result]] = deque()
     try:
         for job in jobs:
-            waiting.append(pool.submit(function, job))
+            with _no_interrupts():  # submit starts the processes
+                future = pool.submit(function, job)
+            waiting.append(future)
             if len(waiting) > 2 * workers + 1:
                 yield waiting.popleft().result()
         while waiting:
@@ -52,8 +55,25 @@ def ordered_map(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
+@contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Delay of Ctrl-C while processes start: the children inherit a blocked SIGINT, and the parent receives the signal
+    at the end, so that no process stays half started (a thread of BLAS may receive SIGINT meanwhile)."""
+    came: list[int] = []
+    main = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number)) if main else None
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if main:
+            signal.signal(signal.SIGINT, handler or signal.SIG_DFL)
+            if came:
+                signal.raise_signal(signal.SIGINT)
+
+
 def _start(initializer: Callable[..., None], initargs: tuple[Any, ...]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     initializer(*initargs)
 

@@ -328,11 +328,12 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
     if row.verdict == "refused":
         return [Heading(size, f": no verdict; {best.reach}")]
     lines: list[Part] = [Heading(f"{size}: {row.verdict}", f" ({best.source})")]
-    columns = [label("  at"), number("wasted compute, %"), number(SHORT[row.unit]), INTERVAL, label("best shape")]
+    columns = [label("  at equal"), number("wasted, %"), number(SHORT[row.unit]), INTERVAL, label("best shape")]
     table = Table("", columns, ruled=False, apart=False)
     for constraint in CONSTRAINTS:
         cost, better = row.costs[constraint], row.best[constraint]
-        at = f"  {PRICES[constraint][0]}" + (f", {_on_device(assumptions)}" if constraint == "time" else "")
+        at = f"  {PRICES[constraint][0].removeprefix('equal ')}"
+        at += f", {_on_device(assumptions)}" if constraint == "time" else ""
         if cost is None:
             table.add(at, MISSING, MISSING, "", "not known: outside the depths of the source")
             continue
