@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ from dwsweep.evidence.random_effects import CENTRE, SCORES, TOKENS_PER_PARAM, Re
 from dwsweep.evidence.summary import Evidence, Populations, law_depth
 from dwsweep.fit import laws
 from dwsweep.fit.laws import outside
+from dwsweep.interval import IntervalOf
 
 NEAR = 3.0  # factor outside a source's sizes beyond which its row rests on all sources
 NORMAL = 1.959964  # standard deviations of 95 %
@@ -19,44 +21,45 @@ MORE_TOKENS = 0.05  # ln depth per ln tokens: the prior's mean, by which an esti
 
 
 @dataclass(frozen=True)
-class Words:
-    """Best depth of a source's own recipe with its 95 %; its origin (``own``; ``own, beyond its nets`` of a law;
-    ``extrapolated``; ``all, its offset``: all sources', with the source's offset), and the factor by which the
-    size lies outside the source's own."""
+class SourceRow:
+    """Best depth of one source's own recipe at a size, with its 95 %. outside: factor by which the size lies outside
+    its own. words: origin of the answer, ``own``; ``own, beyond its nets`` of a law; ``extrapolated``; ``all, its
+    offset``: all sources', with the source's offset."""
 
+    name: str
+    reference: str
+    kind: str
+    sure: str
     depth: float
-    low: float
-    high: float
-    whose: str
+    depth_low: float
+    depth_high: float
+    depth_interval = IntervalOf()
     outside: float
+    words: str
 
 
-def compares_at_scale(source: Evidence) -> bool:
-    """True if the source compares shapes at some size from which recipes are extrapolated."""
-    return source.kind not in ("law", "built") and max(source.depth.n_params) >= 3e8 and len(source.depth) > 1
-
-
-def words(source: Evidence, everyone: Populations, n_params: float, tokens_per_param: float) -> Words:
+def words(source: Evidence, everyone: Populations, n_params: float, tokens_per_param: float) -> SourceRow:
     """Best depth of a source at a size and a number of tokens per parameter."""
     own = source.depth
     factor = outside(n_params, min(own.n_params), max(own.n_params))
+
+    def row(ends: Sequence[float], origin: str) -> SourceRow:
+        return SourceRow(source.name, source.reference, source.kind, source.sure, *map(math.exp, ends), factor, origin)
+
+    def around(y: float, sd: float) -> list[float]:
+        return [y + z * sd for z in (0.0, -NORMAL, NORMAL)]
+
     if source.kind == "law":  # a law has words for every size for which it was published
         factor = laws.published().extrapolation(n_params)
         sd = float(np.interp(math.log(n_params) - CENTRE, own.x, np.sqrt(np.diag(np.array(own.covariance)))))
-        whose = "own" if factor <= 1.0 else "own, beyond its nets"
-        return _around(math.log(law_depth(n_params)), sd, whose, factor)
+        return row(around(math.log(law_depth(n_params)), sd), "own" if factor <= 1.0 else "own, beyond its nets")
     t = math.log(tokens_per_param / TOKENS_PER_PARAM)
     if factor <= 1.0:
-        return _around(*_between(source, math.log(n_params) - CENTRE, t), "own", factor)
+        return row(around(*_between(source, math.log(n_params) - CENTRE, t)), "own")
     scores = normal_scores(len(everyone.depth), SCORES)
     drawn = Recipe(everyone.depth, scores, own).at(math.log(n_params) - CENTRE, t)
-    low, middle, high = np.exp(quantiles(drawn, [0.025, 0.5, 0.975]) - source.shift).tolist()
-    return Words(middle, low, high, "extrapolated" if factor <= NEAR else "all, its offset", factor)
-
-
-def _around(y: float, sd: float, whose: str, factor: float) -> Words:
-    depth, low, high = (math.exp(y + z * sd) for z in (0.0, -NORMAL, NORMAL))
-    return Words(depth, low, high, whose, factor)
+    ends = (quantiles(drawn, [0.5, 0.025, 0.975]) - source.shift).tolist()
+    return row(ends, "extrapolated" if factor <= NEAR else "all, its offset")
 
 
 def _between(source: Evidence, x: float, t: float) -> tuple[float, float]:

@@ -9,8 +9,7 @@ from typing import Any
 from dwsweep import evidence, published_law
 from dwsweep.cost.duration import ASSUMED, MEASURED
 from dwsweep.errors import InputError, either
-from dwsweep.evidence.words import compares_at_scale, words
-from dwsweep.fit.laws import published
+from dwsweep.evidence.words import SourceRow, words
 from dwsweep.guide import export, practice
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.answers import (
@@ -23,10 +22,8 @@ from dwsweep.guide.answers import (
     BudgetAnswer,
     BuiltModel,
     Candidate,
-    NoBest,
     ShapeAnswer,
     SourceNote,
-    SourceRow,
 )
 from dwsweep.guide.costs import Budget, best_of, thinned
 from dwsweep.guide.losses import Tokens
@@ -83,7 +80,7 @@ def answer(
             own_block=options.own_block,
             latency=options.latency.said if options.latency else "",
         ),
-        notes=tuple(filter(None, [source.remark, _block(budgets, verdicts, source, options)])),
+        notes=tuple(filter(None, [_block(budgets, verdicts, source, options)])),
         afforded=afforded,
         instead=source.instead or None,
     )
@@ -188,8 +185,7 @@ def budget(n_params: float, source: Source, options: Options, training: Training
     candidates = asked.priced()
     bests = {criterion: best_of(candidates, criterion) for criterion in AT}
     risks = asked.risks(bests)
-    no_best = _no_best(n_params, options) if optimum.basis == "range" else None
-    if no_best is None and (at_size := bests["size"]) and at_size.size:
+    if optimum.basis != "range" and (at_size := bests["size"]) and at_size.size:
         built = options.at if options.at in (BALANCED, "size") else BALANCED
         shape = bests[built]
         trust = guide_sources.judge(source, n_params, risks.get(built), shape.depth if shape else None)
@@ -200,7 +196,6 @@ def budget(n_params: float, source: Source, options: Options, training: Training
         near_best=tuple(map(asked.loss.near_best, TOLERANCES)),
         candidates=thinned(candidates, bests.values()),
         best=bests,
-        no_best=no_best,
         risks=risks,
         built=tuple(
             BuiltModel(m.model, m.depth, m.width, m.n_params, source.cost(m.depth, m.n_params), m.source)
@@ -217,24 +212,10 @@ def to_build(n_params: float, source: Source, options: Options) -> Candidate | N
     return best_of(Budget(n_params, source, options).priced(), options.at)
 
 
-def _no_best(n_params: float, options: Options) -> NoBest:
-    """Depths by the law, of built models and of recipes extrapolated from their compared sizes."""
-    built = [m.depth for m in practice.near(n_params, practice.ABOUT)]
-    tokens = Tokens(options.tokens, options.tokens_per_param).at(n_params) / n_params
-    sources = [one for one in evidence.read() if compares_at_scale(one)]
-    recipes = [words(one, evidence.read_populations(), n_params, tokens).depth for one in sources]
-    ends = (min(built), max(built)) if built else None
-    return NoBest(published().depth(n_params)[0], ends, (min(recipes), max(recipes)))
-
-
 def sources_at(n_params: float, tokens: Tokens) -> tuple[SourceRow, ...]:
     """Answer of each public source at a size, by its own statement if it made one."""
-    rows = []
-    for source in evidence.read():
-        said = words(source, evidence.read_populations(), n_params, tokens.at(n_params) / n_params)
-        about = (source.name, source.reference, source.kind, source.sure)
-        rows.append(SourceRow(*about, said.depth, said.low, said.high, said.outside, said.whose))
-    return tuple(rows)
+    ratio = tokens.at(n_params) / n_params
+    return tuple(words(source, evidence.read_populations(), n_params, ratio) for source in evidence.read())
 
 
 def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAnswer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dwsweep.evidence.words import SourceRow
 from dwsweep.interval import IntervalOf
 from dwsweep.records.record import to_dict
 from dwsweep.text import NATS
@@ -143,33 +144,6 @@ class Risk:
 
 
 @dataclass(frozen=True)
-class SourceRow:
-    """Answer of one public source at a budget's size. outside: factor by which it lies outside the source's sizes.
-    words: origin of the answer, the source itself or all sources with its offset."""
-
-    name: str
-    reference: str
-    kind: str
-    sure: str
-    depth: float
-    depth_low: float
-    depth_high: float
-    depth_interval = IntervalOf()
-    outside: float
-    words: str = ""
-
-
-@dataclass(frozen=True)
-class NoBest:
-    """Depths at a size without compared shapes: by the published law, of built models (shallowest, deepest), and of
-    recipes extrapolated from their compared sizes (shallowest, deepest)."""
-
-    law: float | None
-    built: tuple[int, int] | None
-    recipes: tuple[float, float]
-
-
-@dataclass(frozen=True)
 class BuiltModel:
     """Built model of about the budget's size. cost: of its depth at its own size. source: file that states the
     shape."""
@@ -201,7 +175,6 @@ class BudgetAnswer:
     near_best: tuple[NearBest, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     best: Mapping[str, Candidate | None]
-    no_best: NoBest | None = None
     built: tuple[BuiltModel, ...] = ()
     risks: Mapping[str, Risk] = field(default_factory=dict)
     by_source: tuple[SourceRow, ...] = ()

@@ -14,7 +14,6 @@ from pathlib import Path
 
 FILE = Path(__file__).with_name("families.csv")
 NEAR = 2.0  # size factor within which a model is named
-ABOUT = 1.35  # size factor within which a model counts as equally large
 
 
 @dataclass(frozen=True)

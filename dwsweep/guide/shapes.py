@@ -368,7 +368,8 @@ class Widths:
     def of(cls, small: Sequence[int], others: Sequence[int], options: Options) -> Widths:
         which = [*((width, True) for width in small), *((width, False) for width in others)]
         layer = np.array([float(options.block(*one).shape(1, one[0]).n_params) for one in which])
-        return cls(*(np.array(column) for column in zip(*which, strict=True)), layer)
+        width, few = (np.array(column) for column in zip(*which, strict=True))
+        return cls(width, few, layer)
 
     def counts(self, depth: int) -> tuple[np.ndarray, np.ndarray]:
         """Widths and the size of a net of this depth at each of them, rising."""

@@ -73,14 +73,13 @@ class Source:
     """Source of answers: draws of the best depth and of the price of a wrong one at any size, by public evidence on a
     similar recipe; with ``own`` losses, on the user's recipe.
 
-    notes: on the source. remark: on every answer by it. nets: of the user's fit; budgets: its best sizes at FLOPs.
+    notes: on the source. nets: of the user's fit; budgets: its best sizes at FLOPs.
     instead: why public evidence replaces the fit at every size, if it does. unit: of the losses. largest: size of an
     answer. everyone: the common part of the sources. misfit: True if the own losses contradict every form somewhere.
     """
 
     name: str = PUBLIC
     notes: tuple[str, ...] = ()
-    remark: str = ""
     nets: TrainedNets | None = None
     budgets: OwnBudgets | None = None
     instead: str = ""
@@ -361,7 +360,6 @@ class ByLaw(Source):
     """The published law, with alternatives refitted to points of its law at the depths 6 to 36."""
 
     name: str = published_law.NAME
-    remark: str = NEWER_DATA
     largest: float = published_law.TRAINED_N_PARAMS[1] * EXTRAPOLATION_LIMIT
     law: laws.Law = field(default_factory=laws.published)
     alternatives: tuple[laws.Law, ...] = field(default_factory=laws.published_alternatives)
@@ -423,7 +421,7 @@ def published_source() -> Source:
         f"other forms through its points, recipes that shift it {RECIPE_FACTOR:g} times in N (ASSUMED), a step of its "
         f"grid of depths, and a covariance that is {published_law.COVARIANCE_TAG}"
     )
-    return ByLaw(notes=(note,))
+    return ByLaw(notes=(NEWER_DATA, note))
 
 
 SPEAKS_FOR = (

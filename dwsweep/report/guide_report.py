@@ -117,8 +117,8 @@ def _budget(row: BudgetAnswer, assumptions: Assumptions) -> list[Part]:
     parts: list[Part] = [Heading(best.name, " non-embedding parameters")]
     if best.refused:
         return [*parts, _soft(best.reach)]
-    if row.no_best is not None:
-        parts.append(_no_best(row))
+    if best.basis == "range":
+        parts.append(_range(row))
     parts += [_build(row), *_free(row), *_risk(row), _trust(best.trust)]
     if row.by_source:
         parts += _built(row)
@@ -154,7 +154,7 @@ def _build(row: BudgetAnswer) -> Lines:
     if shape.kv_heads != shape.heads:
         heads += f", {shape.kv_heads} for keys and values"
     count = format_count(shape.n_params)
-    built = f"{'A default' if row.no_best else 'Build'}{':' if row.no_best else ''} {shape.label}"
+    built = f"{'A default:' if row.optimum.basis == 'range' else 'Build'} {shape.label}"
     projected = ", a projection" if row.optimum.basis == "projection" else ""
     return _said((built, "bold"), f" ({heads}; {count}{_off(shape)}){projected}: {_why(row, shape)}")
 
@@ -177,26 +177,15 @@ def _why(row: BudgetAnswer, shape: Candidate) -> str:
     )
 
 
-def _no_best(row: BudgetAnswer) -> Lines:
-    """Lines for a size without compared shapes: the law, built models, extrapolated recipes, and the range."""
-    known, size = row.no_best, format_count(row.optimum.n_params)
-    assert known is not None
-    law = f"The law says {known.law:.0f}, " if known.law is not None else ""
-    built = "" if known.built is None else f"built models have {_span(*known.built)}, "
+def _range(row: BudgetAnswer) -> Lines:
+    """Lines for a size without compared shapes."""
     low, high = _little(row)
     last = MISSING if high is None else f"{high:.0f}"
-    text = f" {law}{built}recipes extrapolated {_span(*known.recipes)}; "
     return _said(
-        (f"No comparison of shapes exists at {size}.", "bold"),
-        text,
-        (f"{low:.0f} to {last} layers waste at most {_allowed(row):g} % of compute in expectation", "bold"),
-        ": let the hardware choose.",
+        (f"No comparison of shapes exists at {format_count(row.optimum.n_params)}.", "bold"),
+        (f" {low:.0f} to {last} layers waste at most {_allowed(row):g} % of compute in expectation", "bold"),
+        ": let the hardware choose. --sources lists the law, built models and extrapolated recipes.",
     )
-
-
-def _span(low: float, high: float) -> str:
-    ends = dict.fromkeys(f"{end:.0f}" for end in (low, high))
-    return " to ".join(ends)
 
 
 def _allowed(row: BudgetAnswer) -> float:
@@ -261,7 +250,7 @@ def _free(row: BudgetAnswer) -> list[Part]:
     """Lines on the best depth and the depths that waste little."""
     low, high = _little(row)
     parts: list[Said] = [f"{_best_depth(row.optimum)}. "]
-    if row.no_best is None:
+    if row.optimum.basis != "range":
         depths = f"Depths {low} to {'all depths of the data' if high is None else high} waste"
         parts += [(f"Only a depth of {low} wastes" if low == high else depths, "bold")]
         parts += [f" at most {_allowed(row):g} % of compute at equal size. "]

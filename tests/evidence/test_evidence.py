@@ -107,7 +107,9 @@ def test_rows_are_the_sources_own_words() -> None:
     law = SOURCES["levine2020"]
     for n, depth in ((7e9, 55.0), (7e10, 73.1), (1e12, 94.7)):
         said = words(law, everyone, n, 20.0)
-        assert round(said.depth, 1) == depth and said.low < depth < said.high and said.whose.startswith("own")
+        assert (
+            round(said.depth, 1) == depth and said.depth_low < depth < said.depth_high and said.words.startswith("own")
+        )
         assert said.depth == pytest.approx(laws.published().depth(n)[0])
     for n, depth in ((5e7, 13.8), (3e8, 21.5), (1.5e9, 32.0)):
         assert words(SOURCES["completep"], everyone, n, 20.0).depth == pytest.approx(depth)
@@ -116,10 +118,10 @@ def test_rows_are_the_sources_own_words() -> None:
     few, many = (words(SOURCES["mlfoundations"], everyone, 7e7, ratio).depth for ratio in (20.0, 200.0))
     assert many / few == pytest.approx(10**0.05), "losses of a table move with the tokens"
     far = words(SOURCES["completep"], everyone, 7e10, 20.0)
-    assert far.whose == "all, its offset" and far.outside == pytest.approx(7e10 / 1.5e9)
-    assert words(SOURCES["completep"], everyone, 3e9, 20.0).whose == "extrapolated"
+    assert far.words == "all, its offset" and far.outside == pytest.approx(7e10 / 1.5e9)
+    assert words(SOURCES["completep"], everyone, 3e9, 20.0).words == "extrapolated"
     # the widest of a source's words is at its own errors, the narrowest of others' is not narrower
-    assert far.high / far.low > 3.0
+    assert far.depth_high / far.depth_low > 3.0
 
 
 def test_more_tokens_ask_for_more_depth_as_in_gemstones() -> None:

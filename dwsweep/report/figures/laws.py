@@ -161,7 +161,7 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
         axes.plot(*where, marker="o", markersize=11, markerfacecolor="none", color=style.INK, linestyle="none")
         left, right = axes.get_xlim()
         axes.annotate(
-            f"{'a default' if row.no_best else 'recommended'} {shape.label}",
+            f"{'a default' if best.basis == 'range' else 'recommended'} {shape.label}",
             where,
             (shape.depth, 0.95),
             textcoords=("data", "axes fraction"),
