@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import yaml
 
-from dwsweep import published_law
 from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.evidence import Estimates, levels, populations, read, read_populations, recipe
 from dwsweep.evidence.random_effects import BENDS, CENTRE, SLOPES, PricePopulation, curve, depth_population
@@ -19,7 +18,7 @@ from dwsweep.evidence.words import words
 from dwsweep.fit import laws
 from dwsweep.guide import Options
 from dwsweep.guide.losses import Tokens
-from dwsweep.guide.sources import Source, public_source
+from dwsweep.guide.sources import public_source
 from tests.simulations import evidence_check as check
 
 SOURCES = {source.name: source for source in read()}
@@ -35,7 +34,7 @@ def test_each_source_is_foretold_by_the_others(left_out: list[check.Foretold]) -
     assert np.mean([row.ln_density for row in left_out]) >= -0.70
 
 
-@pytest.mark.parametrize(("below", "least"), [(1e8, -0.52), (3e8, -0.50), (1e9, -0.58)])
+@pytest.mark.parametrize(("below", "least"), [(1e8, -0.52), (1e9, -0.58)])
 def test_the_largest_sizes_are_foretold_by_the_smaller_ones(below: float, least: float) -> None:
     rows = check.leave_largest_out(read(), below)
     assert len(rows) >= 15 and all(row.n_params > below for row in rows)
@@ -130,22 +129,18 @@ def test_more_tokens_ask_for_more_depth_as_in_gemstones() -> None:
     assert few < many < 29 / 20 * few
 
 
-@pytest.mark.parametrize(
-    ("shallow", "deep"),
-    [((10, 640), (16, 512)), ((12, 896), (15, 768)), ((18, 1024), (24, 896)), ((24, 1408), (30, 1280))],
-)
-def test_at_equal_flops_the_interval_holds_a_study_that_is_no_source(shallow, deep) -> None:
+def test_at_equal_flops_the_interval_holds_a_study_that_is_no_source() -> None:
     """264 Llama runs had the deeper of each pair level or behind by up to 0.009 nats at equal FLOPs."""
-    options = Options(head_size=64)
-    shapes = [options.shape(*shape) for shape in (shallow, deep)]
-    n = math.sqrt(shapes[0].n_params * shapes[1].n_params)
-    loss = public_source().loss(n)
-    drawn = loss.drawn(np.array([float(shallow[0]), float(deep[0])]))
-    # what a shape spends for each parameter is lost to size
-    spent = [math.log(training_flops_per_token(shape) / shape.n_params) for shape in shapes]
-    behind = drawn[:, 1] - drawn[:, 0] + loss.slope * (spent[1] - spent[0])
-    low, high = np.quantile(behind, [0.025, 0.975])
-    assert low < 0.0 and high > 0.009 - 1e-3
+    options, source = Options(head_size=64), public_source()
+    for shallow, deep in (((10, 640), (16, 512)), ((12, 896), (15, 768)), ((24, 1408), (30, 1280))):
+        shapes = [options.shape(*shape) for shape in (shallow, deep)]
+        loss = source.loss(math.sqrt(shapes[0].n_params * shapes[1].n_params))
+        drawn = loss.drawn(np.array([float(shallow[0]), float(deep[0])]))
+        # what a shape spends for each parameter is lost to size
+        spent = [math.log(training_flops_per_token(shape) / shape.n_params) for shape in shapes]
+        behind = drawn[:, 1] - drawn[:, 0] + loss.slope * (spent[1] - spent[0])
+        low, high = np.quantile(behind, [0.025, 0.975])
+        assert low < 0.0 and high > 0.009 - 1e-3
 
 
 def test_a_price_in_size_lies_where_four_sources_have_it() -> None:
@@ -223,9 +218,3 @@ def test_readings_of_a_slope_and_of_pairs_follow_their_equations() -> None:
         assert value == pytest.approx(math.log(24.8) + 0.236 * math.log(n / 1e9) + 0.0202 / (2 * c), abs=1e-3)
     apart = math.log(66 / 24)
     assert falcon.value[0] == pytest.approx(0.5 * math.log(24 * 66) + 0.03 / (2 * 0.022 * apart))
-
-
-def test_sources_are_named_in_what_they_are_read_for() -> None:
-    assert published_law.SHORT in SOURCES
-    law = Source()
-    assert law.span == (min(SOURCES["laptop"].depth.n_params), 1.5e9)
