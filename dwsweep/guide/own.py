@@ -40,11 +40,8 @@ MOST_LAYERS = 16.0  # layers up to which only whole numbers of them are a best d
 
 @dataclass(frozen=True)
 class OwnBudgets:
-    """Best sizes and their tokens at FLOPs, by a user's fit of runs of several lengths.
-
-    flops, tokens: (R,), rising. sizes: (3, R) best size and its interval. powers: (3,) the power of the FLOPs by which
-    the best size grows beyond them, and its interval; assumed: True if the fit shows none.
-    """
+    """Best sizes (3, R) and their tokens (R,) at FLOPs (R,), rising, by a user's fit of runs of several lengths.
+    powers: (3,) of the FLOPs by which the best size grows beyond them; assumed: True if the fit shows none."""
 
     flops: np.ndarray
     tokens: np.ndarray
@@ -62,10 +59,8 @@ class OwnBudgets:
         known = {row.cost: row for row in rows if row.cost and row.n_params and row.n_params_interval.bounded}
         if not known:
             return None
-        rows = [known[cost] for cost in sorted(known)]
-        flops, tokens, *sizes = np.array(
-            [(row.cost, row.tokens, row.n_params, row.n_params_low, row.n_params_high) for row in rows], dtype=float
-        ).T
+        table = [(c, row.tokens, row.n_params, row.n_params_low, row.n_params_high) for c, row in sorted(known.items())]
+        flops, tokens, *sizes = np.array(table, dtype=float).T
         grown = [row for row in record.growth if row.equal == FLOPS and row.column == "n_params"]
         grown = [row for row in grown if row.estimate_interval.bounded]
         powers = [(row.estimate, row.estimate_low, row.estimate_high) for row in grown] or [USUAL_POWERS]
@@ -94,9 +89,8 @@ class OwnBudgets:
 
 @dataclass(frozen=True)
 class OwnLosses:
-    """Own losses: the surface of a user's fit. tokens: of training of its nets, if they have one count. in_nats: False
-    for losses in bits. at_one_budget: True if all nets were trained at equal FLOPs or time: larger ones saw fewer
-    tokens, and the losses along N do not show what a larger net gains."""
+    """Own losses: the surface of a user's fit. tokens: of training of its nets, if they have one count. at_one_budget:
+    True if all nets were trained at equal FLOPs or time: the losses along N do not show what a larger net gains."""
 
     surface: LossSurface
     tokens: float | None = None
@@ -110,7 +104,6 @@ class OwnLosses:
 
     @property
     def low(self) -> float:
-        """The smallest and the largest of ``sizes``, as N."""
         return math.exp(self.sizes[0])
 
     @property
@@ -168,20 +161,15 @@ class OwnLosses:
 
     def slope(self, n_params: float) -> float:
         """Slope −dloss/d ln N of the best depth, nats: outside the own sizes the published laws' slope, as steep as the
-        losses at their end; at OWN_REACH no steeper than those laws, if both are in nats."""
-        share = self.price_share(n_params) if self.in_nats else 1.0
-        return self._steepness(self._inside(n_params)) ** share * levels.slope(n_params)
-
-    def _inside(self, n_params: float) -> float:
-        return min(max(n_params, math.exp(self.surface.record.low)), math.exp(self.surface.record.high))
-
-    def _steepness(self, n_params: float) -> float:
-        """Slope of the own losses over the published laws' slope, bounded so that the loss does not fall below zero."""
+        losses at their end; at OWN_REACH no steeper than those laws, if both are in nats. The ratio of both is bounded
+        so that the loss does not fall below zero."""
         if self.at_one_budget:
-            return 1.0
-        x, (least, most) = math.log(n_params), STEEPNESS
-        steep = own_slope(self.surface, x) / levels.slope(n_params)
-        return min(max(steep, least), most, self.surface.level(x) / levels.level(n_params))
+            return levels.slope(n_params)
+        record, (least, most) = self.surface.record, STEEPNESS
+        x = min(max(math.log(n_params), record.low), record.high)
+        steep = own_slope(self.surface, x) / levels.slope(math.exp(x))
+        bounded = min(max(steep, least), most, self.surface.level(x) / levels.level(math.exp(x)))
+        return bounded ** (self.price_share(n_params) if self.in_nats else 1.0) * levels.slope(n_params)
 
 
 @dataclass(frozen=True)

@@ -265,16 +265,12 @@ class Source:
     def compared_tokens(self, n_params: float) -> tuple[float, float]:
         """Fewest and most tokens per parameter after which shapes of about this size were compared."""
         near, own = min(max(n_params, self.span[0]), self.span[1]), self.own_at(n_params)
-        rows = [
-            ratio
-            for source in self.sources
-            if source.kind in COMPARED
-            for n, ratio in zip(source.depth.n_params, source.depth.tokens_per_param, strict=True)
-            if max(n / near, near / n) <= NEAR_SIZE
-        ]
+        every = (source.depth for source in self.sources if source.kind in COMPARED)
+        rows = [pair for one in every for pair in zip(one.n_params, one.tokens_per_param, strict=True)]
+        ratios = [TOKENS_PER_PARAM, *(ratio for n, ratio in rows if max(n / near, near / n) <= NEAR_SIZE)]
         if own is not None and own.tokens:
-            rows.append(own.tokens / own.nearest(n_params))
-        return min([*rows, TOKENS_PER_PARAM]), max([*rows, TOKENS_PER_PARAM])
+            ratios.append(own.tokens / own.nearest(n_params))
+        return min(ratios), max(ratios)
 
     def depths_near(self, n_params: float) -> tuple[float, float]:
         """Shallowest and deepest of the own nets, and of the depths that public sources near this size name."""
@@ -290,9 +286,7 @@ class Source:
 
     def doubts(self, n_params: float, depth: float | None) -> tuple[list[str], list[str]]:
         """Reasons for low trust, and reasons against high trust, at a size where ``depth`` is to be built."""
-        doubts: list[str] = []
-        remarks: list[str] = []
-        own = self.own_at(n_params)
+        doubts, remarks, own = list[str](), list[str](), self.own_at(n_params)
         ratio = self.tokens.at(n_params) / n_params
         least, most = self.compared_tokens(n_params)
         if (away := outside(ratio, least, most)) > TWICE:
@@ -454,29 +448,26 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
     from dwsweep.fit.ask import LossSurface
     from dwsweep.records.fit import NO_FORM_FITS
 
-    notes, record = [f"{path}: {fit.law_statement}"], fit.surface
-    if record is None or record.flat or not record.bounded or fit.curves.axis != "n_params":
-        why = "this fit shows no best depth: public evidence answers"
-        if fit.curves.axis != "n_params":
-            why = f"this fit compares at equal {fit.curves.axis}, not at equal parameters: public evidence answers"
-        public = public_source(tokens, notes)
-        return replace(public, nets=fit.nets, budgets=OwnBudgets.of(fit), instead=f"{path}: {why}")
+    notes, record, axis = [f"{path}: {fit.law_statement}"], fit.surface, fit.curves.axis
+    known = {"nets": fit.nets, "budgets": OwnBudgets.of(fit)}
+    if record is None or record.flat or not record.bounded or axis != "n_params":
+        why = "shows no best depth" if axis == "n_params" else f"compares at equal {axis}, not at equal parameters"
+        return replace(
+            public_source(tokens, notes), **known, instead=f"{path}: this fit {why}: public evidence answers"
+        )
     at_one_budget = fit.adjusted is not None and len(fit.adjusted.at_budgets) == 1
     own = OwnLosses(LossSurface(record), fit.nets.tokens if fit.nets else None, fit.unit == NATS, at_one_budget)
-    one_sided = (
-        "" if any(row.depth is not None for row in record.optima) else ", which bound the best depth on one side"
-    )
+    two_sided = any(row.depth is not None for row in record.optima)
     span = " to ".join(dict.fromkeys(format_count(n) for n in (own.low, own.high)))
     notes.append(
-        f"your own losses, from {span}{one_sided}, answer together with public evidence; from {OWN_REACH:g} times "
-        "outside them on, public evidence alone"
+        f"your own losses, from {span}{'' if two_sided else ', which bound the best depth on one side'}, answer "
+        f"together with public evidence; from {OWN_REACH:g} times outside them on, public evidence alone"
     )
     notes += [f"fit: {line}" for line in fit.warnings if line.startswith(("rivals", "surface"))]
     if fit.adjusted:
         notes += [f"fit: {line}" for line in fit.adjusted.sentences[:1]]
     misfit = any(NO_FORM_FITS in line for line in fit.warnings)
-    public, budgets = public_source(tokens, notes), OwnBudgets.of(fit)
-    return replace(public, own=own, misfit=misfit, nets=fit.nets, budgets=budgets, unit=fit.unit)
+    return replace(public_source(tokens, notes), **known, own=own, misfit=misfit, unit=fit.unit)
 
 
 SURE, FAIR, GRAVE = 5.0, 6.0, 25.0  # % of compute: regret at 95 %, in expectation, and again at 95 %
@@ -490,11 +481,8 @@ def regret(drawn: np.ndarray) -> tuple[float, float]:
 
 
 def judge(source: Source, n_params: float, risk: Risk | None = None, depth: float | None = None) -> Trust:
-    """Trust at ``n_params``: level and reasons, by the rule above.
-
-    risk, depth: regret of the depth to build at equal size, and that depth, so that an answer names one number; None:
-    of the depth of least expected loss.
-    """
+    """Trust at ``n_params``, by the rule above. risk, depth: regret of the depth to build at equal size, and that
+    depth; None: of the depth of least expected loss."""
     if source.silent(n_params):
         return Trust("low", (source.reach(n_params),))
     if risk is None:
