@@ -89,8 +89,8 @@ def test_shared_seeds_cancel_and_lone_seeds_do_not() -> None:
     def noise_of(believed: Prior, cells: Any) -> float:
         return Judge(believed, DEPTHS, 3e7).judge(cells).se_depth or 0.0
 
-    assert noise_of(prior(), lone) > 1.3 * noise_of(prior(), shared)
-    assert noise_of(prior(), shared) == pytest.approx(noise_of(prior(seed_sd=0.0), shared), rel=0.1)
+    left = noise_of(prior(), shared)
+    assert noise_of(prior(), lone) > 1.3 * left and left == pytest.approx(noise_of(prior(seed_sd=0.0), shared), rel=0.1)
 
 
 def test_covariance_against_the_whole_matrix() -> None:
@@ -134,8 +134,6 @@ def test_more_of_everything_helps() -> None:
     assert base.depth and base.se_depth and base.bias_depth is not None
     assert base.rms == pytest.approx(math.hypot(base.se_depth, base.bias_depth) / base.depth)  # of ln L
     assert all((m.power or 0) >= (b.power or 0) for m, b in zip(more.pairs, base.pairs, strict=True))
-    again = Judge(prior(), DEPTHS, 1e9).judge(dict(reversed(cells_of(spec(seeds=2)).items())))
-    assert again.rms == pytest.approx(base.rms)
 
 
 @pytest.mark.slow  # in the quick tier more of everything helps
@@ -146,13 +144,6 @@ def test_a_study_prints_no_larger_error_for_more_seeds() -> None:
     # as printed: the scatter of shapes and depths, which seeds do not average out, leaves twelve hardly less than six
     six, twelve = (round(100.0 * rms / three) for rms in more)
     assert twelve <= six < 100
-
-
-def test_pairs_outside_the_sizes_say_nothing() -> None:
-    judge = Judge(prior(), DEPTHS, 1e9)
-    errors = judge.judge(cells_of(spec(budgets=[5e5, 1e6])))
-    assert [pair.inside for pair in errors.pairs] == [False] * 3
-    assert errors.se_a is None and errors.se_depth is None and math.isfinite(errors.rms)
 
 
 def simulated(cells: Any) -> Any:
@@ -203,7 +194,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng, budgets = np.random.default_rng(0), np.geomspace(5e5, 3e8, 9)
     rows = draw(SmoothTruth(tuple(DEPTHS)), rng, budgets=budgets, sigma=0.001, multiple=2)
     out = tmp_path_factory.mktemp("fit")
-    fit_record.write(fit_table(rows, draws=400), out)
+    fit_record.write(fit_table(rows, draws=200), out)
     return out
 
 
@@ -214,14 +205,17 @@ def test_between_rounds_the_finished_runs_count(finished: Path) -> None:
     assert result.runs == 4 * 9  # the fourth seed
     assert result.now is not None and result.errors.rms <= result.now.rms * 1.0001
     assert any("as fitted" in text for text in result.prior.basis)
+    assert_slopes(result.prior, SmoothTruth(tuple(DEPTHS)), 0.1)
 
 
-@pytest.mark.parametrize(("level_off", "near"), [(None, 0.1), (1.0, 0.4)])
-def test_gains_of_a_fit_have_the_slopes_of_its_losses(level_off: float | None, near: float, tmp_path: Path) -> None:
+def test_gains_of_a_fit_have_the_slopes_of_its_losses(tmp_path: Path) -> None:
     """Where leads level off, the form alone had half of the slopes."""
-    truth = SmoothTruth(tuple(DEPTHS), level_off=level_off)
+    truth = SmoothTruth(tuple(DEPTHS), level_off=1.0)
     fit_record.write(fit_table(draw(truth, np.random.default_rng(0), sigma=0.001), draws=200), tmp_path)
-    believed, _ = make_prior(tmp_path, None)
+    assert_slopes(make_prior(tmp_path, None)[0], truth, 0.4)
+
+
+def assert_slopes(believed: Prior, truth: SmoothTruth, near: float) -> None:
     for shallow, deep in pairwise(DEPTHS):
         x = truth.crossing(shallow, deep) + np.array([-1e-3, 1e-3])
         slope = np.diff(truth.loss(shallow, x) - truth.loss(deep, x)).item() / 2e-3
@@ -290,8 +284,7 @@ def test_a_time_is_filled_with_a_sweep_that_can_be_planned(tmp_path) -> None:
         assert 0.8 < seconds / (0.9 * 3600 * hours) <= 1.0
         largest.append(spec.grid.budgets.stop)
         assert float(f"{largest[-1]:.2g}") == largest[-1], "people read a spec"
-        found = errors_alone(spec)
-        assert sum((pair.power or 0.0) >= 0.8 for pair in found.errors.pairs) >= 2
+    assert sum((pair.power or 0.0) >= 0.8 for pair in errors_alone(spec).errors.pairs) >= 2
     assert largest[1] > 2 * largest[0]
     assert spec.grid.depths == [4, 8, 16]
 
