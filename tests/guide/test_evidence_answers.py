@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from dwsweep.guide.advice import LITTLE
 from dwsweep.guide.answers import AT
 from dwsweep.guide.sources import judge
 from dwsweep.records import fit as fit_record
-from dwsweep.report import fit_report, guide_report
+from dwsweep.report import guide_report
 from dwsweep.terminal import plain_text
 
 pytestmark = pytest.mark.usefixtures("short_guideline")
@@ -56,9 +56,9 @@ def losses(best: float, depths: list[int], rise: float = 0.06, noise: float = 0.
 
 
 def test_up_to_15b_a_projection_and_beyond_it_no_best() -> None:
-    found = answer([1e9, 1.5e9, 7e9, 1.5e10, 7e10, 1e12])
+    found = answer([1e9, 1.5e9, 7e9, 1.5e10, 7e10, 1e12], by_source=True)
     assert [row.optimum.basis for row in found.budgets] == ["compared"] * 2 + ["projection"] * 2 + ["range"] * 2
-    said = [text(answer([row.budget], by_source=True)) for row in found.budgets]
+    said = [text(replace(found, budgets=(row,))) for row in found.budgets]
     assert all(("a projection" in one) == (k in (2, 3)) for k, one in enumerate(said))
     assert all(("No comparison of shapes exists" in one) == (k > 3) for k, one in enumerate(said))
     assert all(says(one, "guide: scope of the evidence") for one in said)
@@ -187,14 +187,6 @@ def test_fit_and_guide_print_one_answer_for_one_size(name: str, tmp_path: Path) 
         assert f"{row.depth_int}×{row.width_int}" in printed
 
 
-def test_the_first_sentences_of_a_fit_lend_no_number_of_the_law(tmp_path: Path) -> None:
-    rows = [{"depth": d, "width": w, "loss": 3.0 + 0.01 * d / w} for d in (1, 2) for w in (32, 48, 64)]
-    for fit in (fit_table, complete_fit):
-        found = fit(rows, draws=100)
-        first = " ".join(fit_report.answer(found))
-        assert "levine" not in first and "1T" not in first and "94.7" not in first
-
-
 def test_depths_are_called_cheap_only_where_their_own_row_is() -> None:
     for n in (*np.geomspace(1e5, 1e9, 9), 3e9):
         (row,) = answer([float(n)]).budgets
@@ -213,8 +205,6 @@ def test_sources_are_listed_in_their_own_words() -> None:
     assert by_name["completep"].words == "all, its offset"
     assert by_name["built"].depth == pytest.approx(33, abs=1)
     assert set(row.optimum.rivals) == {"power", "theory"}
-    assert f"power {row.optimum.rivals['power']:.1f}" in text(answer([7e9], by_source=True))
-    assert json.dumps(answer([7e9], by_source=True).to_dict())
 
 
 def test_trust_is_low_where_the_worst_regret_is_grave(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,14 +104,6 @@ def of_block(weights: float, **more: float) -> FitResult:
     return fit_table(rows, noise=0.001, draws=200)
 
 
-def test_active_weights_are_counted_from_experts_where_the_table_counts_all_of_them() -> None:
-    rows = [{"depth": 4, "width": 64 * k, "loss": 3.0 - k / 9, "experts": 8, "top_k": 2} for k in (2, 3, 4)]
-    rows = [{**row, "total_params": 68 * 4 * row["width"] ** 2} for row in rows]
-    found = fit_table(rows)
-    assert [cell.n_params for cell in found.cells] == [20 * 4 * row["width"] ** 2 for row in rows]
-    assert any("2 of 8 experts; all of them: --axis n_params_total" in note for note in found.provenance.account.notes)
-
-
 def test_shapes_and_prices_of_a_fit_have_its_own_block(tmp_path: Path) -> None:
     """Nets of 20·L·d² active weights, 2 of 8 experts, were answered by a dense 18 × 832 of 12·L·d²."""
     weights = 20.0

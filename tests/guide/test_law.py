@@ -106,15 +106,6 @@ def test_the_cost_of_a_depth_by_the_law_is_its_price_times_the_square_of_its_dis
     )
 
 
-def test_equivalent_size_undoes_the_loss() -> None:
-    n = 3e9
-    model = published_source().loss(n)
-    smaller = n * (1 - model.cost(0.002).less_compute / 100)
-    assert levels.level(smaller) - levels.level(n) == pytest.approx(0.002, rel=0.02)
-    assert model.slope == pytest.approx(0.3478 * 482.01 * n**-0.3478), "Besiroglu's, who fitted such sizes"
-    assert published_source().loss(1e7).slope == pytest.approx(0.076 * (8.8e13 / 1e7) ** 0.076), "Kaplan's"
-
-
 def test_near_best_sets_end_where_the_loss_says() -> None:
     model = published_source().loss(3e9)
     previous = None

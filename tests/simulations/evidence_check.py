@@ -1,7 +1,7 @@
 """Checks of the evidence: predictions of sources left out one by one or by size, and simulated collections.
 
-``python -m tests.simulations.evidence_check`` prints three tables; with the file of a further
-source, FILE.yaml, how the sources foretell it and what it would change. A score is the mean logarithm of the density
+``python -m tests.simulations.evidence_check FILE.yaml`` prints how the sources foretell a further source and what it
+would change. A score is the mean logarithm of the density
 that the rest gives to an answer ln L*, its own error included; an answer is covered if it lies inside the rest's 95 %.
 """
 
@@ -19,7 +19,6 @@ import numpy as np
 from dwsweep.evidence.random_effects import CENTRE, Estimates, Population, Recipe, depth_population, recipe
 from dwsweep.evidence.summary import Evidence, read, summarised
 
-COMPARED_BELOW = (1e8, 3e8, 1e9)  # largest N of the check
 TRAINED_TO = 6e8  # largest size in the law's data, non-embedding
 SIMULATED = {"power": 0.0, "between": 0.5, "logarithm": 1.0}  # name → bend of the truth
 TRIED_AT = (1e6, 5e7, 3e8, 1.5e9, 7e9, 7e10)  # N at which a further source changes the answer
@@ -136,34 +135,6 @@ def _drawn(truth: Population, like: Estimates, rng: np.random.Generator) -> Esti
     return replace(like, value=tuple(value.tolist()))
 
 
-def tables(sources: Sequence[Evidence], collections: int = COLLECTIONS) -> Iterator[str]:
-    """The three tables in Markdown."""
-    rows = leave_one_out(sources)
-    yield "| source left out | answers | covered | mean log score | smallest and largest: its answer, the rest's 95 % |"
-    yield "| --- | --- | --- | --- | --- |"
-    for name in dict.fromkeys(row.name for row in rows):
-        own = sorted((row for row in rows if row.name == name), key=lambda row: row.n_params)
-        ends = "; ".join(_line(row) for row in dict.fromkeys((own[0], own[-1])))
-        yield f"| {name} | {len(own)} | {_covered(own)} | {_score(own):+.2f} | {ends} |"
-    yield f"| **all** | {len(rows)} | {_covered(rows)} | **{_score(rows):+.2f}** | |"
-    yield ""
-    yield "| fitted to sizes up to | answers above | covered | mean log score |"
-    yield "| --- | --- | --- | --- |"
-    for below in COMPARED_BELOW:
-        larger = leave_largest_out(sources, below)
-        yield f"| {below:.0e} | {len(larger)} | {_covered(larger)} | {_score(larger):+.2f} |".replace("e+0", "e")
-    yield ""
-    yield (
-        f"| simulated truth, {collections} collections | "
-        + " | ".join(f"covered at {n / 1e9:g}B" for n in SIZES)
-        + " |"
-    )
-    yield "| --- | --- | --- |"
-    for name, bend in SIMULATED.items():
-        shares = simulated(sources, bend, collections)
-        yield f"| {name} | " + " | ".join(f"{100 * share:.0f} %" for share in shares.values()) + " |"
-
-
 def tried(sources: Sequence[Evidence], source: Evidence) -> Iterator[str]:
     """Lines of a trial: each answer of ``source`` beside the other sources' forecast of it, then the change of the
     summary if ``source`` is added."""
@@ -189,20 +160,6 @@ def tried(sources: Sequence[Evidence], source: Evidence) -> Iterator[str]:
         yield f"| {n:.0e} | ".replace("e+0", "e").replace("e+", "e") + " | ".join(cells) + " |"
 
 
-def _line(row: Foretold) -> str:
-    return f"{row.depth:.1f} at {row.n_params:.1e} ({row.low:.1f} to {row.high:.1f})".replace("e+0", "e")
-
-
-def _covered(rows: Sequence[Foretold]) -> int:
-    return sum(row.covered for row in rows)
-
-
-def _score(rows: Sequence[Foretold]) -> float:
-    return float(np.mean([row.ln_density for row in rows]))
-
-
 if __name__ == "__main__":
-    files = map(Path, sys.argv[1:])
-    trials = (line for file in files for line in tried(read(), summarised(file)))
-    for line in trials if sys.argv[1:] else tables(read()):
-        print(line, flush=True)
+    for file in map(Path, sys.argv[1:]):
+        print("\n".join(tried(read(), summarised(file))), flush=True)
