@@ -27,7 +27,6 @@ class Study:
     spec: Spec
     prior: Prior
     errors: Errors  # errors of the planned sweep, finished runs included
-    now: Errors | None  # errors of the finished runs alone
     runs: int
     flops: int
     alternatives: tuple[Alternative, ...]
@@ -48,7 +47,6 @@ class Study:
             "runs": self.runs,
             "flops": self.flops,
             "errors": self.errors.to_dict(),
-            "finished": self.now.to_dict() if self.now else None,
             "alternatives": [{**vars(a), "errors": a.errors.to_dict()} for a in self.alternatives],
             "cheapest_that_halves": halving.name if halving else None,
         }
@@ -98,7 +96,6 @@ def study(
         spec=spec,
         prior=prior,
         errors=errors,
-        now=judge.judge(finished) if done else None,
         runs=sum(todo.values()) * len(spec.grid.learning_rates),
         flops=sum(costs(shape) * count for shape, count in todo.items()),
         alternatives=tuple(alternatives(spec, judge, planned, shapes, costs)),

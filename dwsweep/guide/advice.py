@@ -8,7 +8,7 @@ from typing import Any
 
 from dwsweep import evidence, published_law
 from dwsweep.cost.duration import ASSUMED, MEASURED
-from dwsweep.errors import InputError, either
+from dwsweep.errors import InputError
 from dwsweep.evidence.words import SourceRow, words
 from dwsweep.guide import export, practice
 from dwsweep.guide import sources as guide_sources
@@ -31,7 +31,7 @@ from dwsweep.guide.question import Question, parse_shape
 from dwsweep.guide.shapes import Options, named
 from dwsweep.guide.sources import FORMS_AGREE, Source
 from dwsweep.guide.training import Training
-from dwsweep.shapes import Shape, are_other_blocks, width_at
+from dwsweep.shapes import Shape, width_at
 from dwsweep.text import format_count
 
 TOLERANCES = (0.01, 0.05, 0.1)  # shares of compute
@@ -80,33 +80,18 @@ def answer(
             own_block=options.own_block,
             latency=options.latency.said if options.latency else "",
         ),
-        notes=tuple(filter(None, [_block(budgets, verdicts, source, options)])),
+        notes=_of_block(options, source),
         afforded=afforded,
         instead=source.instead or None,
     )
 
 
-def _block(budgets: Sequence[BudgetAnswer], verdicts: Sequence[ShapeAnswer], source: Source, options: Options) -> str:
-    """Remark on the blocks of the shapes, where they are not the usual ones or not those of the fit that guides."""
-    shapes: list[tuple[float, int, int]] = [
-        (one.n_params, one.depth, one.width) for row in budgets if (one := row.recommended)
-    ]
-    shapes += [(row.optimum.n_params, row.depth, row.width) for row in verdicts]
-    nets = source.nets
-    if not shapes or nets is None:
-        return ""
-    if options.own_block is not None:
-        experts = f" that a token uses, {nets.top_k} of {nets.experts} experts" if options.idle else ""
-        return f"Shapes have the blocks of your fit's nets: {options.own_block:.3g}·d² weights in a layer{experts}"
-    n_params, depth, width = shapes[0]
-    here, trained = n_params / (depth * width**2), nets.layer_weights
-    if source.instead or (trained is not None and not are_other_blocks(here, trained)):
-        return ""
-    have = "differ in their blocks" if trained is None else f"have {trained:.3g}·d² weights in a layer"
-    return (
-        f"The nets of your fit {have}, the shapes here have {here:.3g}·d²: {either(named('mlp_ratio'))} and its "
-        "neighbours set the block"
-    )
+def _of_block(options: Options, source: Source) -> tuple[str, ...]:
+    """Remark on shapes with the blocks of the fit's nets."""
+    if options.own_block is None or (nets := source.nets) is None:
+        return ()
+    experts = f" that a token uses, {nets.top_k} of {nets.experts} experts" if options.idle else ""
+    return (f"Shapes have the blocks of your fit's nets: {options.own_block:.3g}·d² weights in a layer{experts}",)
 
 
 def exported(found: Answer, options: Options, project: str) -> str:

@@ -115,7 +115,6 @@ class LossAt:
 
     @cached_property
     def _prices(self) -> np.ndarray:
-        """Expected prices of all ``depths``."""
         return self._expected(self.depths)
 
     @property

@@ -24,8 +24,6 @@ def render_design(study: Study) -> Group:
     parts: list[Part] = [Heading(study.spec.name, head), _soft(*study.prior.basis)]
     parts += [Heading("Transitions that this sweep would find"), _pair_errors(errors)]
     parts.append(Lines([(("Best depth:", "bold"), f" {depth_text(errors)}")], apart=True))
-    if study.now is not None:
-        parts.append(Lines([f"With the finished runs alone: {depth_text(study.now)}"]))
     parts += [Heading("What a change would buy"), _alternatives(study), Lines([_halving(study)], apart=True)]
     return rendered([*parts, _soft(LEGEND, apart=True)])
 

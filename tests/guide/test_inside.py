@@ -123,8 +123,8 @@ def test_shapes_and_prices_of_a_fit_have_its_own_block(tmp_path: Path) -> None:
     assert judged.optimum.n_params == pytest.approx(weights * 16 * 384**2, rel=0.03)
     with pytest.raises(InputError, match="project: the shapes here have the blocks of your fit's nets"):
         exported(found, Options(), "hf")
-    asked = answer([3e7], fit=tmp_path, options=Options(mlp_ratio=4.0))
-    assert "have 20·d² weights in a layer, the shapes here have 12·d²" in asked.notes[0]
+    asked = answer([3e7], fit=tmp_path, options=Options(mlp_ratio=4.0)).budgets[0].recommended
+    assert asked.n_params / (asked.depth * asked.width**2) == pytest.approx(12.0)
 
 
 @pytest.mark.parametrize(
