@@ -44,7 +44,8 @@ def words(source: Evidence, everyone: Populations, n_params: float, tokens_per_p
     factor = outside(n_params, min(own.n_params), max(own.n_params))
 
     def row(ends: Sequence[float], origin: str) -> SourceRow:
-        return SourceRow(source.name, source.reference, source.kind, source.sure, *map(math.exp, ends), factor, origin)
+        depth, low, high = map(math.exp, ends)
+        return SourceRow(source.name, source.reference, source.kind, source.sure, depth, low, high, factor, origin)
 
     def around(y: float, sd: float) -> list[float]:
         return [y + z * sd for z in (0.0, -NORMAL, NORMAL)]

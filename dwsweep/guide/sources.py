@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -449,7 +449,7 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
     from dwsweep.records.fit import NO_FORM_FITS
 
     notes, record, axis = [f"{path}: {fit.law_statement}"], fit.surface, fit.curves.axis
-    known = {"nets": fit.nets, "budgets": OwnBudgets.of(fit)}
+    known: dict[str, Any] = {"nets": fit.nets, "budgets": OwnBudgets.of(fit)}
     if record is None or record.flat or not record.bounded or axis != "n_params":
         why = "shows no best depth" if axis == "n_params" else f"compares at equal {axis}, not at equal parameters"
         return replace(
