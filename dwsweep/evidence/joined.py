@@ -38,12 +38,9 @@ SURE = 0.05
 
 @dataclass(frozen=True)
 class OwnDepths:
-    """Draws of a fit at K of its sizes.
-
-    x: (K,) ln(N / 1e8). low, high: (K,) ln of the shallowest and the deepest net of that size. best: (D, K) ln of the
-    best depth, beyond these ends if unknown. rise: (D, K) price in ln N by which the worse end lies above the better.
-    known: (D,) False for a draw without an effect of depth.
-    """
+    """Draws of a fit at K of its sizes, x = ln(N / 1e8). low, high: (K,) ln of the shallowest and the deepest net.
+    best: (D, K) ln of the best depth, beyond these ends if unknown. rise: (D, K) price in ln N by which the worse end
+    lies above the better. known: (D,) False for a draw without an effect of depth."""
 
     x: np.ndarray
     low: np.ndarray
@@ -67,11 +64,8 @@ class OwnDepths:
 
 @dataclass(frozen=True)
 class Joined:
-    """Draws of the joint posterior.
-
-    which: (D,) draw of the fit. depth: ln of the recipe's best depth at any size. prices: (D,) draws of the public
-    prices. ess: effective number of pairs.
-    """
+    """Draws of the joint posterior. which: (D,) draw of the fit. depth: ln of the recipe's best depth at any size.
+    prices: (D,) draws of the public prices. ess: effective number of pairs."""
 
     which: np.ndarray
     depth: Recipe

@@ -82,8 +82,8 @@ def _row(row: GuidelineRow, source: Source, options: Options | None, confidence:
 
 
 def _with_cost(row: GuidelineRow, surface: ask.LossSurface, depth: int) -> GuidelineRow:
-    """Add the trained depth's excess loss at its size, nats with interval, and the size in percent at which the best
-    depth has the same loss; nothing outside the sizes and depths of the data."""
+    """Add the trained depth's excess loss at its size, and the size in percent at which the best depth has the same
+    loss; nothing outside the sizes and depths of the data."""
     n_params, record = row.n_params, surface.record
     inside = record.low <= math.log(n_params) <= record.high
     if not inside or not surface.shallowest - 1e-9 <= depth <= surface.deepest + 1e-9:

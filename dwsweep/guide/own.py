@@ -1,9 +1,8 @@
-"""Own losses as a source of best depths and of prices: their surface at the own sizes, its nearest size beyond.
+"""Own losses as a source of best depths and of prices.
 
-At the own sizes all draws are of the joint posterior of own losses and public evidence (evidence/joined.py). Beyond, a
-share of them that falls to none at OWN_REACH times; the others are draws of public evidence alone, so nothing jumps.
-A draw prices a depth by the own surface at the nearest own size, moved along with L*, and by a parabola beyond the
-depths tried.
+At the own sizes all draws are of the joint posterior of own losses and public evidence (evidence/joined.py); beyond, a
+share of them that falls to none at OWN_REACH times. A draw prices a depth by the own surface at the nearest own size,
+moved along with L*, and by a parabola beyond the depths tried.
 """
 
 from __future__ import annotations
@@ -130,18 +129,15 @@ class OwnLosses:
     @cached_property
     def depths(self) -> OwnDepths:
         """Draws of the best depth at all ``sizes``."""
+        from dwsweep.fit.posterior import between
+
         surface = self.surface
         low, high = np.array([surface.reach(x) for x in self.sizes]).T
         best = np.stack([surface.drawn_depths(x) for x in self.sizes], axis=1)
-        rises = [np.ptp(self.prices(x, np.array(surface.reach(x))), axis=1) for x in self.sizes]
+        ends = [between(surface.grid, surface.profile(x), np.array(surface.reach(x))) for x in self.sizes]
+        rises = [np.ptp(rows, axis=1) / self.slope(math.exp(x)) for rows, x in zip(ends, self.sizes, strict=True)]
         known = ~surface.posterior.without_effect
         return OwnDepths(np.array(self.sizes) - CENTRE, low, high, best, np.stack(rises, axis=1), known)
-
-    def prices(self, x: float, y: np.ndarray) -> np.ndarray:
-        """(D, M) price in ln N of y = ln L (M,) at ln N = x, up to a constant of each draw."""
-        from dwsweep.fit.posterior import between
-
-        return between(self.surface.grid, self.surface.profile(x), y) / self.slope(math.exp(x))
 
     def joined(self, everyone: Populations) -> Joined:
         """Joint posterior of these losses and public evidence."""
@@ -177,8 +173,8 @@ class Window:
     """Prices of depths by own losses between the ``ends`` of the depths tried, ln L, and by a parabola beyond.
 
     best: (D,) ln of the best depth at the size of the losses, which is moved by ``moved``. rows: (D, G) prices over
-    ``grid`` up to a constant, NaN in a draw without an effect of depth. shallow, deep: (D,) prices κ of public
-    evidence; drift: (D,) a factor on all prices away from the size of the losses.
+    ``grid``, NaN in a draw without an effect of depth. shallow, deep: (D,) prices κ of public evidence; drift: (D,) a
+    factor on all prices away from the size of the losses.
     """
 
     best: np.ndarray
