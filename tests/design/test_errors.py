@@ -18,7 +18,7 @@ from spec_tools import spec_of
 
 from dwsweep.design import Judge, Prior, fill, make_prior, study
 from dwsweep.design.expected_fit import covariance
-from dwsweep.design.prior import Gain
+from dwsweep.design.prior import NOISE, Gain
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
 from dwsweep.fit.analysis import fit_table
@@ -29,6 +29,7 @@ from dwsweep.fit.model import TURN
 from dwsweep.plan import build
 from dwsweep.records import fit as fit_record
 from dwsweep.spec import Spec, load_spec
+from dwsweep.text import BITS_PER_TOKEN
 from tests.simulations.sweeps import SmoothTruth, draw
 
 DEPTHS = [6, 12, 18, 24]
@@ -206,6 +207,13 @@ def test_between_rounds_the_finished_runs_count(finished: Path) -> None:
     assert result.errors.rms <= errors_alone(spec(), target=1e9).errors.rms
     assert any("as fitted" in text for text in result.prior.basis)
     assert_slopes(result.prior, SmoothTruth(tuple(DEPTHS)), 0.1)
+
+
+def test_the_noise_of_a_fit_in_another_unit_than_its_gains_is_not_used(finished: Path, tmp_path: Path) -> None:
+    """A fit without a law of its own has gains assumed in nats: its noise in bits was taken for nats."""
+    fit_record.write(replace(fit_record.read(finished), unit=BITS_PER_TOKEN, surface=None), tmp_path)
+    believed, _ = make_prior(tmp_path, None)
+    assert believed.noise == NOISE and "ASSUMED" in believed.basis[2] and "nats" in believed.basis[2]
 
 
 def test_gains_of_a_fit_have_the_slopes_of_its_losses(tmp_path: Path) -> None:
