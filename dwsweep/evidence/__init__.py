@@ -1,7 +1,7 @@
 """Public evidence: losses, optima, pairs, slopes, laws and built models, and the best depth of an unmeasured recipe.
 
 Each file of ``sources/`` is one source. ``python -m dwsweep.evidence`` fits their tables and writes ``summaries.json``
-and ``populations.json``; with ``--check`` it tests the model on the sources themselves.
+and ``populations.json``.
 """
 
 from dwsweep.evidence.joined import Joined, OwnDepths, joined

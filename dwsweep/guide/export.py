@@ -13,10 +13,24 @@ from dwsweep.guide.shapes import named
 from dwsweep.shapes import Shape
 
 PROJECTS = ("hf", "nanochat")
-Fields = dict[str, int | bool | str]
+GPT2 = {"width": "n_embd", "mlp_hidden": "n_inner", "depth": "n_layer", "heads": "n_head", "seq_len": "n_positions"}
+LLAMA = {
+    **{"width": "hidden_size", "mlp_hidden": "intermediate_size", "depth": "num_hidden_layers"},
+    **{"heads": "num_attention_heads", "kv_heads": "num_key_value_heads", "head_size": "head_dim"},
+    "seq_len": "max_position_embeddings",
+}
+TABLES = {"vocab_size": "vocab_size", "tied_embeddings": "tie_word_embeddings"}
+NAMES = {  # model → our name → its field
+    "llama": {**LLAMA, **TABLES},
+    "gpt2": {**GPT2, **TABLES},
+    "nanochat": {
+        **{"seq_len": "sequence_len", "vocab_size": "vocab_size", "depth": "n_layer"},
+        **{"heads": "n_head", "kv_heads": "n_kv_head", "width": "n_embd"},
+    },
+}
 
 
-def fields(shape: Shape, project: str) -> Fields:
+def fields(shape: Shape, project: str) -> dict[str, int | bool | str]:
     """Fields of a project's configuration that give this shape.
 
     Raises:
@@ -24,37 +38,9 @@ def fields(shape: Shape, project: str) -> Fields:
     """
     if refused := _refused(shape, project):
         raise InputError(f"{named('project')}: {refused}")
-    if project == "nanochat":
-        return {
-            "sequence_len": shape.seq_len,
-            "vocab_size": shape.vocab_size,
-            "n_layer": shape.depth,
-            "n_head": shape.heads,
-            "n_kv_head": shape.kv_heads,
-            "n_embd": shape.width,
-        }
-    common: Fields = {"vocab_size": shape.vocab_size, "tie_word_embeddings": shape.tied_embeddings}
-    if shape.mlp == "gated":
-        return {
-            "model_type": "llama",
-            "hidden_size": shape.width,
-            "intermediate_size": shape.mlp_hidden,
-            "num_hidden_layers": shape.depth,
-            "num_attention_heads": shape.heads,
-            "num_key_value_heads": shape.kv_heads,
-            "head_dim": shape.head_size,
-            "max_position_embeddings": shape.seq_len,
-            **common,
-        }
-    return {
-        "model_type": "gpt2",
-        "n_embd": shape.width,
-        "n_inner": shape.mlp_hidden,
-        "n_layer": shape.depth,
-        "n_head": shape.heads,
-        "n_positions": shape.seq_len,
-        **common,
-    }
+    model = "nanochat" if project == "nanochat" else "llama" if shape.mlp == "gated" else "gpt2"
+    found = {theirs: getattr(shape, ours) for ours, theirs in NAMES[model].items()}
+    return found if project == "nanochat" else {"model_type": model, **found}
 
 
 def text(shape: Shape, project: str) -> str:
