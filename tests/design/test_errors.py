@@ -16,7 +16,7 @@ from sentences import says, shows
 from shown import printed
 from spec_tools import spec_of
 
-from dwsweep.design import Judge, Prior, fill, make_prior, study
+from dwsweep.design import Judge, Prior, fill, filling, make_prior, study
 from dwsweep.design.expected_fit import covariance
 from dwsweep.design.prior import NOISE, Gain
 from dwsweep.errors import InputError
@@ -71,7 +71,7 @@ def prior(noise: float = 0.003, seed_sd: float = 0.005, shape_sd: float = 0.0) -
 
 def test_nets_of_other_blocks_are_judged_at_their_own_sizes() -> None:
     """Nets of 16·d² weights were judged at three quarters of their size."""
-    cells = cells_of(spec())
+    cells = cells_of(spec(budgets={"from": 5e5, "to": 3e8, "count": 5}))
     wider = {(depth, width * 2): seeds for (depth, width), seeds in cells.items()}
     one, other = prior(), replace(prior(), layer_weights=3.0)
     found = [Judge(p, DEPTHS, 1e8).judge(c) for p, c in ((one, cells), (other, wider))]
@@ -279,8 +279,9 @@ def test_the_prior_loses_least_at_its_best_depth() -> None:
     assert judge.crossings[1] == pytest.approx(truth.crossing(12, 18), abs=1e-3)
 
 
-def test_a_time_is_filled_with_a_sweep_that_can_be_planned(tmp_path) -> None:
+def test_a_time_is_filled_with_a_sweep_that_can_be_planned(tmp_path, monkeypatch) -> None:
     """The written spec, planned again from its file, takes nine tenths of the time; more time buys larger sizes."""
+    monkeypatch.setattr(filling, "CANDIDATES", filling.CANDIDATES[2:4])
     prior = make_prior(None, None)[0]
     largest = []
     for hours, depths in ((1.0, ()), (30.0, (8, 4, 16))):
