@@ -14,6 +14,8 @@ from dwsweep.guide import Options, advice, answer, public_source
 from dwsweep.guide.answers import AT, BALANCED, CONSTRAINTS
 from dwsweep.guide.costs import Budget, _decoding, best_of
 from dwsweep.guide.shapes import shapes_near
+from dwsweep.report import guide_report
+from dwsweep.terminal import plain_text
 
 
 def test_a_shape_to_build_is_near_the_least_waste_of_every_depth() -> None:
@@ -23,6 +25,14 @@ def test_a_shape_to_build_is_near_the_least_waste_of_every_depth() -> None:
     every = Budget(n, source, Options()).costed(shapes_near(n, 8, 200, Options()))
     least = best_of(every, BALANCED)
     assert least and row.recommended and least.label == row.recommended.label
+
+
+def test_the_first_sentence_names_the_best_at_equal_size_alone() -> None:
+    found = answer([3e8])
+    built, alone = (found.budgets[0].best[at] for at in (BALANCED, "size"))
+    assert built and alone and built != alone
+    said = " ".join(plain_text(guide_report.render(found)).split())
+    assert f"Build {built.label} (" in said and f"alone {alone.label} is best" in said
 
 
 @pytest.mark.parametrize("at", AT)
