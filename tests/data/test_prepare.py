@@ -26,6 +26,7 @@ from dwsweep.data.sources import open_source
 from dwsweep.data.token_store import Store
 from dwsweep.data.tokenizer import Tokenizer
 from dwsweep.errors import InputError
+from dwsweep.records import record as reader
 from dwsweep.spec import DataSpec
 
 WORDS = np.array(
@@ -297,8 +298,9 @@ def manifest(**changes: object) -> Callable[[Path], object]:
     """Keys of the manifest changed, or left out: as another version wrote it."""
 
     def change(store: Path) -> None:
-        content = {**json.loads((store / "manifest.json").read_text()), **changes, "content_sha256": None}
-        (store / "manifest.json").write_text(json.dumps({name: v for name, v in content.items() if v is not None}))
+        content = {**json.loads((store / "manifest.json").read_text()), **changes}
+        content.pop("content_sha256", None)
+        reader.write(store / "manifest.json", {name: value for name, value in content.items() if value is not None})
 
     return change
 
