@@ -26,6 +26,7 @@ from dwsweep.data.sources import open_source
 from dwsweep.data.token_store import Store
 from dwsweep.data.tokenizer import Tokenizer
 from dwsweep.errors import InputError
+from dwsweep.records import record as reader
 from dwsweep.spec import DataSpec
 
 WORDS = np.array(
@@ -293,12 +294,15 @@ def other_documents(store: Path) -> None:
     np.save(store / "validation-documents.npy", documents)
 
 
-def without_hashes(store: Path) -> None:
-    """As an earlier version wrote it."""
-    content = json.loads((store / "manifest.json").read_text())
-    (store / "manifest.json").write_text(
-        json.dumps({name: value for name, value in content.items() if name != "files"})
-    )
+def manifest(**changes: object) -> Callable[[Path], object]:
+    """Keys of the manifest changed, or left out: as another version wrote it."""
+
+    def change(store: Path) -> None:
+        content = {**json.loads((store / "manifest.json").read_text()), **changes}
+        content.pop("content_sha256", None)
+        reader.write(store / "manifest.json", {name: value for name, value in content.items() if value is not None})
+
+    return change
 
 
 DAMAGE: list[tuple[str, Callable[[Path], object]]] = [
@@ -307,8 +311,8 @@ DAMAGE: list[tuple[str, Callable[[Path], object]]] = [
     ("validation-documents.npy", other_documents),
     ("train-documents.npy", lambda store: (store / "train-documents.npy").unlink()),
     ("was made by the tokenizer", lambda store: (store / "pieces.json").write_text("[]")),
-    ("manifest.json", without_hashes),
-    ("has format 99", lambda store: (store / "manifest.json").write_text('{"format": 99}')),
+    ("manifest.json", manifest(files=None)),
+    ("has format 99", manifest(format=99)),
     ("manifest.json is damaged", lambda store: os.truncate(store / "manifest.json", 200)),
 ]
 
