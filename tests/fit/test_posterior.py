@@ -225,6 +225,7 @@ def test_more_nodes_are_taken_where_few_carry_the_weight() -> None:
 def test_where_most_draws_lie_beyond_the_depths_a_bound_is_all() -> None:
     found = ask.best_depth_interval(posterior(), math.log(1e11), 0.95)
     assert found.value is None and found.high is None and found.low is not None
+    assert np.median(ask.best_depths(posterior(), math.log(1e11))) > math.log(60.0)  # the search goes on
     assert math.exp(found.low) < TRUTHS["asymmetric"].best_depth(1e11)
 
 
