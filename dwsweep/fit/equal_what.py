@@ -446,8 +446,8 @@ class _Question:
         return np.linspace(frame.first, frame.last, UP)
 
     def _inside(self, x: float, y: float) -> bool:
-        first, last = self.surface.reach(x)
-        return first - 1e-9 <= y <= last + 1e-9
+        (first, last), frame = self.surface.reach(x), self.posterior.frame
+        return frame.low - 1e-9 <= x <= frame.high + 1e-9 and first - 1e-9 <= y <= last + 1e-9
 
     @cached_property
     def _net_losses(self) -> np.ndarray:

@@ -33,7 +33,8 @@ class Grid:
         """Grid over shapes at ln N = x, ln L = y (K,), which holds their depths."""
         edges = hull((b, a + room) for a, b in zip(x, y, strict=True) for room in (-SAME_BUDGET, SAME_BUDGET))
         between = np.unique(np.concatenate([np.unique(y), np.linspace(y.min(), y.max(), UP)]).round(9))
-        low, high = (np.interp(between, *edge) for edge in edges)
+        # a level beyond the sizes tried is its asymptote's alone, without the waves that bent it among them
+        low, high = (np.clip(np.interp(between, *edge), x.min(), x.max()) for edge in edges)
         return cls(between, low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, ACROSS))
 
     @property

@@ -262,9 +262,11 @@ def test_budgets_whose_runs_lack_a_column_have_the_true_answers(without):
 
 
 def test_a_minimum_beyond_what_was_tried_is_not_reached():
-    """Sizes that end below the best ones of deep nets, and depths that are all too deep."""
-    (short,) = at_budgets(drawn(low=1e7, high=6e7))
-    assert short.n_params is None and short.n_params_high is None and short.n_params_low < TRUTH.best_shape(1e18)[1]
+    """Sizes that end below the best ones, or hardly above them (N > 123M was claimed of 91M, by a level that fell
+    beyond the largest net); depths that are all too deep."""
+    for high in (6e7, 1.1e8):
+        (short,) = at_budgets(drawn(low=1e7, high=high))
+        assert short.n_params is None and short.n_params_high is None and short.n_params_low < TRUTH.best_shape(1e18)[1]
     (deep,) = at_budgets(drawn(depths=(16, 24, 36, 48)))
     assert deep.depth is None and deep.depth_low is None and TRUTH.best_shape(1e18)[0] < deep.depth_high
     assert "at an edge" in deep.reason and deep.n_params_interval.unbounded, (
@@ -378,6 +380,6 @@ def test_minima_are_covered(name, tmp_path_factory):
     print("\n" + budgets.STUDY.table(results))
     found = budgets.summarise(name, results[name])
     for score in (found["depth"], found["best_size"], found["exponent"]):
-        assert score.coverage >= 0.94 - 3.0 * np.sqrt(0.94 * 0.06 / N) or not score.reached
+        assert score.coverage >= 0.94 - 3.0 * np.sqrt(0.94 * 0.06 / N)
         if score.bias is not None:
             assert abs(score.bias) <= 0.5 * score.width
