@@ -277,7 +277,9 @@ class _Question:
         ``grid``."""
         x, y, edge = Nets(self.grid, rows).best
         size, depth = self._interval(x, edge), self._interval(y, edge, (self.grid.y[0], self.grid.y[-1]))
-        if depth.value is None and size.bounded:  # of the best depth tried, and not of the best depth
+        if size.value is None:  # each depth ends at another size: the one that reaches farthest would seem best
+            depth = Interval()
+        elif depth.value is None and size.bounded:  # of the best depth tried, and not of the best depth
             size = Interval()
         drawn = {"n_params": np.where(edge == 0.0, x, edge), "depth": np.where(edge == 0.0, y, edge)}
         row = self._row(equal, spent, said, math.log(size.value) if size.value else None, depth, None)
