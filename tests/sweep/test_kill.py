@@ -125,13 +125,15 @@ def test_a_real_sweep_under_fire_ends_with_the_same_bits(tmp_path: Path, workers
     def begin(name: str) -> subprocess.Popen[str]:
         return begun("run", spec, "--out", tmp_path / name, group=True, **env)
 
+    began = time.monotonic()
     hit_until_done(lambda: begin("calm"), [], (0, 0), chance)
+    took = time.monotonic() - began
     expected = contract(tmp_path / "calm")
     assert sum(name.endswith("params.safetensors") for name in expected) == 8
     left, sweeps = int(os.environ.get("TORTURE", "15")), 0
     while left > 0:
         moments = [(chance.choice(("worker", "parent", "both")), chance.choice(ACTIONS)) for _ in range(left)]
-        left -= hit_until_done(lambda name=f"wild{sweeps}": begin(name), moments, (0.5, 25.0), chance)
+        left -= hit_until_done(lambda name=f"wild{sweeps}": begin(name), moments, (0.5, took), chance)
         found = contract(tmp_path / f"wild{sweeps}")
         assert found.keys() == expected.keys() and not [name for name in found if found[name] != expected[name]]
         assert not any(finding.faulty for finding in inventory.verify(tmp_path / f"wild{sweeps}"))
