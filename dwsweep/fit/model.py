@@ -98,32 +98,23 @@ ONE_SIZE = 0.35  # distance in ln N of shapes that held-out residuals count as o
 SAME = 1e-9  # distance in ln L of one depth
 LARGE = 2.0  # prior sd of a hardly bounded coefficient, nats
 BORDER = 1e30  # diagonal of rows that are only solved for
-MORE_DIAGONAL = (1e-14, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0)  # shares of a diagonal, see ``rooted``
 NOTHING = -1e10  # log density if the model cannot be evaluated at η
 BINS = 0.05  # bin width in ln variance: cells of a bin share their variance
 OWN_WAVES, MOST_OWN = 4, 48  # waves in x that shapes of a depth share, and of all depths together
 FEW_FACTORS, MOST_FACTORS, HELD = 8, 40, 0.999  # number of directions that means share, or their share of the variance
 CHUNK = 400_000  # most numbers of law columns at once: what a processor keeps near
-FEW_ROWS, MOST_ROWS = 100, 0.5  # cells from which on they are turned, if fewer rows than this share hold them
-ROUNDING = 1e-9  # share of the largest singular value below which a direction is rounding
 
 
-def rooted(M: np.ndarray) -> np.ndarray:
+def rooted(M: np.ndarray, share: float = 1e-14) -> np.ndarray:
     """(N, P, P) lower roots of the precisions ``M``. One that rounding has left without a root, of losses far beyond
-    their noise, gets the least power of ten of its own diagonal with which it has one: so much narrower is its prior.
-    """
+    their noise, gets a ``share`` of its own diagonal more, and a hundred times as much until it has one: so much
+    narrower is its prior."""
     try:
         return np.linalg.cholesky(M)
     except np.linalg.LinAlgError:
         if len(M) > 1:
             return np.concatenate([rooted(one[None]) for one in M])
-    own = np.eye(M.shape[1]) * np.diagonal(M, axis1=1, axis2=2)[:, None, :]
-    for share in MORE_DIAGONAL[:-1]:
-        try:
-            return np.linalg.cholesky(M + share * own)
-        except np.linalg.LinAlgError:
-            continue
-    return np.linalg.cholesky(M + MORE_DIAGONAL[-1] * own)
+    return rooted(M + share * np.eye(M.shape[1]) * np.diagonal(M, axis1=1, axis2=2)[:, None, :], 100.0 * share)
 
 
 def declared(sd: float) -> Prior:
@@ -209,29 +200,6 @@ def rate(name: str, value: np.ndarray, effect: float) -> Column:
     return Column(name, value, sds, shrunk=True, tuned=(float(value.min()), float(value.max())))
 
 
-def span(A: np.ndarray, beside: np.ndarray) -> np.ndarray:
-    """(K, ·) orthonormal directions ``beside``, and those of the columns of A beyond them."""
-    left, size, _ = np.linalg.svd(A - beside @ (beside.T @ A), full_matrices=False)
-    return np.hstack([beside, left[:, size > ROUNDING * np.linalg.norm(A)]])
-
-
-@dataclass(frozen=True)
-class Compact:
-    """Cells of equal variance, turned to an orthonormal basis of all columns that a model has, in which errors are
-    independent: the directions of ``Cells.shared`` come first. Beyond it the cells hold noise alone, for which the last
-    row, zero, stands.
-
-    rows: (R, K). shared: (R,) size of the shared effects along each. x, y: (U,) of the different shapes. columns:
-    (R, U) to turn a function of the shape, times 1 and times the value of each of ``Cells.columns``.
-    """
-
-    rows: np.ndarray
-    shared: np.ndarray
-    x: np.ndarray
-    y: np.ndarray
-    columns: list[np.ndarray]
-
-
 @dataclass(frozen=True)
 class Cells:
     """Data of the posterior: K mean losses and their errors.
@@ -296,23 +264,6 @@ class Cells:
     def effects(self) -> np.ndarray:
         """(K, ·) factors that means share: ``known``, then ``shared``."""
         return self.known if self.shared is None else np.hstack([self.known, self.shared])
-
-    @cached_property
-    def compact(self) -> Compact | None:
-        """Sums that hold all that any model knows of cells of equal variance; None where they are not far fewer."""
-        own = [one.value for one in self.columns]
-        factors = [np.ones(len(self.x)), *own, *(one.value**2 for one in self.columns if one.sds[3] > 0.0)]
-        shapes, of = np.unique(np.stack([self.x, self.y]), axis=1, return_inverse=True)
-        many = shapes.shape[1] * len(factors) + self.known.shape[1] > MOST_ROWS * len(self.x)
-        if len(np.unique(self.variance)) > 1 or len(self.x) <= FEW_ROWS or many:
-            return None
-        at = (of.reshape(-1, 1) == np.arange(shapes.shape[1])).astype(float)
-        shared = np.zeros((len(at), 0)) if self.shared is None else self.shared
-        basis = span(shared, np.zeros((len(at), 0)))
-        rows = span(np.hstack([*(at * one[:, None] for one in factors), self.known]), basis).T
-        rows = np.vstack([rows, np.zeros(len(at))])
-        multiplied = [rows @ (at * one[:, None]) for one in factors[: 1 + len(own)]]
-        return Compact(rows, ((rows @ shared) ** 2).sum(axis=1), shapes[0], shapes[1], multiplied)
 
     def priors(self) -> dict[str, Prior]:
         """Priors of the hyperparameters of these cells."""
@@ -584,17 +535,13 @@ class Law:
 
 @dataclass
 class Model:
-    """One form on the cells, linearised at ``ends`` = (x_lo, x_hi).
-
-    turned: take the cells as ``Cells.compact``, in which the shared effects are a part of the variance.
-    """
+    """One form on the cells, linearised at ``ends`` = (x_lo, x_hi)."""
 
     cells: Cells
     form: Form
     frame: Frame
     effect: Effect
     ends: np.ndarray = field(default_factory=lambda: np.zeros(2))
-    turned: bool = True
 
     def __post_init__(self) -> None:
         cells, frame = self.cells, self.frame
@@ -605,25 +552,21 @@ class Model:
         self.prior_sd = np.array([priors[name].sd for name in self.names])
         if 0.0 < cells.df < math.inf:  # the likelihood bounds the scale, which then needs no prior
             self.prior_sd[self.names.index("scale")] = 3.0
-        self.x_waves = frame.in_x(cells.x)[:, 1:]
-        level = [np.ones((len(cells.x), 1)), self.x_waves]
-        at = frame.u(cells.x), frame.v(cells.y)
-        level += [one.columns(one.value, *at) for one in cells.columns]
-        waving = [self.x_waves * one.value[:, None] for one in cells.columns if one.own_level]
-        self.depths, at_depth = np.unique(cells.y, return_inverse=True)
-        own = at_depth[:, None] == np.arange(len(self.depths))
+        own_values = {one.name: one.value for one in cells.columns}
+        self.depths, self.at_depth = np.unique(cells.y, return_inverse=True)
+        own = self.at_depth[:, None] == np.arange(len(self.depths))
         own = own[:, :, None] * frame.in_x(cells.x)[:, None, : self.n_own]
         departures = []
         if self.form.effect:
             waves = self.departures(cells.x, cells.y)
-            departures = [waves, *(waves * one.value[:, None] for one in cells.columns if one.own_departures)]
-        compact = cells.compact if self.turned else None
-        self.shared = None if compact else cells.shared  # whose effects are coefficients
-        effects = cells.known if self.shared is None else cells.effects
-        self.X = np.hstack([*level, *waving, effects, own.reshape(len(own), -1), *departures])
+            departures = [waves, *(waves * one.value[:, None] for one in self.departing)]
+        level = self.level(cells.x, cells.y, own_values)
+        self.n_level = level.shape[1]
+        self.X = np.hstack([level, cells.effects, own.reshape(len(own), -1), *departures])
         # centre the wide level at least squares: sums of squares then keep their digits
-        start = np.hstack([level[0], asymptotic(np.array(TYPICAL_ALPHA), cells.x, frame)[:, None]])
-        start = np.hstack([start, *(one.centred(one.value, *at) for one in cells.columns)])
+        start = [np.ones(len(cells.x)), asymptotic(np.array(TYPICAL_ALPHA), cells.x, frame)]
+        at = frame.u(cells.x), frame.v(cells.y)
+        start = np.hstack([np.stack(start, axis=1), *(one.centred(one.value, *at) for one in cells.columns)])
         self.steepness_sd, slope, free = WIDE, 0.0, np.ones(start.shape[1], dtype=bool)
         if frame.one_size:
             slope = self.steepness_sd = -SIZE_SLOPE * float(np.abs(cells.mean).mean())
@@ -631,24 +574,11 @@ class Model:
         self.shift = np.full(len(free), slope)
         self.shift[free] = np.linalg.lstsq(start[:, free], cells.mean - slope * start[:, 1], rcond=None)[0]
         self.y = cells.mean - start @ self.shift
-        variance, size, count = cells.variance, np.zeros(len(cells.x)), np.ones(len(cells.x))
-        self.shapes, self.turns = (cells.x, cells.y), None
-        if compact:
-            noise = self.y - compact.rows.T @ (compact.rows @ self.y)
-            self.X, self.y = compact.rows @ self.X, compact.rows @ self.y
-            self.shapes, self.turns, size = (compact.x, compact.y), compact.columns, compact.shared
-            variance, count = variance[: len(size)], np.append(np.ones(len(size) - 1), len(noise) - len(size) + 1.0)
-            self.y[-1] = np.linalg.norm(noise)
-        self.at_depth = np.searchsorted(self.depths, self.shapes[1])
         # cells of nearly equal variance form a group
         with np.errstate(divide="ignore"):
-            bins = np.round(np.where(variance > 0, np.log(variance), -60.0) / BINS)
-        kinds = np.stack([size.round(6), bins])
-        self.groups, self.group = np.unique(kinds, axis=1, return_inverse=True)
-        self.count = np.bincount(self.group, count)
-        self.group_variance, self.group_shared = (
-            np.bincount(self.group, one * count) / self.count for one in (variance, size)
-        )
+            bins = np.round(np.where(cells.variance > 0, np.log(cells.variance), -60.0) / BINS)
+        _, self.group, self.count = np.unique(bins, return_inverse=True, return_counts=True)
+        self.group_variance = np.bincount(self.group, cells.variance) / self.count
         members = [np.flatnonzero(self.group == k) for k in range(len(self.count))]
         self.XX = np.array([self.X[m].T @ self.X[m] for m in members])
         self.Xy = np.array([self.X[m].T @ self.y[m] for m in members])
@@ -692,6 +622,11 @@ class Model:
         return [one for one in self.cells.columns if one.moves_depth] if self.form.effect else []
 
     @property
+    def departing(self) -> list[Column]:
+        """Columns with departures of their own."""
+        return [one for one in self.cells.columns if one.own_departures] if self.form.effect else []
+
+    @property
     def n_changing(self) -> int:
         """Number of columns that η changes: the asymptote, the law's columns, and their interactions."""
         return 1 + (4 + 3 * len(self.moving) if self.form.effect else 0)
@@ -705,23 +640,25 @@ class Model:
             found["p"], found["a"] = np.ones(len(z)), np.zeros(len(z))
         return found
 
+    def level(self, x: np.ndarray, y: np.ndarray, z: Mapping[str, np.ndarray]) -> np.ndarray:
+        """(n, ·) columns of the level of nets at x, y (n,) but for its asymptote: one, the waves, the further columns
+        at their values ``z``, (n,) each or zero, and their own waves."""
+        columns, waves = self.cells.columns, self.frame.in_x(x)
+        values, at = [z.get(one.name, np.zeros(len(x))) for one in columns], (self.frame.u(x), self.frame.v(y))
+        own = [one.columns(value, *at) for one, value in zip(columns, values, strict=True)]
+        of_waves = [waves[:, 1:] * value[:, None] for one, value in zip(columns, values, strict=True) if one.own_level]
+        return np.hstack([np.ones((len(x), 1)), waves[:, 1:], *own, *of_waves])
+
     def changing(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:
-        """(N, K, ·) columns that η changes, without c, which comes last."""
-        (x, _), frame = self.shapes, self.frame
+        """(N, K, ·) columns that η changes, with c last."""
+        x, frame = self.cells.x, self.frame
         level = asymptotic(np.exp(eta["alpha"])[:, None], x, frame)
         if not self.form.effect:
-            return self._rows([level])
+            return level[..., None]
         decayed = decay(eta["a"][:, None], x, frame)
         low, high, c, s = (one * decayed for one in self.law(eta["p"], self.depths).columns(x, self.at_depth))
-        moved = [self._rows([low, high, c], k) for k, one in enumerate(self.cells.columns) if one.moves_depth]
-        return np.concatenate([self._rows([level, low, high, s]), *moved, self._rows([c])], axis=-1)
-
-    def _rows(self, columns: list[np.ndarray], place: int = -1) -> np.ndarray:
-        """(N, K, ·) ``columns`` (N, U) of ``shapes``, times the further column at ``place``, as rows of the data."""
-        found = np.stack(columns, axis=-1)
-        if self.turns is not None:
-            return self.turns[1 + place] @ found
-        return found if place < 0 else found * self.cells.columns[place].value[:, None]
+        moved = [one * column.value for column in self.moving for one in (low, high, c)]
+        return np.stack([level, low, high, s, *moved, c], axis=-1)
 
     def prior_sds(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:
         """(N, P) prior sd of every coefficient: η's columns but c, the fixed ones, c."""
@@ -732,8 +669,8 @@ class Model:
         own = [one * c.sds[k] for c in self.cells.columns for k in c.kept]
         waving = [waves for c in self.cells.columns if c.own_level]
         fixed = [one * WIDE, waves, *own, *waving, one * np.ones(self.cells.known.shape[1])]
-        if self.shared is not None:
-            fixed.append(np.exp(eta["shared"])[:, None] * np.ones(self.shared.shape[1]))
+        if self.cells.shared is not None:
+            fixed.append(np.exp(eta["shared"])[:, None] * np.ones(self.cells.shared.shape[1]))
         shared = np.exp(eta["scatter"] + eta["depthwise"])[:, None] * frame.smooth_sd(np.log(frame.xs))[: self.n_own]
         fixed.append(np.tile(shared, len(self.depths)))
         if not self.form.effect:
@@ -744,13 +681,12 @@ class Model:
         waves = self.departure_sds(eta).reshape(n, -1)
         # departures of another arm's depth effects from the first arm's, not from the form
         of_arm = OWN_DEPARTURES * np.exp(eta["interact"] - eta["share"])[:, None] * waves
-        departing = [of_arm for c in self.cells.columns if c.own_departures]
-        return np.hstack([steepness, *law, *fixed, waves, *departing, one * GAIN_SD * E])
+        return np.hstack([steepness, *law, *fixed, waves, *(of_arm for _ in self.departing), one * GAIN_SD * E])
 
     def variances(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:
         """(N, groups) variance of a mean of each group, nats²."""
-        scatter, scale, shared = (np.exp(2.0 * eta[name])[:, None] for name in ("scatter", "scale", "shared"))
-        return scatter + NO_SCATTER**2 + scale * self.group_variance + shared * self.group_shared
+        scatter, scale = (np.exp(2.0 * eta[name])[:, None] for name in ("scatter", "scale"))
+        return scatter + NO_SCATTER**2 + scale * self.group_variance
 
     def departure_sds(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:
         """(N, J, M) prior sd of the waves of δ, in units of S."""
@@ -808,7 +744,7 @@ class Model:
         found = []
         for part in (z[k : k + size] for k in range(0, len(z), size)):
             with np.errstate(over="ignore", invalid="ignore"):  # far from the mode: no weight
-                if self.turns is None and len(self.y) < FEWER * (self.n_changing + self.X.shape[1]):
+                if len(self.y) < FEWER * (self.n_changing + self.X.shape[1]):
                     value, lead = self._by_cells(part)
                 else:
                     value, lead = self._by_coefficients(part)
@@ -909,7 +845,7 @@ class Model:
                 rows[first:last] = dtrtrs(np.ascontiguousarray(root[:-1, :-1]).T, rows[first:last].T)[0].T
             rows *= s.repeat(own, axis=0)
         start = self.n_changing - (1 if self.form.effect else 0)
-        other = start + 1 + self.x_waves.shape[1]
+        other = start + self.frame.waves[0]
         found[:, start] += self.shift[0]
         found[:, other : other + len(self.shift) - 2] += self.shift[2:]
         return found
@@ -957,33 +893,22 @@ class Model:
         return self.shift[1] * asymptotic(np.array(TYPICAL_ALPHA), x, self.frame)
 
     def split(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Coefficients (T, P) by name: constant, asymptote, waves (T, J − 1), columns, waving (T, waving, J − 1), odd
-        (T, odd depths) nats, law (T, 4) of A_lo, A_hi, c, s, moves (T, moving, 3), departures (T, J, M),
-        arm_departures (T, departing, J, M)."""
-        J, M = self.frame.waves
-        changing = self.n_changing - (1 if self.form.effect else 0)
-        columns = self.cells.columns
-        waving = sum(one.own_level for one in columns)
-        effects = self.cells.known.shape[1] + (0 if self.shared is None else self.shared.shape[1])
-        shared = effects + self.n_own * len(self.depths)
-        sizes = [1, J - 1, sum(len(one.kept) for one in columns), waving * (J - 1), shared]
-        edges = changing + np.cumsum([0, *sizes])
-        constant, waves, own, waved, effects = (rows[:, edges[k] : edges[k + 1]] for k in range(5))
-        found = {"constant": constant[:, 0], "asymptote": rows[:, 0], "waves": waves, "columns": own}
-        first = self.cells.factors.shape[1]
-        found["odd"] = effects[:, first : first + len(self.cells.odd)] * [sd for _, sd in self.cells.odd]
-        found["waving"] = waved.reshape(len(rows), waving, J - 1)
-        T = len(rows)
-        if not self.form.effect:
-            shapes = {"law": (T, 4), "moves": (T, 0, 3), "departures": (T, J, M), "arm_departures": (T, 0, J, M)}
+        """Coefficients (T, P) by name: asymptote (T,), level (T, ·) of the columns of ``level``, odd (T, odd depths)
+        nats, law (T, 4) of A_lo, A_hi, c, s, moves (T, moving, 3), departures (T, 1 + departing, J, M) of the first arm
+        and of the columns with their own."""
+        (J, M), T, effect = self.frame.waves, len(rows), self.form.effect
+        start = self.n_changing - effect
+        first = start + self.n_level + self.cells.factors.shape[1]
+        odd = rows[:, first : first + len(self.cells.odd)] * [sd for _, sd in self.cells.odd]
+        found = {"asymptote": rows[:, 0], "level": rows[:, start : start + self.n_level], "odd": odd}
+        if not effect:
+            shapes = {"law": (T, 4), "moves": (T, 0, 3), "departures": (T, 1, J, M)}
             return {**found, **{name: np.zeros(shape) for name, shape in shapes.items()}}
-        waves_of = rows[:, edges[-1] : -1].reshape(T, -1, J, M)
         return {
             **found,
             "law": np.concatenate([rows[:, 1:3], rows[:, -1:], rows[:, 3:4]], axis=1),
-            "moves": rows[:, 4:changing].reshape(T, -1, 3),
-            "departures": waves_of[:, 0],
-            "arm_departures": waves_of[:, 1:],
+            "moves": rows[:, 4:start].reshape(T, -1, 3),
+            "departures": rows[:, rows.shape[1] - 1 - (1 + len(self.departing)) * J * M : -1].reshape(T, -1, J, M),
         }
 
 

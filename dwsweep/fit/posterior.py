@@ -28,7 +28,6 @@ from dwsweep.fit.model import (
     NO_SCATTER,
     SAME,
     Cells,
-    Column,
     Effect,
     Frame,
     Law,
@@ -374,7 +373,7 @@ class _Nets:
     def __post_init__(self) -> None:
         self.sizes, self.of_size = np.unique(self.x, return_inverse=True)
         self.depths, self.of_depth = np.unique(self.y, return_inverse=True)
-        self.level, self.u, self.v = self.frame.in_x(self.x), self.frame.u(self.x), self.frame.v(self.y)
+        self.u, self.v = self.frame.u(self.x), self.frame.v(self.y)
 
 
 class Posterior:
@@ -486,7 +485,7 @@ class Posterior:
         y = np.linspace(frame.first, frame.last, MISFIT_POINTS)
         k, J = draws.model.form.parts(y, frame, draws.model.ends)
         x_T = np.clip(k + (1.0 - J) * draws.model.ends[0] + J * draws.model.ends[1], frame.low, frame.high)
-        waves = np.einsum("gj,djm->dgm", frame.in_x(x_T), draws.parts["departures"])
+        waves = np.einsum("gj,djm->dgm", frame.in_x(x_T), draws.parts["departures"][:, 0])
         step = 1e-3 * frame.ys
         ends = [frame.in_y(y + side) * self.effect.scale(x_T, y)[:, None] for side in (-step, step)]
         slope = np.einsum("dgm,gm->dg", waves, (ends[1] - ends[0]) / (2.0 * step))
@@ -608,103 +607,71 @@ class Posterior:
     def losses(self, x: np.ndarray, y: np.ndarray, setting: Mapping[str, Any] | None = None) -> np.ndarray:
         """(D, n) losses at x, y (n,) inside the sizes and depths of the data, nats. setting: values of further columns,
         a number or (n,) each; a tuned column without one is at the best value of each net."""
-        held = self._by_parts(x, y, {}, self._held)
-        return held + self.of_columns(x, y, setting) if setting else held
+        return self._evaluated(x, y, setting or {}, whole=True)
 
     def of_columns(self, x: np.ndarray, y: np.ndarray, values: Mapping[str, Any]) -> np.ndarray:
-        """(D, n) effect of further columns at ``values`` on the loss of nets at x, y (n,), nats: see ``losses``."""
-        return self._by_parts(x, y, values, self._shifted)
+        """(D, n) losses with further columns at ``values``, less the losses without: see ``losses``."""
+        return self._evaluated(x, y, values, whole=False)
 
-    def _by_parts(
-        self, x: np.ndarray, y: np.ndarray, values: Mapping[str, Any], rows_of: Callable[[int, _Nets], np.ndarray]
-    ) -> np.ndarray:
-        """(D, n) rows of each form by ``rows_of`` (its place, nets), for at most ``MOST_NUMBERS`` numbers at once."""
+    def _evaluated(self, x: np.ndarray, y: np.ndarray, values: Mapping[str, Any], whole: bool) -> np.ndarray:
+        """(D, n), by at most ``MOST_NUMBERS`` numbers at once."""
         x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
         z = {name: np.broadcast_to(np.asarray(value, dtype=float), x.shape) for name, value in values.items()}
         most = max(1, MOST_NUMBERS // self.n_draws)
         found = []
         for cut in (slice(k, k + most) for k in range(0, max(1, len(x)), most)):
             nets = _Nets(self.frame, x[cut], y[cut], {name: value[cut] for name, value in z.items()})
-            found.append(np.concatenate([rows_of(place, nets) for place in range(len(self.forms))]))
-        return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
+            found.append(np.concatenate([self._rows(place, nets, whole) for place in range(len(self.forms))]))
+        return np.concatenate(found, axis=1)
 
-    def _held(self, place: int, nets: _Nets) -> np.ndarray:
-        """(D, n) losses by a form where every further column has the value zero, or its best one."""
-        draws, x = self.forms[place], nets.x
-        drawn, eta, model = draws.parts, draws.eta, draws.model
-        rows = drawn["constant"][:, None] + model.reference(x) + _times(nets.level[:, 1:], drawn["waves"])
-        asymptote = asymptotic(np.exp(eta["alpha"])[:, None], nets.sizes, self.frame)[:, nets.of_size]
-        rows += drawn["asymptote"][:, None] * asymptote
-        columns = self.cells.columns
-        if columns:
-            at_zero = [one.columns(np.zeros(len(x)), nets.u, nets.v) for one in columns]
-            rows += _times(np.hstack(at_zero), drawn["columns"])
-        if model.form.effect:
+    def _rows(self, place: int, nets: _Nets, whole: bool) -> np.ndarray:
+        """(D, n) losses of nets by a form; not ``whole``: what the values of the columns add to them."""
+        draws, x, y, z = self.forms[place], nets.x, nets.y, nets.z
+        parts, eta, model = draws.parts, draws.eta, draws.model
+        level = model.level(x, y, z) if whole else model.level(x, y, z) - model.level(x, y, {})
+        rows = parts["level"] @ level.T
+        if whole:
+            asymptote = asymptotic(np.exp(eta["alpha"])[:, None], nets.sizes, self.frame)[:, nets.of_size]
+            rows += parts["asymptote"][:, None] * asymptote + model.reference(x)
+        if not model.form.effect:
+            return rows
+        law, h = model.law(eta["p"], nets.depths), np.zeros((1, len(x)))
+        if whole:
             walk = between(self.grid, self._walks[self.rows[place]], nets.depths)
-            h = _times(model.law(eta["p"], nets.depths).columns(x, nets.of_depth), drawn["law"])
+            h = _times(law.columns(x, nets.of_depth), parts["law"])
             h += (BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * walk)[:, nets.of_depth]
-            rows += h * decay(eta["a"][:, None], nets.sizes, self.frame)[:, nets.of_size]
-            rows += _times(self._departing_waves(nets), drawn["departures"])
-            rows += self._tuned(draws, nets.u, nets.v, [one.name for one in columns])
-        return rows
-
-    def _shifted(self, place: int, nets: _Nets) -> np.ndarray:
-        """(D, n) effect by a form of the columns' values, the rest of ``losses``."""
-        draws, z, columns = self.forms[place], nets.z, self.cells.columns
-        drawn, eta, model = draws.parts, draws.eta, draws.model
-
-        def shifts(A: Any, coefficients: np.ndarray, of: Sequence[Column]) -> np.ndarray | float:
-            """(D, n) effect of the columns ``of`` on ``coefficients`` (D, len(of), …) of A."""
-            each = (z[one.name] * _times(A, coefficients[:, k]) for k, one in enumerate(of) if one.name in z)
-            return sum(each, start=0.0)
-
-        rows = np.zeros((len(draws.scramble), len(nets.x)))
-        for one, of in zip(columns, self._coefficients(draws), strict=True):
-            if (value := z.get(one.name)) is not None:
-                A = one.columns(value, nets.u, nets.v) - one.columns(0.0 * value, nets.u, nets.v)
-                rows += _times(A, np.stack(list(of.values()), axis=1))
-        rows += shifts(nets.level[:, 1:], drawn["waving"], [one for one in columns if one.own_level])
-        if model.form.effect:
-            if any(one.name in z for one in model.moving):
-                law = model.law(eta["p"], nets.depths).straight(nets.x, nets.of_depth)
-                h = shifts(law, drawn["moves"], model.moving)
-                rows += h * decay(eta["a"][:, None], nets.sizes, self.frame)[:, nets.of_size]
-            departing = [one for one in columns if one.own_departures]
-            if any(one.name in z for one in departing):
-                rows += shifts(self._departing_waves(nets), drawn["arm_departures"], departing)
-            rows -= self._tuned(draws, nets.u, nets.v, z)
-        return rows
-
-    def _departing_waves(self, nets: _Nets) -> np.ndarray:
-        """(n, J·M) waves of departures of nets."""
-        waves = (nets.level[:, :, None] * self.frame.in_y(nets.y)[:, None, :]).reshape(len(nets.x), -1)
-        return waves * self.effect.scale(nets.x, nets.y)[:, None]
+        moving = [(z[one.name], k) for k, one in enumerate(model.moving) if one.name in z]
+        straight = law.straight(x, nets.of_depth) if moving else ()
+        h = sum((value * _times(straight, parts["moves"][:, k]) for value, k in moving), start=h)
+        rows += h * decay(eta["a"][:, None], nets.sizes, self.frame)[:, nets.of_size]
+        departing = [float(whole), *(z.get(one.name, 0.0) for one in model.departing)]
+        if any(np.any(value) for value in departing):
+            waves = model.departures(x, y)
+            for k, value in enumerate(departing):
+                rows += value * (parts["departures"][:, k].reshape(len(rows), -1) @ waves.T) if np.any(value) else 0.0
+        gains = self._tuned(draws, nets.u, nets.v, [one.name for one in self.cells.columns if (one.name in z) != whole])
+        return rows + gains if whole else rows - gains
 
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:
         """``Model.held_out`` of the likeliest form at its mean hyperparameters."""
         k = int(np.argmax([len(one.scramble) for one in self.forms]))
         chosen = self.weighed.chosen[k]
-        model = replace(self.forms[k].model, turned=False)
-        return model.held_out(np.average(chosen.z, axis=0, weights=chosen.count))
+        return self.forms[k].model.held_out(np.average(chosen.z, axis=0, weights=chosen.count))
 
     @staticmethod
     def _with(draws: Draws, setting: Setting) -> tuple[np.ndarray, np.ndarray]:
         """(law (D, 4), departures (D, J, M)), further columns included."""
-        law, delta = draws.parts["law"], draws.parts["departures"]
-        if not setting:
-            return law, delta
-        law, delta = law.copy(), delta.copy()
+        law, waves = draws.parts["law"].copy(), draws.parts["departures"]
         for k, one in enumerate(draws.model.moving):
             law[:, :3] += setting.get(one.name, 0.0) * draws.parts["moves"][:, k]
-        for k, one in enumerate([one for one in draws.model.cells.columns if one.own_departures]):
-            delta += setting.get(one.name, 0.0) * draws.parts["arm_departures"][:, k]
-        return law, delta
+        values = [1.0, *(setting.get(one.name, 0.0) for one in draws.model.departing)]
+        return law, sum((value * waves[:, k] for k, value in enumerate(values) if value), start=0.0 * waves[:, 0])
 
     def _coefficients(self, draws: Draws) -> list[dict[int, np.ndarray]]:
         """Coefficients of each covariate: place in ``Column.sds`` → (D,) coefficients."""
-        found, first = [], 0
+        found, first = [], self.frame.waves[0]
         for one in self.cells.columns:
-            found.append({k: draws.parts["columns"][:, first + place] for place, k in enumerate(one.kept)})
+            found.append({k: draws.parts["level"][:, first + place] for place, k in enumerate(one.kept)})
             first += len(one.kept)
         return found
 
