@@ -71,9 +71,7 @@ def fit_table(
     and the other columns of results.csv are used where present.
     axis: measure of equal size: n_params (default), n_params_total, flops or device_seconds. Where all shapes were
     trained to equal flops or device_seconds, the first answers are at each budget, on either axis.
-    noise: standard deviation of one run's loss in nats, instead of an estimate. shape_noise: standard deviation of
-    the error that all seeds of a shape share, instead of an estimate (with fewer than six sizes per depth: instead of
-    0.004 nats).
+    noise: standard deviation of one run's loss in nats, instead of an estimate.
     columns: ``{ours: theirs}``; where: row filters. draws, seed: Gaussian draws behind the errors. confidence: of every
     interval. params: further budgets (non-embedding parameters) for the guideline.
     documents: use the held-out losses per document of a sweep directory, where every run has them.
@@ -208,7 +206,6 @@ class Request:
             asked = cls.at_length(data, options, params)
             heap = heap_of(asked.data, options, asked.trained, arms)
         check_answered(asked.data, options, heap)
-        _check_scatter(options, heap)
         if heap is None:
             return asked
         # nets of all budgets are compared at equal N, and asked at each budget
@@ -248,21 +245,6 @@ def _check_curve(data: Table, options: FitOptions, trained: TrainedBudgets | Non
             f"{argument('axis')}: {options.axis}; every shape of {data.source} was trained to one of "
             f"{len(trained.rows)} values of it, so that no curve runs over it, and these shapes are too few for a best "
             f"depth at each; allowed: another axis"
-        )
-
-
-def _check_scatter(options: FitOptions, heap: Heap | None) -> None:
-    """Check that a declared scatter of shapes is not put to a heap, whose posterior estimates its own.
-
-    Raises:
-        InputError: it is.
-    """
-    if heap and options.shape_noise is not None:
-        columns = join(dict.fromkeys(one.column for one in heap.record.columns))
-        why = f"losses are adjusted for {columns}" if columns else "all runs had one budget"
-        raise InputError(
-            f"{argument('shape_noise')}: {options.shape_noise}; {why}, and the scatter "
-            f"about their surface is estimated; allowed: {argument('noise')}"
         )
 
 

@@ -180,10 +180,9 @@ def build_curves(
     n_draws: int,
     rng: np.random.Generator,
     documents: Documents | None = None,
-    shape_sd: float | None = None,
     unit: str = NATS,
 ) -> Curves:
-    """Cell means, noise and draws of ``runs``. declared, shape_sd, unit: as in ``estimate_noise``.
+    """Cell means, noise and draws of ``runs``. declared, unit: as in ``estimate_noise``.
     Without the scatter between shapes, which ``scatter.judged`` adds. n_draws: fewer where they would be more than
     MOST_DRAWN numbers.
 
@@ -219,12 +218,7 @@ def build_curves(
     x = np.array([x_of[shape] for shape in shapes])
     extra = documents.covariance if documents else None
     run_depth = np.array([run.depth for run in runs])
-    noise, covariance = estimate_noise(means, run_depth, chosen, declared, extra, shape_sd, unit)
-    if shape_sd and noise.source == "none":
-        raise InputError(
-            f"{argument('shape_noise')}: {shape_sd:g}; no shape has two seeds, so that losses show the noise of a run "
-            f"and of a shape together; allowed: with {argument('noise')}, the noise of one run"
-        )
+    noise, covariance = estimate_noise(means, chosen, declared, extra, unit)
     if documents and documents.number is not None and documents.number < FEW_DOCUMENTS:
         noise = noise.of_few_documents(documents.number)
     seed_slope = seed_slopes(means, [run.seed for run in runs], np.log(run_depth.astype(float)))

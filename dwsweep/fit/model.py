@@ -230,8 +230,6 @@ class Cells:
         """The fitted cell means of a table, with their noise as it was estimated or declared."""
         noise, means = curves.noise, curves.means
         scatter = PRIORS["scatter"] if noise.replicate_df > 0.0 else UNREPLICATED
-        if noise.declared_shape_sd is not None and noise.replicate_df > 0.0:
-            scatter = declared(noise.declared_shape_sd)
         y = np.log(curves.depth.astype(float))
         cells = cls(curves.x, y, curves.mean, means.diagonal, means.factors, noise.replicate_df, scatter)
         return cells.with_few_factors()

@@ -207,7 +207,7 @@ class Noise:
     """Noise of one run and of a fitted cell mean.
 
     source: basis of the estimate. sigma: sd of one run's loss, nats (None if replicates cannot tell). df: degrees of
-    freedom of the variance of a mean. bartlett_p: p-value of one σ at all depths. tau: scatter between shapes as it was
+    freedom of the variance of a mean.  tau: scatter between shapes as it was
     judged, nats; tau_df its degrees of freedom; None, 0: it was not.
     shape_variance: nats², variance of a mean beyond its replicates; shape_source: basis of it.
     replicate_df: degrees of freedom of the replicates alone, 0 without; replicated: a shape has several runs.
@@ -220,7 +220,6 @@ class Noise:
     source: str
     sigma: float | None
     df: float
-    bartlett_p: float | None
     replicate_df: float
     replicated: bool
     known: bool
@@ -229,15 +228,9 @@ class Noise:
     shape_variance: float = 0.0
     shape_source: str = DECLARED
     why_unknown: str = ""
-    declared_shape_sd: float | None = None
     documents: float | None = None
     most_df: float = math.inf
     likely_shape_sd: float = LIKELY_SHAPE_SD
-
-    @property
-    def declared(self) -> bool:
-        """True if the size of the noise, or of a part of it, was declared."""
-        return self.source == "declared" or self.declared_shape_sd is not None
 
     def of_few_documents(self, count: int) -> Noise:
         """Noise for a held-out set of few documents: a variance that rests on them has one degree of freedom less
@@ -284,8 +277,6 @@ class Noise:
     def _shape_variance(self, found: Scatter | None) -> tuple[float, str]:
         """(variance in nats², its source)."""
         default = self.likely_shape_sd**2
-        if self.declared_shape_sd is not None:
-            return self.declared_shape_sd**2, DECLARED
         if found is not None and found.joint:
             return found.sd**2, SURFACE
         if self.source == "declared" and not self.replicated:
@@ -343,27 +334,24 @@ def _linked(cells: np.ndarray, codes: np.ndarray, n_cells: int, n_seeds: int) ->
 
 def estimate_noise(
     means: CellMeans,
-    run_depth: np.ndarray,
     chosen: np.ndarray,
     declared: float | None = None,
     extra: np.ndarray | None = None,
-    shape_sd: float | None = None,
     unit: str = NATS,
 ) -> tuple[Noise, MeanCovariance]:
     """The noise by replicates, and the covariance of the fitted cell means, nats²; both without scatter of shapes.
 
-    run_depth: (n,) depth of each run. chosen: (K',) indices of the cells on the curves. declared: sd of one run's
+    chosen: (K',) indices of the cells on the curves. declared: sd of one run's
     loss in nats, instead of any estimate. extra: (K, K) covariance that is
-    known from elsewhere (documents), nats². shape_sd: declared sd of the error that all seeds of a shape share, nats.
-    unit: of losses; all are in it in place of nats.
+    known from elsewhere (documents), nats². unit: of losses; all are in it in place of nats.
 
     σ² = Σ r² / Σ (1 − h) over all runs: the few of one depth would leave its own σ unsure.
     """
     sigma2: float | None
     if declared is not None:
-        sigma2, df, p_value, source = _declared(declared) ** 2, math.inf, None, "declared"
+        sigma2, df, source = _declared(declared) ** 2, math.inf, "declared"
     else:
-        sigma2, df, p_value = _sigma(means, run_depth)
+        sigma2, df = _sigma(means)
         source = "none" if sigma2 is None else "replicates"
     covariance = means.covariance(np.full(len(means.mean), sigma2 or 0.0))
     documents = None
@@ -375,11 +363,9 @@ def estimate_noise(
         source=source,
         sigma=None if sigma2 is None else math.sqrt(sigma2),
         df=df,
-        bartlett_p=p_value,
         replicate_df=df,
-        replicated=len(run_depth) > len(means.mean),
+        replicated=len(means.cells) > len(means.mean),
         known=source != "none",
-        declared_shape_sd=None if shape_sd is None else declared_shape(shape_sd),
         documents=documents,
         likely_shape_sd=LIKELY_SHAPE_SD / (math.log(2.0) if unit == BITS_PER_TOKEN else 1.0),
     )
@@ -409,43 +395,12 @@ def _declared(value: Any) -> float:
     return float(value)
 
 
-def declared_shape(value: Any) -> float:
-    """sd of the error that seeds of a shape share, nats.
-
-    Raises:
-        InputError: it is no number in the range.
-    """
-    if not isinstance(value, int | float) or not 0.0 <= value <= 100:
-        raise InputError(
-            f"{argument('shape_noise')}: {value!r}; must be the standard deviation in nats of the error that all "
-            "seeds of a shape share, from 0 to 100"
-        )
-    return float(value)
-
-
-def _sigma(means: CellMeans, run_depth: np.ndarray) -> tuple[float | None, float, float | None]:
-    """σ², its degrees of freedom, and the p-value of one σ at all depths, from the residuals; None without
-    replicates."""
-    free = 1.0 - means.leverage
-    df = float(free.sum())
+def _sigma(means: CellMeans) -> tuple[float | None, float]:
+    """σ² and its degrees of freedom, from the residuals; None without replicates."""
+    df = float((1.0 - means.leverage).sum())
     if df < 0.5:
-        return None, 0.0, None
-    depths = [(int(d), run_depth == d) for d in np.unique(run_depth)]
-    ss = {d: float((means.residual[of] ** 2).sum()) for d, of in depths}
-    return sum(ss.values()) / df, df, bartlett(ss, {d: float(free[of].sum()) for d, of in depths})
-
-
-def bartlett(ss: dict[int, float], df: dict[int, float]) -> float | None:
-    """p-value of Bartlett's test that the variances ss/df are equal; None if fewer than two can be compared."""
-    used = [d for d in ss if df[d] >= 1.0 and ss[d] > 0]
-    if len(used) < 2:
-        return None
-    nu = np.array([df[d] for d in used])
-    s2 = np.array([ss[d] / df[d] for d in used])
-    pooled = float((nu * s2).sum() / nu.sum())
-    statistic = nu.sum() * np.log(pooled) - (nu * np.log(s2)).sum()
-    correction = 1.0 + ((1.0 / nu).sum() - 1.0 / nu.sum()) / (3.0 * (len(used) - 1))
-    return chi2_tail(statistic / correction, len(used) - 1)
+        return None, 0.0
+    return float((means.residual**2).sum()) / df, df
 
 
 # Quantiles and tails of the usual distributions, from scipy.special: importing scipy.stats costs about a second.

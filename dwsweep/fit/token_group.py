@@ -66,8 +66,7 @@ class TokenGroup:
             return cls(selection, None, [], warnings, rows=rows)
         held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
         rng = np.random.default_rng(options.seed)
-        declared = options.noise, options.shape_noise
-        curves = build_curves(runs, declared[0], options.draws, rng, held_out, declared[1], data.unit)
+        curves = build_curves(runs, options.noise, options.draws, rng, held_out, data.unit)
         if heap:
             curves = replace(curves, layer_weights=heap.record.layer_weights, paired=heap.paired)
         if held_out:

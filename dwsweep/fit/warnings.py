@@ -19,7 +19,7 @@ from dwsweep.fit.curves import Curves
 from dwsweep.fit.data.names import rename
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import Table
-from dwsweep.fit.noise import SURFACE, UNLIKELY
+from dwsweep.fit.noise import SURFACE
 from dwsweep.records.fit import Fit, FitResult
 from dwsweep.records.metrics import Metrics, metrics_of
 from dwsweep.records.transitions import Transition, verdicts
@@ -150,11 +150,6 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS) -> Iter
                 f"noise: the declared σ gives ±{per_mean:.2g} {nats} per mean, the cells scatter by {noise.tau:.2g} "
                 f"beyond it; the declared σ is likely too small"
             )
-    if noise.bartlett_p is not None and noise.bartlett_p < UNLIKELY:
-        yield (
-            f"noise: seeds differ by depth (p = {noise.bartlett_p:.1g}); one σ, {noise.sigma:.2g} {nats}, stands for "
-            "all depths: too wide where seeds agree, too narrow where they do not"
-        )
     if curves.seed_slope:
         tilt = curves.seed_slope
         span = math.log(curves.depths[-1] / curves.depths[0])

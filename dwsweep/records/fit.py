@@ -282,7 +282,6 @@ class NoiseSummary(Record):
     source: str  # source of the noise: none, declared, replicates, scatter, replicates and scatter
     sigma: float | None = None  # sd of one run, nats
     df: float | None = None  # degrees of freedom; None: many
-    bartlett_p: float | None = None  # p value of one sigma at all depths
     tau: float | None = None  # scatter between shapes beyond the noise of their runs, nats
     tau_df: float | None = None
     shape_sd: float | None = None  # sd of the error that all seeds of a shape share, nats
@@ -304,7 +303,6 @@ class FitOptions(Record):
     seed: int = 0
     confidence: float = 0.95
     documents: bool = True
-    shape_noise: Any = None
     at_tokens: float | None = None
     tokens_per_param: float | None = None  # tokens per non-embedding parameter
     unit: str | None = None  # unit of the losses; None: read from the column's name
@@ -331,7 +329,6 @@ class FitKeywords(TypedDict, total=False):
     seed: int
     confidence: float
     documents: bool
-    shape_noise: float | None
     at_tokens: float | None
     tokens_per_param: float | None
     unit: str | None

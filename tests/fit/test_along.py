@@ -26,6 +26,7 @@ from tests.simulations.sweeps import SmoothTruth, draw
 pytestmark = pytest.mark.usefixtures("surfaces_again", "at_equal_size_alone")
 
 DRAWS = 400
+SHAPE_SD = 0.004  # by default
 QUIET = {"sigma": 0.0005, "seed_sd": 0.02, "shape_sd": 0.0, "slope_sd": 0.0}
 DEGRADES = AlongStudy((0.02, 0.0, 0.005, 0.06, 0.1), (0.02, 0.02, 0.0, 0.0, 0.0), **QUIET)
 ONE = AlongStudy(budgets=(1e5,))
@@ -80,7 +81,7 @@ def test_one_run_per_shape_claims_nothing():
 
 
 def test_the_spread_over_depths_is_in_percent_of_the_loss():
-    found = along(replace(SPREAD, **QUIET, off=0.0), shape_noise=0.0)
+    found = along(replace(SPREAD, **QUIET, off=0.0))
     for curve in found.curves:
         assert curve.depth is None and (curve.best, curve.worst) == (8, 1)
         assert curve.spread == pytest.approx(0.02, abs=0.002) and curve.spread_low < 0.02 < curve.spread_high
@@ -93,24 +94,21 @@ def test_the_spread_over_depths_is_in_percent_of_the_loss():
 
 def test_what_seeds_share_cancels_and_the_luck_of_a_shape_does_not(degraded):
     """Seeds move all losses by 0.02 nats; two seeds of noise 0.0005 alone would give a tenth of these errors."""
-    default_shape_sd = 0.004
-    assert all(row.se == pytest.approx(default_shape_sd, rel=0.35) for row in degraded.along.rows)
-    without = along(replace(DEGRADES, off=0.0), shape_noise=0.0)
-    assert all(row.se < 0.0006 for row in without.rows)
+    assert all(row.se == pytest.approx(SHAPE_SD, rel=0.35) for row in degraded.along.rows)
 
 
 def test_losses_are_corrected_to_one_size():
     """With slopes that are known, sizes that miss their budget by a fifth change nothing; one size has a slope by
     default, with its error."""
-    found = along(AlongStudy(off=0.2, **QUIET), seed=1, shape_noise=0.0)
+    found = along(AlongStudy(off=0.2, **QUIET), seed=1)
     for curve in found.curves:
         losses, corrected = [row.loss - row.correction for row in curve.rows], [row.loss for row in curve.rows]
         assert max(losses) - min(losses) > 0.015 > 4 * (max(corrected) - min(corrected))
         assert not any(row.verdict == WORSE for row in curve.rows)
     assert says(found.notes, "fit: losses corrected along curves")
-    one = along(AlongStudy(budgets=(1e5,), off=0.2, **QUIET), shape_noise=0.0)
+    one = along(AlongStudy(budgets=(1e5,), off=0.2, **QUIET))
     assert says(one.notes, "fit: assumed slope of the loss")
-    assert all(row.se == pytest.approx(abs(row.correction), rel=0.25, abs=1e-3) for row in one.rows)
+    assert all(row.se == pytest.approx(math.hypot(row.correction, SHAPE_SD), rel=0.25, abs=1e-3) for row in one.rows)
 
 
 def test_above_the_best_holds_whichever_is_best():

@@ -179,8 +179,6 @@ def test_two_depths_of_five_sizes_cross_by_the_model_of_all_losses():
         assert (row["status"], row["estimator"]) == ("crossed", "surface")
         low, high = math.log(row["n_params_low"]), math.log(row["n_params_high"])
         assert low < SmoothTruth().crossing(6, 12) < high
-    exact = fitted(few, shape_noise=0.0)
-    assert exact.noise["shape_source"] == "declared" and exact.noise["shape_sd"] == 0.0
 
 
 # Losses that cannot be

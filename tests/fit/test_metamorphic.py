@@ -74,46 +74,23 @@ def assert_no_more_is_known(less, more, what):
         assert width >= (1.0 - SLACK) * before, f"{what}: {before} → {width}"
 
 
-@pytest.mark.parametrize(("option", "levels"), [("shape_noise", (0.0, 0.01, 0.05)), ("noise", (0.004, 0.06, 1.0))])
-def test_more_declared_noise_never_narrows_an_interval_nor_strengthens_a_claim(option, levels):
-    """The joint model takes the scatter that is declared: it kept its own, and 0.05 claimed more than none."""
-    results = [fitted(**{option: level}) for level in levels]
+def test_more_declared_noise_never_narrows_an_interval_nor_strengthens_a_claim():
+    results = [fitted(noise=level) for level in (0.004, 0.06, 1.0)]
     for less, more in pairwise(results):
         for (was, before), (now, after) in zip(transitions(less), transitions(more), strict=True):
-            assert WEAKER[now] <= WEAKER[was], f"{option}: {was} → {now}"
-            assert_no_more_is_known(before, after, option)
+            assert WEAKER[now] <= WEAKER[was], f"{was} → {now}"
+            assert_no_more_is_known(before, after, "transition")
         for before, after in zip(best_depths(less), best_depths(more), strict=True):
-            assert_no_more_is_known(before, after, option)
+            assert_no_more_is_known(before, after, "best depth")
         assert more.surface.effect_p >= less.surface.effect_p
         wider = [np.median(differences(result).std(axis=-1)) for result in (less, more)]
         assert wider[1] > 1.5 * wider[0]
     assert {status for status, _ in transitions(results[0])} == {"crossed"} and not results[0].surface.flat
-    assert "crossed" not in {status for status, _ in transitions(results[-1])[1:]}
-    if option == "shape_noise":
-        for level, result in zip(levels, results, strict=True):
-            assert result.noise.shape_sd == level and result.noise.shape_source == "declared"
-            assert result.surface.forms[0].tau == pytest.approx(max(level, 1e-5), rel=0.05)
-    else:  # far above the differences: no effect of depth is shown
-        last = results[-1]
-        assert last.surface.flat and {status for status, _ in transitions(last)} == {"undecided"}
-        assert all(row.depth_low is None and row.depth_high is None for row in last.surface.optima)
-
-
-def test_a_noise_that_is_no_number_or_that_no_posterior_takes_is_refused_in_a_line():
-    """Without a second seed, or where losses are adjusted, a scatter changed no interval and no output named it."""
-    alone = [row for row in runs() if row["seed"] == 0]
-    heap = [{**row, "batch_size": 32 * 2 ** (k % 3), "seed": None} for k, row in enumerate(alone)]
-    for rows, options, line in (
-        (runs(), {"noise": {6: 0.01}}, r"^noise: \{6: 0.01\}; must be the standard deviation"),
-        (runs(), {"shape_noise": {6: 0.01}}, r"^shape_noise: \{6: 0.01\}; must be the standard deviation"),
-        (runs(), {"shape_noise": -1.0}, r"^shape_noise: "),
-        (alone, {"shape_noise": 0.05}, r"^shape_noise: 0.05; no shape has two seeds, .* allowed: with noise, "),
-        (heap, {"shape_noise": 0.05}, r"^shape_noise: 0.05; losses are adjusted for batch_size, .* allowed: noise$"),
-    ):
-        with pytest.raises(InputError, match=line):
-            dwsweep.fit_table(rows, draws=DRAWS, **options)
-    wide = dwsweep.fit_table(alone, noise=0.004, shape_noise=0.05, draws=DRAWS)
-    assert wide.surface.forms[0].tau == pytest.approx(0.05, rel=0.05)
+    last = results[-1]  # far above the differences: no effect of depth is shown
+    assert last.surface.flat and {status for status, _ in transitions(last)} == {"undecided"}
+    assert all(row.depth_low is None and row.depth_high is None for row in last.surface.optima)
+    with pytest.raises(InputError, match=r"^noise: \{6: 0.01\}; must be the standard deviation"):
+        fitted.__wrapped__(noise={6: 0.01})
 
 
 def test_another_seed_of_the_draws_stays_within_its_monte_carlo_error():

@@ -21,7 +21,6 @@ from dwsweep.fit.model import (
     Cells,
     budget_column,
     covariate,
-    factor,
     models,
     rooted,
 )
@@ -98,31 +97,6 @@ def test_evidence_draws_and_held_out_shapes_are_those_of_the_full_covariance(for
     shifted = np.zeros(len(s))
     shifted[end] = model.shift[0]
     assert drawn == pytest.approx(s * gain + shifted, abs=1e-3 + 1e-3 * np.abs(s * gain).max())
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_many_losses_of_few_shapes_have_the_evidence_of_all_their_rows(form: str) -> None:
-    """Losses of six runs at twenty counts of tokens, with effects that the points of a run share."""
-    rng = np.random.default_rng(3)
-    run, t = np.repeat(np.arange(12), 20), np.tile(np.linspace(-1.5, 1.5, 20), 12)
-    x, y = np.log([1e7, 1e7, 3e7, 3e7, 1e8, 1e8] * 2)[run], np.log([4.0, 12.0, 6.0, 16.0, 8.0, 24.0] * 2)[run]
-    member = (run[:, None] == np.arange(12)).astype(float)
-    shared = np.hstack([member, 0.5 * member * t[:, None]])
-    columns = (covariate("tokens", t, 0.3, moves_depth=True), factor("recipe", run > 5, 0.1, moves_depth=True))
-    mean = 3.0 - 0.14 * (x - 17.0) + 0.05 * (y - 2.4) ** 2 - 0.1 * t + 0.02 * t**2 + 0.004 * rng.standard_normal(240)
-    mean += 0.01 * rng.standard_normal(12)[run]
-    cells = Cells(x, y, mean, 0.0 * x, np.zeros((240, 0)), 0.0, columns=columns, shared=shared)
-    few = models(cells, (form,))[form]
-    many = replace(few, turned=False)
-    assert len(few.y) < len(many.y) / 2 and few.X.shape[1] < many.X.shape[1]
-    z = 0.5 * rng.standard_normal((4, len(few.names)))
-    assert few.density(z) == pytest.approx(many.density(z), abs=1e-4)
-    one, other = (
-        model.split(model.drawn(z, np.zeros((4, model.n_changing + model.X.shape[1])), np.ones(4, dtype=int)))
-        for model in (few, many)
-    )
-    for name, value in one.items():
-        assert value == pytest.approx(other[name], rel=1e-5, abs=1e-6)
 
 
 def test_the_nodes_of_a_record_give_the_same_draws() -> None:
