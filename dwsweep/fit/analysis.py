@@ -17,7 +17,6 @@ from dwsweep.fit.data.cell import as_number
 from dwsweep.fit.data.rows import ALIKE, Row, check_one_arm
 from dwsweep.fit.data.table import Table, account, read_asked, read_other
 from dwsweep.fit.drawn_curves import fit_curves
-from dwsweep.fit.foretold import foretold
 from dwsweep.fit.guideline import (
     SAME_BLOCK,
     depth_scatter_warnings,
@@ -37,7 +36,7 @@ from dwsweep.fit.lengths import (
 )
 from dwsweep.fit.one_thread import one_thread
 from dwsweep.fit.token_group import JointModel, TokenGroup, joint_model
-from dwsweep.fit.warnings import check_status, tie_warnings
+from dwsweep.fit.warnings import check_status
 from dwsweep.fit.width_law import LawReport, fit_laws
 from dwsweep.records.fit import (
     FORMAT,
@@ -311,8 +310,7 @@ def _found(asked: Request, arms: Sequence[TokenGroup] = ()) -> FitResult:
         ]
     if group.one_variable:
         asked = replace(asked, data=replace(asked.data, notes=(group.one_variable, *asked.data.notes)))
-    found = _result(asked, group, [group, *arms], report, warnings, curves, drawn)
-    return replace(found, foretold=foretold(drawn)) if drawn else found
+    return _result(asked, group, [group, *arms], report, warnings, curves, drawn)
 
 
 def _result(
@@ -342,7 +340,7 @@ def _result(
         rivals=report.rivals,
         surface=surface,
         guideline=guideline_sizes(asked.params),
-        warnings=[*warnings, *report.warnings, *tie_warnings(transitions)],
+        warnings=[*warnings, *report.warnings],
         noise=main.noise(),
         curves=fit_curves(curves, report, drawn, axis, confidence),
         rates=main.rates(),

@@ -151,7 +151,7 @@ def answer(result: Fit) -> list[str]:
         follow = f"{join(names)}, which follow{'' if len(names) > 1 or names[0].endswith('s') else 's'} it here"
         said = f"Whether by depth or by {follow}: {said[0].lower()}{said[1:]}"
     lines.append(said or "Best depth: not known, these losses bound it at no size.")
-    lines += [_crossings(result), _shape_matters(result), _foretold(result)]
+    lines += [_crossings(result), _shape_matters(result)]
     return [*compared, *[line for line in lines if line][:ANSWER_LINES]]
 
 
@@ -260,13 +260,8 @@ def _transitions(result: FitResult) -> list[Part]:
 
 
 def _status(row: Transition) -> str:
-    """Status of a row, with the reason if undecided and a note if depths tie beyond a bound."""
-    status: str = row.status.replace("_", " ")
-    if row.cause:
-        status += f": {row.cause}"
-    if row.tie_low is not None:
-        status += ", then a tie" if row.status == "not_reached" else ", after a tie"
-    return status
+    """Status of a row, with the reason if undecided."""
+    return row.status.replace("_", " ") + (f": {row.cause}" if row.cause else "")
 
 
 def _other(result: FitResult, other: OtherFit) -> list[Part]:
@@ -387,20 +382,6 @@ def _forms(surface: Surface) -> str:
     held = surface.held_out
     inside = f"; {held.inside} of {held.shapes} shapes lie in their 95 % intervals by all others" if held else ""
     return f"Weights of the forms of the effect of depth: {weights}{inside}."
-
-
-def _foretold(result: FitResult) -> str:
-    """Sentence on the best depth that smaller sizes alone foretold; empty where sizes do not allow it."""
-    if (found := result.foretold) is None:
-        return ""
-    depth, axis = found.depth_interval, result.curves.size_name
-    missed = "" if found.found in depth else ", outside that interval"
-    lost = f"; building it loses {found.percent:.2g} % of the loss" if found.percent is not None else ""
-    lost = lost or "; no net of that depth was trained, so that no loss prices it"
-    return (
-        f"Sizes up to {axis} = {format_count(found.up_to)} alone foretold {depth.format('.1f')} layers at "
-        f"{format_count(found.n_params)}, where all losses say {found.found:.1f}{missed}{lost}."
-    )
 
 
 def _shape_matters(result: FitResult) -> str:
