@@ -19,7 +19,7 @@ from dwsweep.interval import Interval
 from dwsweep.records import record as reader
 from dwsweep.records.adjusted import Adjustment
 from dwsweep.records.along import Along, AlongRow
-from dwsweep.records.comparison import Comparison
+from dwsweep.records.answers import Comparison
 from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_text, one_of
 from dwsweep.records.transitions import (
     Cell,

@@ -10,7 +10,6 @@ from typing import Any
 from rich.console import Group
 
 from dwsweep import paths, published_law
-from dwsweep.fit.along import loses
 from dwsweep.fit.answers import answers
 from dwsweep.fit.guideline import headline
 from dwsweep.fit.laws import FORMS
@@ -389,15 +388,16 @@ def _shape_matters(result: FitResult) -> str:
     without a shown effect of depth."""
     shown = result.surface.optima if result.surface and not result.surface.flat else ()
     rows = [row for row in shown if row.worst_percent is not None]
-    along = result.along
-    if not rows or (along and along.column == "depth" and not result.adjusted):  # the runs show it
+    if not rows:
         return ""
     axis = result.curves.size_name
 
     def said(row: Optimum) -> str:
         where = f"{axis} = {format_count(row.n_params)}"
         assert row.worst_depth is not None and row.worst_percent is not None
-        return loses(row.worst_depth, row.worst_percent, row.worst_percent_low, row.worst_percent_high, where)
+        ends = Interval(row.worst_percent, row.worst_percent_low, row.worst_percent_high).ends("{:.2g}".format)
+        layers = f"{row.worst_depth:g} layers lose" if row.worst_depth != 1 else "1 layer loses"
+        return f"{layers} {row.worst_percent:.2g} % ({ends}) of the loss at {where}"
 
     ends = [rows[0]] if len(rows) == 1 else [rows[0], rows[-1]]
     return f"Shape matters: of the depths tried, {', '.join(map(said, ends))}."
