@@ -114,16 +114,7 @@ def _adjusted(record: Adjustment) -> Iterator[AnswerRow]:
         yield replace(later, **no_ratio)
         if later.estimate is not None:
             yield replace(later, question=RATIO, column="tokens", **no_depth)
-    for rate in record.rates:
-        yield AnswerRow(
-            question=BEST_VALUE,
-            equal=N_PARAMS,
-            n_params=rate.n_params,
-            column="learning_rate",
-            depth=rate.depth,
-            **rate.learning_rate_interval.columns("estimate"),
-            reason="" if rate.learning_rate is not None else "beyond those tried",
-        )
+    yield from record.rates
     for column in record.columns:
         effect = column.matters_interval.columns("estimate")
         yield AnswerRow(question=EFFECT, equal=N_PARAMS, column=column.column, value=column.held, **effect)

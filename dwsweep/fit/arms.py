@@ -478,7 +478,7 @@ class Together:
             if one is None or two is None or (one.depth_interval.unbounded and two.depth_interval.unbounded):
                 continue
             drawn = surfaces[0].drawn_depths(x), surfaces[1].drawn_depths(x)
-            of_ln = (found.depth_interval.map(math.log) for found in (one, two))
+            a, b = (found.depth_interval.map(math.log) for found in (one, two))
             for arm, found in ((self.base, one), (other, two)):
                 depth = found.depth_interval
                 yield AnswerRow(
@@ -490,7 +490,7 @@ class Together:
                     decimals=depth.decimals,
                     reason="" if depth.value else found.beyond,
                 )
-            change = ratio(*of_ln, drawn, self.options.confidence)
+            change = ratio(a, b, drawn, self.options.confidence)
             yield self._row(RATIO, BEST_DEPTH, other, change, column=BEST_DEPTH, n_params=math.exp(x))
 
     def _losses(self, other: Arm) -> Iterator[AnswerRow]:

@@ -307,7 +307,7 @@ def _fitted(
     runs = _runs(data, [rows[k] for k in base], x[base], y[base], means, design, means.of[base])
     record = replace(record, **equal_what(ask.LossSurface(surface), runs, options.seed, budget, trained))
     outside = [one for one in columns if one.kind == NUMBER and not one.low <= float(one.held) <= one.high]
-    said = sentences(record, budget, outside, data.unit)
+    said = sentences(record, budget, outside)
     left = {*asked.leave, *found.follow}
     taken = {one.column for one in columns} | {name for name in data.columns if found_in.word_of(name) in left}
     of_length = any(data.roles.get(name) == "length" for name in taken)

@@ -11,7 +11,7 @@ import report_sweeps
 
 from dwsweep.fit import answers
 from dwsweep.interval import Interval
-from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate
+from dwsweep.records.adjusted import AdjustedColumn, Adjustment
 from dwsweep.records.answers import COLUMNS, AnswerRow
 
 CONTRACT = (
@@ -59,10 +59,7 @@ def test_a_heap_answers_for_its_columns_tokens_rates_and_equal_quantities():
         name="batch", column="batch_size", kind="number", held="batch 64", own=0.5, r=0.1, matters=0.02,
         matters_low=0.01, matters_high=0.03,
     )  # fmt: skip
-    rate = BestRate(
-        depth=4, n_params=1e7, learning_rate=None, learning_rate_low=1e-3, learning_rate_high=None, cost=0.0,
-        cost_high=0.01,
-    )  # fmt: skip
+    rate = AnswerRow(question="best_value", equal="n_params", n_params=1e7, column="learning_rate", estimate_low=1e-3)
     heap = Adjustment(
         runs=9,
         columns=(column,),
@@ -87,4 +84,3 @@ def test_a_heap_answers_for_its_columns_tokens_rates_and_equal_quantities():
     assert [row.estimate_interval for row in rows[4:]] == [
         *(Interval(1.2, 1.1, 1.4), Interval(None, 1e-3, None), Interval(0.02, 0.01, 0.03))
     ]
-    assert rows[5].reason == "beyond those tried"
