@@ -12,23 +12,21 @@ import numpy as np
 
 from dwsweep.fit import ask
 from dwsweep.fit.data import covariates as found_in
-from dwsweep.fit.data.covariates import TEXT, TOKENS, Covariate, Covariates, value_text
+from dwsweep.fit.data.covariates import TEXT, TOKENS, Covariate, Covariates
 from dwsweep.fit.equal_what import Budget
-from dwsweep.fit.heap_design import Design, Means, Scale, layer_weights, surface_of
+from dwsweep.fit.heap_design import Design, Means, layer_weights, surface_of
 from dwsweep.fit.model import Cells
 from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
-from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate
-from dwsweep.records.answers import BEST_DEPTH, FOLLOWS, N_PARAMS, SIZE_AND_FLOPS, SIZE_AND_TIME, AnswerRow
+from dwsweep.records.adjusted import AdjustedColumn, Adjustment
+from dwsweep.records.answers import BEST_DEPTH, BEST_VALUE, FOLLOWS, N_PARAMS, SIZE_AND_FLOPS, SIZE_AND_TIME, AnswerRow
 from dwsweep.records.fit import FitOptions, Surface
 from dwsweep.records.transitions import layers
-from dwsweep.text import NATS, SHORT, format_count, join
+from dwsweep.text import format_count, join
 
 ONE_VARIABLE = 0.95  # |r| above which two columns are inseparable: variance is inflated tenfold
-MOVES = 0.1  # shift of ln L by another common value above which it is mentioned
 WIDER = 1.5  # widening of the interval by a held column above which the two are inseparable
 TOKEN_SHARES = (0.0, 0.5, 1.0)  # quantiles of the tokens at which best depths are told, if there are many counts
-LEAST_SHARED = 2.0  # last over first token count shared by a text's values that are compared there
 
 
 def adjustment_of(
@@ -71,8 +69,8 @@ def adjustment_of(
         inseparable=tuple(inseparable),
         readings=tuple(readings),
         layer_weights=layer_weights(means),
-        **_rates(means, design, posterior, options.confidence),
-        **_along_tokens(means, design, held),
+        rates=_rates(means, design, posterior, options.confidence),
+        along_tokens=_along_tokens(means, design, held),
     )
 
 
@@ -123,132 +121,72 @@ def _column(k: int, means: Means, design: Design, surface: ask.LossSurface) -> A
         matters=matters.value or 0.0,
         matters_low=matters.low or 0.0,
         matters_high=matters.high or 0.0,
-        common=() if tuned else _at_common(one, name, design.scales[k], surface),
-        best=one.best,
     )
 
 
-def _at_common(one: Covariate, name: str, scale: Scale, surface: ask.LossSurface) -> tuple[AnswerRow, ...]:
-    """Best depths at the middle size, with a column at each of its equally common values."""
-    found, x = [], surface.posterior.frame.x0
-    for value in one.common:
-        settings = {name: float(scale.value(np.log(value + one.shift)))}
-        found.append(_best(math.exp(x), *surface.at_setting(x, settings), column=name, value=value))
-    return tuple(found)
-
-
-def _rates(means: Means, design: Design, posterior: Posterior, confidence: float) -> dict[str, Any]:
-    """Best learning rate of each depth at the middle size, and the cost of the best common rate."""
+def _rates(means: Means, design: Design, posterior: Posterior, confidence: float) -> tuple[AnswerRow, ...]:
+    """Best learning rate of each depth at the middle size; a rate beyond those tried is only a bound."""
     place = next((k for k, one in enumerate(design.columns) if one.tuned), None)
     if place is None or design.rate is None:
-        return {}
-    frame, beta, spread = posterior.frame, design.rate, design.scales[place].spread
+        return ()
+    frame, (level, by_size, by_depth) = posterior.frame, design.rate
     depths = np.unique(means.depth)
-    x = np.full(len(depths), frame.x0)
-    u, v = frame.u(x), frame.v(np.log(depths.astype(float)))
-    first = beta[0] + beta[1] * u + beta[2] * v
+    u, v = frame.u(np.full(len(depths), frame.x0)), frame.v(np.log(depths.astype(float)))
     effects = [one for one in posterior.forms if one.model.form.effect]
-    values = [posterior.tuned_values(one, place, u, v) for one in effects]
+    values = [posterior.tuned_values(one, place, u, v)[0] for one in effects]
     if not values:
-        return {}
-    best = np.concatenate([value for value, _ in values])
-    ln_best = first + spread * best
-    tail = (1.0 - confidence) / 2.0
-    low, middle, high = np.quantile(ln_best, [tail, 0.5, 1.0 - tail], axis=0)
-    tried = means.columns[place].value
-    grid = np.linspace(tried.min(), tried.max(), 121)
-    y, rated = np.log(depths.astype(float)), ((grid[:, None] - first) / spread).ravel()
-    flat = posterior.of_columns(np.tile(x, len(grid)), np.tile(y, len(grid)), {design.names[place]: rated})
-    cost = np.moveaxis(flat.reshape(len(flat), len(grid), -1), 1, 0)  # (rates, D, depths)
-    shared = int(cost.mean(axis=1).max(axis=1).argmin())
+        return ()
+    ln_best = level + by_size * u + by_depth * v + design.scales[place].spread * np.concatenate(values)
+    first, last = means.columns[place].value.min(), means.columns[place].value.max()
     rows = []
-    for k, depth in enumerate(depths):
-        inside = tried.min() < middle[k] < tried.max()
-        own = cost[shared, :, k]
+    for depth, drawn in zip(depths, ln_best.T, strict=True):
+        found = ask.effect(drawn, confidence)
+        low, middle, high = found.low or 0.0, found.value or 0.0, found.high or 0.0
+        ends = middle if first < middle < last else None, low if low > first else None, high if high < last else None
+        rate = Interval(*ends).map(math.exp)
+        at: dict[str, Any] = {"equal": N_PARAMS, "n_params": math.exp(frame.x0), "depth": int(depth)}
+        reason = "" if rate.value else "beyond those tried"
         rows.append(
-            BestRate(
-                depth=int(depth),
-                n_params=float(math.exp(x[k])),
-                learning_rate=float(math.exp(middle[k])) if inside else None,
-                learning_rate_low=float(math.exp(low[k])) if low[k] > tried.min() else None,
-                learning_rate_high=float(math.exp(high[k])) if high[k] < tried.max() else None,
-                cost=float(np.median(own)),
-                cost_high=float(np.quantile(own, 1.0 - tail)),
-            )
+            AnswerRow(question=BEST_VALUE, column="learning_rate", **at, **rate.columns("estimate"), reason=reason)
         )
-    return {"rates": tuple(rows), "shared_rate": float(math.exp(grid[shared]))}
+    return tuple(rows)
 
 
-def _along_tokens(means: Means, design: Design, surface: ask.LossSurface) -> dict[str, Any]:
-    """Best depth at the middle size after a few counts of tokens that the runs have: for the held value of a text and
-    for each other that has several counts, at the same counts where these overlap."""
+def _along_tokens(means: Means, design: Design, surface: ask.LossSurface) -> tuple[AnswerRow, ...]:
+    """Best depth at the middle size after a few counts of tokens that the runs have, those of the held values of texts
+    first, and its ratio to the one after the least."""
     place = next((k for k, one in enumerate(means.columns) if one.name == TOKENS), None)
     if place is None or not surface.has_best:
-        return {}
+        return ()
     posterior, confidence = surface.posterior, surface.record.confidence
-    value, one, x = design.values[place], means.columns[place], posterior.frame.x0
-    scale = design.scales[place]
-    name = design.names[place]
-    texts = {design.names[k]: design.values[k] > 0.5 for k, text in enumerate(means.columns) if text.kind == TEXT}
-    held = ~np.any(list(texts.values()), axis=0) if texts else np.ones(len(value), dtype=bool)
-    has = {label: member for label, member in texts.items() if np.ptp(value[member]) > 0.0}
-    groups = {"": held, **has} if np.ptp(value[held]) > 0.0 else {"": np.ones(len(value), dtype=bool)}
-    low, high = (f([g(value[of]) for of in groups.values()]) for f, g in ((max, np.min), (min, np.max)))
-    first, last = scale.ln(np.array([low, high])).tolist()
-    shared = last - first >= math.log(LEAST_SHARED)
-    if len(groups) == 1 or not shared:
-        groups = {"": groups[""]}
-    of_held = next((f"{row.name} {row.held}" for row in means.columns if row.kind == TEXT), "")
-
-    def after(label: str, counts: np.ndarray, of: str) -> tuple[list[AnswerRow], np.ndarray]:
-        """(best depths after ``counts``, (D,) ln of the last over the first)."""
-        settings = [{name: float(v)} for v in counts]
-        if label:
-            settings = [{**own, label: 1.0, f"{label} × {TOKENS}": own[name]} for own in settings]
-        drawn = [ask.best_depths(posterior, x, own) for own in settings]
-        rows: list[AnswerRow] = []
-        for v, found, own in zip(counts, drawn, settings, strict=True):
-            depth, decimals = surface.at_setting(x, own)
-            with np.errstate(invalid="ignore"):
-                ratio = found - drawn[0]
-            known = ratio[np.isfinite(ratio)]
-            # a depth beyond those trained has a bound alone, and so no ratio
-            both = depth.value is not None and (not rows or rows[0].depth is not None)
-            ratios = both and len(known) > 0.9 * len(ratio)
-            change = ask.effect(known, confidence).map(math.exp) if ratios else Interval()
-            tokens = float(np.exp(scale.ln(v)) - one.shift)
-            where = {"tokens": tokens, "arm": of, **change.columns("estimate")}
-            rows.append(_best(math.exp(x), depth, decimals, **where))
-        return rows, ratio
-
-    shared_counts = scale.value(np.linspace(first, last, 3))
-    found = {label: after(label, shared_counts, label or of_held) for label in groups} if len(groups) > 1 else {}
-    apart = []
-    for label, (_, ratio) in found.items():
-        with np.errstate(invalid="ignore"):
-            away = ratio - found[""][1]
-        known = away[np.isfinite(away)]
-        if label and len(known) > 0.9 * len(away) and ask.effect(known, confidence).sign:
-            apart.append(label)
-    if apart:
-        rows = [row for label in ("", *apart) for row in found[label][0]]
-        return {"along_tokens": tuple(rows), "tokens_disagree": tuple(apart)}
-    counts = np.unique(value[groups[""]].round(9))
+    value, one, x, name = design.values[place], means.columns[place], posterior.frame.x0, design.names[place]
+    texts = [design.values[k] > 0.5 for k, text in enumerate(means.columns) if text.kind == TEXT]
+    held = ~np.any(texts, axis=0) if texts else np.ones(len(value), dtype=bool)
+    own = value[held] if np.ptp(value[held]) > 0.0 else value
+    counts = np.unique(own.round(9))
     if len(counts) > len(TOKEN_SHARES):
-        counts = np.quantile(value[groups[""]], TOKEN_SHARES)
-    return {"along_tokens": tuple(after("", counts, "")[0])}
+        counts = np.quantile(own, TOKEN_SHARES)
+    first = ask.best_depths(posterior, x, {name: float(counts[0])})
+    rows: list[AnswerRow] = []
+    for v in counts:
+        setting = {name: float(v)}
+        depth, decimals = surface.at_setting(x, setting)
+        with np.errstate(invalid="ignore"):
+            ratio = ask.best_depths(posterior, x, setting) - first
+        known = ratio[np.isfinite(ratio)]
+        # a depth beyond those trained has a bound alone, and so no ratio
+        both = depth.value is not None and (not rows or rows[0].depth is not None)
+        change = ask.effect(known, confidence).map(math.exp) if both and len(known) > 0.9 * len(ratio) else Interval()
+        tokens = float(np.exp(design.scales[place].ln(v)) - one.shift)
+        rows.append(_best(math.exp(x), depth, decimals, tokens=tokens, **change.columns("estimate")))
+    return tuple(rows)
 
 
-def sentences(
-    record: Adjustment, budget: Budget | None = None, outside: Sequence[Covariate] = (), unit: str = NATS
-) -> list[str]:
-    """Sentences on columns that are held fixed and columns that cannot be told from depth.
-
-    outside: columns held at an untried value. unit: of the losses.
-    """
+def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequence[Covariate] = ()) -> list[str]:
+    """Sentences on columns that are held fixed and columns that cannot be told from depth. outside: columns held at an
+    untried value."""
     held = list(dict.fromkeys(one.held for one in record.columns))
     said = [f"Depths are compared at {join(held, 12)}"] if held else []
-    said += [line for one in record.columns if one.name not in record.inseparable and (line := _held_said(one))]
     for column in outside:
         tried = f"{column.said(column.low).removeprefix(column.name).strip()} to "
         tried += column.said(column.high).removeprefix(column.name).strip()
@@ -284,12 +222,6 @@ def sentences(
         said.append(line)
     if line := _untried_rates(record):
         said.insert(1, line)
-    if record.rates and record.shared_rate is not None:
-        worst = max(record.rates, key=lambda row: row.cost)
-        said.append(
-            f"At {format_count(worst.n_params)} one learning rate for all depths ({record.shared_rate:.2g}) costs "
-            f"{worst.depth} layers the most, {worst.cost:.4f} {SHORT[unit]} (at most {worst.cost_high:.4f})"
-        )
     return said
 
 
@@ -300,10 +232,10 @@ def _inseparable(column: AdjustedColumn) -> str:
 def _untried_rates(record: Adjustment) -> str:
     """Sentence on depths whose best learning rate was not tried, where they are half of all or more: their losses are
     those of a parabola in ln rate, continued."""
-    out = [row for row in record.rates if row.learning_rate is None]
+    out = [row for row in record.rates if row.estimate is None]
     if 2 * len(out) < len(record.rates) or not out:
         return ""
-    above = sum(row.learning_rate_low is not None for row in out)
+    above = sum(row.estimate_low is not None for row in out)
     side = "above" if 2 * above > len(out) else "below"
     every = f"{len(out)} of {len(record.rates)}"
     return (
@@ -312,50 +244,14 @@ def _untried_rates(record: Adjustment) -> str:
     )
 
 
-def _held_said(column: AdjustedColumn) -> str:
-    """Sentence on a column with several equally common values, if another one moves the best depth by a tenth and both
-    depths have an interval; else empty."""
-    known = [row for row in column.common if row.depth and row.depth_low and row.depth_high]
-
-    def text(row: AnswerRow) -> str:
-        return value_text(column.name, float(row.value or 0.0))
-
-    own = next((row for row in known if f"{column.name} {text(row)}" == column.held), None)
-    if own is None:
-        return ""
-    ln = [math.log((row.depth or 1.0) / (own.depth or 1.0)) for row in known]
-    far = known[int(np.argmax(np.abs(ln)))]
-    if max(map(abs, ln)) < MOVES:
-        return ""
-    values = join(list(map(text, column.common)))
-    why = "has the least loss at equal size" if column.best else "is the middle one"
-    return (
-        f"The values {values} of {column.name} are about as common, and {text(own)} {why}; at "
-        f"{format_count(own.n_params or 0.0)} the best depth is {_depth(own)} there and {_depth(far)} at {text(far)} "
-        "(--at)"
-    )
-
-
 def _tokens_said(record: Adjustment) -> list[str]:
-    """Sentences on the best depth against tokens, and on recipes that disagree about it."""
-    ends: dict[str, list[AnswerRow]] = {}
-    for row in record.along_tokens:
-        ends.setdefault(row.arm, []).append(row)
-    said: list[str] = []
-    for of, rows in ends.items():
-        first, last = rows[0], rows[-1]
-        if len(rows) > 1 and last.estimate is not None:
-            ratio = last.estimate_interval.format(".2f")
-            n, after, before = (format_count(value or 0.0) for value in (last.n_params, last.tokens, first.tokens))
-            recipe = f"{of[0].upper()}{of[1:]}: " if of else ""
-            said.append(f"{recipe}at {n} the best depth after {after} tokens is {ratio} times the one after {before}")
-    said = [line[0].upper() + line[1:] for line in said]
-    if record.tokens_disagree:
-        both = " and ".join(ends)
-        said.append(
-            f"{both[0].upper()}{both[1:]} DISAGREE on how tokens move the best depth: neither trend holds for the other"
-        )
-    return said
+    """Sentence on the best depth against tokens, as a list of one or none."""
+    if len(record.along_tokens) < 2 or record.along_tokens[-1].estimate is None:
+        return []
+    first, last = record.along_tokens[0], record.along_tokens[-1]
+    n, after, before = (format_count(value or 0.0) for value in (last.n_params, last.tokens, first.tokens))
+    ratio = last.estimate_interval.format(".2f")
+    return [f"At {n} the best depth after {after} tokens is {ratio} times the one after {before}"]
 
 
 def _equal_sentence(record: Adjustment) -> str:

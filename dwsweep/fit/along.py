@@ -2,65 +2,74 @@
 
 All other settings stay fixed: per arm, depth and budget (per budget where the column is the depth) the values are
 compared with each other and, with several arms, the arms at each value.
-``along_cells`` sorts the runs and compares them.
 
 No question to the posterior of a table: a column of numbers is smooth and shrunk there, and takes nine runs of three
-sizes; here a few values at one depth and size may do anything, and errors that seeds and documents share cancel.
+sizes; here a few values at one depth and size may do anything. A posterior with a level, a slope and a curvature for
+each value leaves differences 400 times as wide as the cells do with two sizes per value (simulated, five values).
+
+Runs are sorted into curves: one arm, one depth and one value of the column, over sizes. ``build_curves`` then treats a
+curve as it treats a depth in a plain fit, so the noise is the same: cell + seed by two-way least squares, held-out
+documents, the scatter of a shape, the choice of a learning rate. A group of the comparison takes one cell of each
+curve, all of one budget; cells of other sizes move there along their own curve, whose errors are drawn, too.
+
+*Within a group.* With m_j the mean loss at value j, corrected to the size of the group, every difference m_j − m_i has
+a band that holds for all pairs at once (sup-t over the draws of all cells). From L_ji ≤ μ_j − μ_i ≤ U_ji for all pairs
+follows, whichever value is the best one and however it was chosen (Hsu 1996, Multiple Comparisons),
+
+    max_i L_ji ≤ μ_j − min_i μ_i ≤ max_i U_ji            above the best
+
+*Between arms.* The loss of one arm − the loss of another at the values that both have, with a band that holds for all
+of them. Errors that the arms share, and moves along curves, are those of every difference of two arms (pairing.py).
 """
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from itertools import takewhile
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from dwsweep.errors import InputError, argument, either
-from dwsweep.fit.along_cells import (
-    SEED,
-    SIZES,
-    ArmAlong,
-    Group,
-    Ranking,
-    arm_differences,
-    arms_along,
-    check_column,
-    ranked,
-)
+from dwsweep.errors import InputError, argument, either, example
 from dwsweep.fit.analysis import fit_options, fit_table, provenance
-from dwsweep.fit.arm import Arm
 from dwsweep.fit.arms import labels, tables_of
-from dwsweep.fit.cells import number
+from dwsweep.fit.ask import enough
+from dwsweep.fit.cells import BadRun, Run, impossible, number, select_runs
+from dwsweep.fit.curves import Curves, SimultaneousBand, build_curves
+from dwsweep.fit.data import condition
 from dwsweep.fit.data.roles import RECIPE, TUNING
+from dwsweep.fit.data.rows import LeftOut, Row
+from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
+from dwsweep.fit.data.shape import n_params_of
 from dwsweep.fit.data.table import Table, account
+from dwsweep.fit.documents import document_covariance
 from dwsweep.fit.lengths import at_equal_length
+from dwsweep.fit.model import Cells
+from dwsweep.fit.noise import FLOOR_NATS
 from dwsweep.fit.one_thread import one_thread
 from dwsweep.fit.one_unit import in_one_unit
-from dwsweep.fit.pairing import SAME_SIZE, Pairing, pair_arms
+from dwsweep.fit.one_variable import width_follows
+from dwsweep.fit.pairing import SAME_SIZE, TOLERANCE, Arm, Pairing, at_size, pair_arms
+from dwsweep.fit.posterior import Posterior
+from dwsweep.fit.scatter import judged
 from dwsweep.fit.token_group import noise_summary
+from dwsweep.fit.warnings import left_out_line, still_falling
 from dwsweep.interval import Interval
-from dwsweep.records.along import (
-    BASE,
-    BEST,
-    NEITHER,
-    NOT_APART,
-    OTHER,
-    UNKNOWN,
-    WORSE,
-    Along,
-    AlongCurve,
-    AlongRow,
-    ArmDivergence,
-)
+from dwsweep.records import columns
+from dwsweep.records.along import BEST, NOT_APART, UNKNOWN, WORSE, Along, AlongCurve, AlongRow
 from dwsweep.records.fit import FORMAT, AlongFit, Fit, FitOptions
 from dwsweep.text import SHORT, format_count, join
 
-SIDES = {-1: OTHER, 0: NEITHER, 1: BASE}  # the arm that is ahead, by the sign of (the other's loss − the base's loss)
-NOT_ADJUSTED = "NOT ADJUSTED"
+SIZES = tuple(name for name in columns.named("size") if name != "depth")  # columns that are sizes themselves
+OUTCOMES = columns.named("outcome", "identity")  # columns of a run's results and names
 WITH_HEADS = {"heads", "head_size"}  # either column determines the other
+Key = tuple[int | None, float | None]  # (depth, budget) of a group; None if the column is it
+SEED = 17  # seed of the draws of errors that arms share
+NOUNS = {"depth": "layers", "heads": "heads"}
+GROUPS_SAID = 6  # groups of each arm that the answer names, at most
 
 
 def fit_along(
@@ -72,10 +81,10 @@ def fit_along(
     """Losses along ``column``: the record behind ``dwsweep.fit_table(table, along=column)``. options: as for
     ``fit_table``; params and beside have no effect here."""
     chosen = fit_options(**options)
-    for name, columns in (("adjust", chosen.adjust), ("no_adjust", chosen.no_adjust), ("at", [*dict(chosen.at)])):
-        if columns:
+    for name, given in (("adjust", chosen.adjust), ("no_adjust", chosen.no_adjust), ("at", [*dict(chosen.at)])):
+        if given:
             raise InputError(
-                f"{either(argument(name))}: {columns[0]!r}; losses along a column are compared as they are, and "
+                f"{either(argument(name))}: {given[0]!r}; losses along a column are compared as they are, and "
                 f"adjusted for nothing; allowed: {argument('where')} that keeps one value of it"
             )
     if chosen.axis != "n_params":
@@ -101,13 +110,7 @@ def fit_beside_along(
     found = fit_along(table, column, others, **options)
     if found.along.arms != ("",) or found.along.column not in ("depth", *SIZES):
         return found
-    result = fit_table(table, **options)
-    along = found.along
-    if result.adjusted and not along.answer[0].startswith(NOT_ADJUSTED):
-        names = join(dict.fromkeys(one.name for one in result.adjusted.columns))
-        said = f"{NOT_ADJUSTED}: losses along {column} are as they are, and not at held values of {names}"
-        along = replace(along, answer=(said, *along.answer))
-    return replace(result, along=along)
+    return replace(fit_table(table, **options), along=found.along)
 
 
 def compared(
@@ -117,12 +120,11 @@ def compared(
     found = arms_along(tables, names, column, options)
     base, *_ = found
     of_base = {group.key: group for group in base.groups}
-    groups, curves, partings = [], [], []
+    groups, curves, pairings = [], [], {}
     for one in found:
-        pairing: Pairing | None = None
+        pairing = None if one is base else pair_arms(base.arm, one.arm)
         drawn: Sequence[np.ndarray] = ()
-        if one is not base:
-            pairing = pair_arms(base.arm, one.arm)
+        if pairing:
             drawn = pairing.drawn(len(base.arm.curves.draws), np.random.default_rng([SEED, options.seed]))
         for group in one.groups:
             if len(group.values) < 2:
@@ -133,24 +135,26 @@ def compared(
             if beside and pairing and len(shared) > 1:
                 gaps = arm_differences(beside, group, shared, pairing, drawn, options.confidence)
                 above = dict(zip(shared, gaps, strict=True))
-                partings.append(_parting(base.arm.label, group, above, pairing, column))
+                pairings[one.arm.label] = (
+                    f"unpaired: {pairing.why_not}" if pairing.why_not else f"paired by {pairing.by}"
+                )
             groups.append(group)
-            curves.append(_curve(group, above, column, options.confidence))
+            curves.append(_curve(group, base.arm.label, above, column, options.confidence))
     if not curves:
         raise InputError(
             f"{argument('column', '--along')}: {column!r}; no depth and size has two values of it to compare"
         )
     usable = [one.arm.label for one in found]
     empty = [f"{name}: no run has a usable loss; it is not compared" for name in names if name not in usable]
+    paired = [f"{label} against {base.arm.label}: {said}" for label, said in pairings.items()]
     return found, Along(
         column=column,
         unit=base.arm.unit,
         arms=tuple(usable),
         confidence=options.confidence,
-        answer=(*_not_adjusted(found, column), *answers(column, base.arm.unit, curves, partings, len(found) > 1)),
+        answer=(*_not_adjusted(found, column), *answers(curves)),
         curves=tuple(curves),
-        partings=tuple(partings),
-        notes=(*empty, *_notes(found, groups, partings, column)),
+        notes=(*empty, *_notes(found, groups, column), *paired),
     )
 
 
@@ -181,33 +185,29 @@ def _fit(found: Sequence[ArmAlong], along: Along, tables: Sequence[Table], optio
     )
 
 
-def _curve(group: Group, above_base: Mapping[Any, Interval], column: str, confidence: float) -> AlongCurve:
-    ranking, values, best = ranked(group, confidence), group.values, int(group.mean.argmin())
+def _curve(group: Group, base: str, above_base: Mapping[Any, Interval], column: str, confidence: float) -> AlongCurve:
+    """base: the first arm; above_base: losses of this arm above its, at the values that both have."""
+    best = int(group.mean.argmin())
+    above = above_best(group, confidence)
     rows = tuple(
-        _row(group, k, k == best, ranking, above_base.get(value, Interval()), column, confidence)
-        for k, value in enumerate(values)
+        _row(group, k, k == best, above[k], above_base.get(value, Interval()), column, confidence)
+        for k, value in enumerate(group.values)
     )
-    worse = [row.verdict == WORSE for row in rows]
-    head, tail = (len(list(takewhile(bool, side))) for side in (worse[:best], worse[:best:-1]))
-    worse_from, worse_to = values[-tail] if tail else None, values[head - 1] if head else None
     return AlongCurve(
         arm=group.arm.label,
         depth=group.depth,
         budget=group.budget,
         rows=rows,
-        best=values[best],
-        worse_from=worse_from,
-        worse_to=worse_to,
-        **ranking.spread.columns("spread"),
-        worst=values[int(group.mean.argmax())],
-        sentence=of_curve(rows, values[best], worse_from, worse_to, group.arm.unit),
+        best=group.values[best],
+        sentence=of_curve(rows, group.values[best], group.arm.unit),
+        against=of_difference(base, group.arm, column, above_base) if above_base else "",
     )
 
 
 def _row(
-    group: Group, k: int, is_best: bool, ranking: Ranking, above_base: Interval, column: str, confidence: float
+    group: Group, k: int, is_best: bool, above: Interval, above_base: Interval, column: str, confidence: float
 ) -> AlongRow:
-    curves, cell, row, above = group.arm.curves, group.cells[k], group.rows[k], ranking.above_best[k]
+    curves, cell, row = group.arm.curves, group.cells[k], group.rows[k]
     verdict = WORSE if above.sign > 0 else BEST if is_best else NOT_APART
     return AlongRow(
         arm=group.arm.label,
@@ -231,32 +231,8 @@ def _row(
     )
 
 
-def _parting(base: str, group: Group, above: Mapping[Any, Interval], pairing: Pairing, column: str) -> ArmDivergence:
-    """Divergence of an arm from the base in one group. above: value → its loss − the base's loss."""
-    values, sides = list(above), [SIDES[one.sign] for one in above.values()]
-    ahead, start, after = sides[-1], None, None
-    if ahead != NEITHER:
-        held = len(list(takewhile(lambda side: side == ahead, reversed(sides))))
-        start = values[-held]
-        against = [value for value, side in zip(values[:-held], sides, strict=False) if side not in (ahead, NEITHER)]
-        after = against[-1] if against else None
-    return ArmDivergence(
-        base=base,
-        arm=group.arm.label,
-        depth=group.depth,
-        budget=group.budget,
-        ahead=ahead,
-        start=start,
-        after=after,
-        pairing=f"unpaired: {pairing.why_not}" if pairing.why_not else f"paired by {pairing.by}",
-        sentence=of_parting(base, group.arm, column, above, ahead, start, after),
-    )
-
-
-def _notes(
-    found: Sequence[ArmAlong], groups: Sequence[Group], partings: Sequence[ArmDivergence], column: str
-) -> list[str]:
-    """Sentences on the premises: unequal sizes and their correction, other columns that differ, pairing of the arms."""
+def _notes(found: Sequence[ArmAlong], groups: Sequence[Group], column: str) -> list[str]:
+    """Sentences on the premises: unequal sizes and their correction, single values."""
     notes = []
     gap = max(float(np.abs(group.gaps).max()) for group in groups)
     if gap > SAME_SIZE:
@@ -272,45 +248,277 @@ def _notes(
             f"sizes differ from their budget by up to {100 * math.expm1(gap):.1f} %; losses are corrected to it {by}, "
             "and every interval includes the error of this correction"
         )
-    for name, labels_ in _besides(found, column).items():
-        where = f" ({', '.join(labels_)})" if len(found) > 1 else ""
-        notes.append(f"{name} changes along {column}, too{where}: its effect is part of the differences")
     single = sum(len(group.values) < 2 for one in found for group in one.groups)
     if single:
         notes.append(f"{single} depths and sizes have one value of {column}, and are not compared")
-    notes += list(dict.fromkeys(f"{one.arm} against {one.base}: {one.pairing}" for one in partings))
     if len(groups) > 1:
         notes.append("intervals are simultaneous within one depth and size, not over all of them")
     return notes
 
 
-def _besides(found: Sequence[ArmAlong], column: str) -> dict[str, list[str]]:
-    """Settings that change along the column → the arms in which they do."""
-    tied = {column, "learning_rate", "lr", *(WITH_HEADS if column in WITH_HEADS else ()), "head_size"}
-    names = [name for name in dict.fromkeys((*RECIPE, *TUNING)) if name not in tied]
-    changing = {
-        name: [
-            one.arm.label
-            for one in found
-            if any(len({str(row.get(name)) for row in group.rows}) > 1 for group in one.groups)
-        ]
-        for name in names
-    }
-    return {name: arms for name, arms in changing.items() if arms}
-
-
 def _not_adjusted(found: Sequence[ArmAlong], column: str) -> list[str]:
-    """A line about a heap of runs, in which several settings change along the column."""
-    names = list(_besides(found, column))
-    if len(names) < HEAP:
+    """A line on other settings that change along the column."""
+    tied = {column, "learning_rate", "lr", *(WITH_HEADS if column in WITH_HEADS else ()), "head_size"}
+    rows = [group.rows for one in found for group in one.groups]
+    names = [name for name in dict.fromkeys((*RECIPE, *TUNING)) if name not in tied]
+    names = [name for name in names if any(len({str(row.get(name)) for row in of}) > 1 for of in rows)]
+    if not names:
         return []
-    change = f"{join(names)} change along {column}, too, and losses are adjusted for none of them"
-    return [f"{NOT_ADJUSTED}: {change}; a fit without {argument('column', '--along')} adjusts for them"]
+    change = "changes" if len(names) == 1 else "change"
+    return [
+        f"NOT ADJUSTED: {join(names)} {change} along {column}, too, and the effect is part of the differences; a fit "
+        f"without {argument('column', '--along')} adjusts for it"
+    ]
 
 
-HEAP = 3  # fewest settings that change along a column for the first line to say so
-NOUNS = {"depth": "layers", "heads": "heads"}
-GROUPS_SAID = 6  # groups of each arm that the answer names, at most
+@dataclass(frozen=True)
+class Group:
+    """Losses of one arm at one depth and size, for J values of the column in rising order.
+
+    depth, budget: None if the column is the depth or the budget itself. cells (J,): indices into the arm's curves.
+    rows: one row of each cell. mean (J,): nats, moved to the budget. deviations (D, J): nats, draws of the errors. df:
+    degrees of freedom of their variance. x (J,): ln N of the budget, or of each cell where the column is it.
+    """
+
+    arm: Arm
+    depth: int | None
+    budget: float | None
+    values: Sequence[Any]
+    cells: np.ndarray
+    rows: Sequence[Row]
+    mean: np.ndarray
+    deviations: np.ndarray
+    df: float
+    x: np.ndarray
+
+    @classmethod
+    def of(cls, arm: Arm, key: Key, cells: Mapping[Any, int], rows: Sequence[Row]) -> Group:
+        """Group of cells: index in the arm's curves by value of the column. rows: of all cells."""
+        curves, where = arm.curves, np.array(list(cells.values()))
+        df = curves.noise.df if curves.noise.known else 0.0
+        x = curves.x[where] if key[1] is None else np.full(len(where), math.log(key[1]))
+        mean, deviations = at_size(curves, where, x, curves.draws - curves.mean)
+        return cls(arm, *key, list(cells), where, [rows[k] for k in where], mean, deviations, df, x)
+
+    @property
+    def correction(self) -> np.ndarray:
+        """(J,) nats, the part of ``mean`` that the correction to one size added."""
+        found: np.ndarray = self.mean - self.arm.curves.mean[self.cells]
+        return found
+
+    @property
+    def gaps(self) -> np.ndarray:
+        """(J,) ln N of the cells − ln N of the budget."""
+        found: np.ndarray = self.arm.curves.x[self.cells] - self.x
+        return found
+
+    @property
+    def key(self) -> Key:
+        return self.depth, self.budget
+
+    @property
+    def known(self) -> bool:
+        return self.arm.curves.noise.known
+
+    @property
+    def se(self) -> np.ndarray:
+        return np.maximum(self.deviations.std(axis=0), FLOOR_NATS)
+
+
+def above_best(group: Group, confidence: float) -> list[Interval]:
+    """Loss of each value of a group above that of the best, without intervals if the noise is unknown."""
+    m, d = group.mean, group.deviations
+    if not group.known:
+        return _intervals(m - m.min())
+    i, j = np.triu_indices(len(m), 1)
+    low, high = np.zeros((len(m), len(m))), np.zeros((len(m), len(m)))
+    pairs = SimultaneousBand(m[j] - m[i], d[:, j] - d[:, i], group.df, confidence)
+    low[j, i], high[j, i] = pairs.low, pairs.high
+    low[i, j], high[i, j] = -high[j, i], -low[j, i]
+    return _intervals(m - m.min(), low.max(axis=1), high.max(axis=1))
+
+
+def _intervals(value: np.ndarray, *ends: np.ndarray) -> list[Interval]:
+    """One row per ``value`` (J,); ends: low and high (J,) where they are known."""
+    return [Interval(*each) for each in np.stack([value, *ends], axis=1).tolist()]
+
+
+def arm_differences(
+    base: Group, other: Group, values: Sequence[Any], pairing: Pairing, drawn: Sequence[np.ndarray], confidence: float
+) -> list[Interval]:
+    """Loss of the other arm − loss of the base at each shared value of ``values``. The band holds at all of them
+    together. drawn: see ``Pairing.drawn``."""
+    sides = base, other
+    a, b = ([group.values.index(value) for value in values] for group in sides)
+    difference = other.mean[b] - base.mean[a]
+    if not (base.known and other.known):
+        return _intervals(difference)
+    *errors, level = drawn
+    i, j = base.cells[a], other.cells[b]
+    one, two = (
+        at_size(group.arm.curves, cells, group.x[places], own)[1]
+        for group, cells, places, own in zip(sides, (i, j), (a, b), errors, strict=True)
+    )
+    band = SimultaneousBand(difference, two - one + level, pairing.df(i, j), confidence)
+    return _intervals(band.value, band.low, band.high)
+
+
+@dataclass(frozen=True)
+class ArmAlong:
+    """One arm. arm: its curves, numbered alike in all arms. groups: also groups of one value. rows: a row of each
+    cell of the curves. bad: runs left out as impossible. out: rows that are out, by reason."""
+
+    arm: Arm
+    groups: Sequence[Group]
+    rows: Sequence[Row]
+    bad: Sequence[BadRun]
+    out: Mapping[LeftOut, int] = field(default_factory=dict)
+
+
+def check_column(tables: Sequence[Table], column: str) -> None:
+    """Refuse a column that is missing, not numeric, an outcome, or constant."""
+    name = argument("column", "--along")
+    if column in OUTCOMES:
+        raise InputError(f"{name}: {column!r}; a result or a name of a run; allowed: a setting of the run")
+    for data in tables:
+        if column not in data.columns:
+            near = difflib.get_close_matches(column, data.columns[:1000], 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {join(data.columns, 30)}"
+            raise InputError(f"{name}: {column!r}; not a column of {data.source}, {hint}")
+        for place, row in enumerate(data.rows, start=1):
+            value = row.get(column)
+            if value is not None and (isinstance(value, bool | str) or not math.isfinite(value)):
+                raise InputError(
+                    f"{name}: {column!r} is {str(value)[:40]!r} in row {place}; must be a column of numbers"
+                )
+    values = {row.get(column) for data in tables for row in data.rows} - {None}
+    if len(values) < 2:
+        what = f"{next(iter(values)):g} in every row" if values else "blank in every row"
+        raise InputError(f"{name}: {column!r} is {what} of {tables[0].source}; at least two values are compared")
+
+
+def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, options: FitOptions) -> list[ArmAlong]:
+    """Arms with a usable run, with their curves and groups.
+
+    Raises:
+        InputError: runs that differ in more than the column would be compared, or the first arm has no usable run.
+    """
+    sizes = {} if column in SIZES else _sizes(tables)
+    chosen = [_selected(data, column, options) for data in tables]
+    curves = {_place_of(run.row, column) for runs, *_ in chosen for run in runs}
+    # a curve that is a depth keeps its number of layers, so that a plain fit has the same curves
+    numbers = {key: int(key[0]) if len(key) == 1 else k for k, key in enumerate(sorted(curves), start=1)}
+    found: list[ArmAlong] = []
+    for data, name, (usable, said, out) in zip(tables, names, chosen, strict=True):
+        if not usable and found:
+            continue
+        if not usable:
+            raise InputError(f"table: {data.source}; {name or 'it'} has no finished run with a usable loss")
+        warnings = [*said, *(still_falling(data.directory, usable) if data.directory else [])]
+        runs = [replace(run, depth=numbers[_place_of(run.row, column)]) for run in usable]
+        bad, too_many = impossible(runs)
+        warnings += [*too_many, *([left_out_line(bad)] if bad else [])]
+        out_of = {id(one.run) for one in bad}
+        runs = [run for run in runs if id(run) not in out_of]
+        held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
+        if held_out:
+            warnings += held_out.warnings
+        rng = np.random.default_rng(options.seed)
+        of_arm = build_curves(runs, options.noise, options.draws, rng, held_out, data.unit)
+        of_arm = _judged(of_arm, runs, column, options)
+        rows = {run.shape: run.row for run in runs}
+        rows_of = [rows[of_arm.shape(k)] for k in range(len(of_arm.x))]
+        arm = Arm(name, runs, of_arm, held_out=held_out, unit=data.unit, warnings=tuple(warnings))
+        cells = _groups(rows_of, column, sizes, data.source)
+        groups = [Group.of(arm, key, cells[key], rows_of) for key in cells]
+        out["have an impossible loss", ""] += len(bad)
+        found.append(ArmAlong(arm, groups, rows_of, bad, out))
+    return found
+
+
+def _judged(curves: Curves, runs: Sequence[Run], column: str, options: FitOptions) -> Curves:
+    """The curves of an arm with the scatter between shapes: of a plain fit of ``runs`` where each curve is a depth."""
+    if column not in ("depth", *SIZES):
+        return judged(curves)
+    alone = width_follows(runs) or not enough(curves)
+    return judged(curves, None if alone else Posterior.of(Cells.of(curves), options.seed))
+
+
+def _place_of(row: Row, column: str) -> tuple[float, ...]:
+    """Depth and value of the column, which all shapes of a curve share."""
+    return (row["depth"],) if column in ("depth", *SIZES) else (row["depth"], row[column])
+
+
+def _selected(data: Table, column: str, options: FitOptions) -> tuple[list[Run], list[str], Counter[LeftOut]]:
+    """The runs that count, warnings, and rows that are out, value by value: settings that differ within a value are
+    refused as in a plain fit."""
+    out: Counter[LeftOut] = Counter()
+    of_value: dict[Any, list[Row]] = defaultdict(list)
+    for row in data.rows:
+        if row.get(column) is not None:
+            of_value[None if column in ("depth", *SIZES) else row[column]].append(row)
+    runs: list[Run] = []
+    where: dict[str, list[Any]] = defaultdict(list)
+    for value in sorted(of_value, key=lambda v: v or 0.0):
+        try:
+            selection = select_runs(of_value[value], options.axis, data.named, data.unit, data.settings)
+        except InputError as error:
+            said = "" if value is None else f"at {column} {value:g}: "
+            raise InputError(*(f"{said}{line}" for line in error.templates)) from None
+        runs += selection.runs
+        out.update(selection.account)
+        for line in selection.warnings:
+            where[line].append(value)
+    lines = [
+        line if len(values) == len(of_value) else f"{column} {', '.join(f'{v:g}' for v in values)}: {line}"
+        for line, values in where.items()
+    ]
+    blank = sum(row.get(column) is None for row in data.rows)
+    out[f"have no {column}", ""] += blank
+    return runs, [*lines, *([f"{column}: blank in {blank} rows, which are left out"] if blank else [])], out
+
+
+def _sizes(tables: Sequence[Table]) -> dict[float, float]:
+    """n_params → size of comparison: its budget if every row has one, else the geometric mean of sizes within a factor
+    1.25 of a neighbour."""
+    rows = [row for data in tables for row in data.rows]
+    budgets = [row.get("budget") for row in rows]
+    if all(isinstance(size, int | float) and 0.0 < size < math.inf for size in budgets):
+        return {}
+    counts = np.unique([n_params_of(row) for row in rows if n_params_of(row) > 0])
+    groups = np.split(counts, np.flatnonzero(np.diff(np.log(counts)) > TOLERANCE) + 1)
+    return {float(n): math.exp(float(np.mean(np.log(group)))) for group in groups for n in group}
+
+
+def _groups(rows: Sequence[Row], column: str, sizes: Mapping[float, float], source: str) -> dict[Key, dict[Any, int]]:
+    """Cells by group and value: indices, both keys in rising order."""
+    found: dict[Key, dict[Any, int]] = defaultdict(dict)
+    for k, row in enumerate(rows):
+        depth = None if column == "depth" else int(row["depth"])
+        size = None
+        if column not in SIZES:
+            size = sizes[n_params_of(row)] if sizes else float(row["budget"])
+        value = row[column]
+        first = found[depth, size].setdefault(value, k)
+        if first != k:
+            shown = " and ".join(shape_text(rows[one]) for one in (first, k))
+            of_net = ("width", *(name for name in OF_SHAPE if name != column))
+            differs = next((name for name in of_net if rows[first].get(name) != row.get(name)), "width")
+            choice = condition.equals(differs, row.get(differs))
+            raise InputError(
+                f"{argument('column', '--along')}: {column!r}; {source} has two shapes of one size at {column} "
+                f"{value:g}, {shown}, which would be averaged; choose, such as with "
+                + example(f"where={choice!r}", condition.option(choice))
+            )
+    return {
+        key: dict(sorted(found[key].items())) for key in sorted(found, key=lambda key: (key[0] or 0, key[1] or 0.0))
+    }
+
+
+def shape_text(row: Row) -> str:
+    """``6×64, 2 heads``."""
+    heads = f", {row['heads']:g} heads" if row.get("heads") else ""
+    return f"{row['depth']:g}×{row['width']:g}{heads}"
 
 
 def value_text(value: float) -> str:
@@ -336,73 +544,32 @@ def nats(by: Interval, unit: str) -> str:
     return f"{by.value:.3f} {SHORT[unit]} ({by.ends('{:.3f}'.format)})"
 
 
-def loses(depth: float, percent: float, low: float | None, high: float | None, where: str) -> str:
-    """Sentence on the loss of the worst depth at one size, for measured and for fitted losses alike."""
-    ends = Interval(percent, low, high).ends("{:.2g}".format)
-    layers = f"{depth:g} layers lose" if depth != 1 else "1 layer loses"
-    return f"{layers} {percent:.2g} % ({ends}) of the loss at {where}"
-
-
-def of_curve(
-    curve_rows: Sequence[AlongRow], best: float, worse_from: float | None, worse_to: float | None, unit: str
-) -> str:
+def of_curve(rows: Sequence[AlongRow], best: float, unit: str) -> str:
     """Sentence on the value with the least loss, and on values shown to be worse."""
-    column = curve_rows[0].column
-    rows = {row.value: row for row in curve_rows}
-    values = list(rows)
-    tried = f"best at {at(column, best)} of {', '.join(map(value_text, values))}"
-    if curve_rows[0].above_best_low is None:
+    tried = f"best at {at(rows[0].column, best)} of {', '.join(value_text(row.value) for row in rows)}"
+    if rows[0].above_best_low is None:
         return f"{tried}; the noise is not known, so nothing is claimed"
-
-    def by(value: float) -> str:
-        return nats(rows[value].above_best_interval, unit)
-
-    alike = [value_text(v) for v in values if rows[v].verdict != WORSE and v != best]
-    parts = [tried + (f" (not told apart from {', '.join(alike)})" if alike else "")]
-    if worse_from is not None:
-        last = "" if worse_from == values[-1] else f", by {by(values[-1])} at {value_text(values[-1])}"
-        parts.append(f"from {at(column, worse_from)} on it is worse by {by(worse_from)}{last}: degrades")
-    elif best == values[-1]:
-        parts.append(f"no degradation shown up to {at(column, best)}, the largest tried")
-    else:
-        parts.append(f"no degradation shown up to {at(column, values[-1])} (there {by(values[-1])})")
-    if worse_to is not None:
-        to = f"up to {at(column, worse_to)}" if worse_to != values[0] else f"at {at(column, worse_to)}"
-        first = "" if worse_to == values[0] else f", by {by(values[0])} at {value_text(values[0])}"
-        parts.append(f"{to} it is worse by {by(worse_to)}{first}")
-    return "; ".join(parts)
+    alike = [value_text(row.value) for row in rows if row.verdict == NOT_APART]
+    worse = [
+        f"{value_text(row.value)} by {nats(row.above_best_interval, unit)}" for row in rows if row.verdict == WORSE
+    ]
+    apart = f" (not told apart from {', '.join(alike)})" if alike else ""
+    return f"{tried}{apart}; worse: {', '.join(worse) or 'none is shown to be'}"
 
 
-def spread(curve: AlongCurve, unit: str) -> str:
-    """Sentence on the loss difference between the worst value and the best."""
-    found = curve.spread_interval
-    if found.value is None:
-        return "shape matters: unknown, as the noise is not known"
-    ends, (percent, low, high) = nats(found, unit), map(curve.percent, (found.value, found.low, found.high))
-    said = loses(curve.worst, percent or 0.0, low, high, place(curve.depth, curve.budget) or "this size")
-    none = "" if found.sign > 0 else "; no difference between the depths is shown"
-    return f"shape matters: of the depths tried, {said}, {ends}{none}"
-
-
-def of_parting(
-    base: str, arm: Arm, column: str, above: Mapping[Any, Interval], ahead: str, start: Any, after: Any
-) -> str:
-    """Sentence on the value from which another arm differs from the first. above: value → loss − base."""
-    values = list(above)
-    if ahead == NEITHER:
-        alone = [value_text(value) for value, one in above.items() if one.sign]
-        held = f", only at {', '.join(alone)}" if alone else ""
-        return f"{arm.label} is not shown to differ from {base} up to {at(column, values[-1])}{held}"
-    first, second = (arm.label, base) if ahead == OTHER else (base, arm.label)
-    if after is not None:
-        between = f"the arms diverge between {value_text(after)} and {value_text(start)}"
-    elif start == values[0]:
-        between = "the arms diverge there or below, where nothing was tried"
-    else:
-        before = [value_text(value) for value in values if value < start]
-        between = f"the arms diverge there or before: at {', '.join(before)} no difference is shown"
-    gap = nats(-above[start] if ahead == OTHER else above[start], arm.unit)
-    return f"{first} is ahead of {second} from {at(column, start)} on, there by {gap}; {between}"
+def of_difference(base: str, arm: Arm, column: str, above: Mapping[Any, Interval]) -> str:
+    """Sentence on the values at which another arm is better or worse than the first. above: value → loss − base."""
+    parts = []
+    for word, sign in (("better", -1), ("worse", 1)):
+        of = [
+            f"{value_text(v)} (by {nats(one if sign > 0 else -one, arm.unit)})"
+            for v, one in above.items()
+            if one.sign == sign
+        ]
+        parts += [f"{word} at {column.replace('_', ' ')} {', '.join(of)}"] if of else []
+    alike = [value_text(value) for value, one in above.items() if not one.sign]
+    parts += [f"no difference is shown at {', '.join(alike)}"] if alike else []
+    return f"{arm.label} against {base}: {'; '.join(parts)}"
 
 
 def leading(found: Sequence[tuple[str, str]]) -> list[str]:
@@ -412,18 +579,10 @@ def leading(found: Sequence[tuple[str, str]]) -> list[str]:
     return lines if left <= 0 else [*lines[:GROUPS_SAID], f"… and {left} more, in the table"]
 
 
-def answers(
-    column: str, unit: str, curves: Sequence[AlongCurve], partings: Sequence[ArmDivergence], several: bool
-) -> list[str]:
-    """Sentences of the answer: the sizes at which the arms differ, then each arm."""
-    lines = leading([(place(one.depth, one.budget), one.sentence) for one in partings])
+def answers(curves: Sequence[AlongCurve]) -> list[str]:
+    """Sentences of the answer: the values at which the arms differ, then each arm."""
+    lines = leading([(place(one.depth, one.budget), one.against) for one in curves if one.against])
     for arm in dict.fromkeys(curve.arm for curve in curves):
-        own = [curve for curve in curves if curve.arm == arm]
-        said = leading([(place(curve.depth, curve.budget), curve.sentence) for curve in own])
-        lines += [f"{arm}, {line}" if several else line for line in said]
-        if column == "depth":
-            most = max(len(curve.rows) for curve in own)
-            full = [curve for curve in own if len(curve.rows) == most]
-            ends = full if len(full) < 3 else [full[0], full[-1]]
-            lines += [(f"{arm}: " if several else "") + spread(curve, unit) for curve in ends]
+        own = leading([(place(one.depth, one.budget), one.sentence) for one in curves if one.arm == arm])
+        lines += [f"{arm}, {line}" if arm else line for line in own]
     return lines

@@ -17,7 +17,7 @@ from dwsweep.fit.data.cell import as_number
 from dwsweep.fit.data.rows import ALIKE, Row, check_one_arm
 from dwsweep.fit.data.table import Table, account, read_asked, read_other
 from dwsweep.fit.drawn_curves import fit_curves
-from dwsweep.fit.foretold import foretold
+from dwsweep.fit.equal_what import spent_by_all
 from dwsweep.fit.guideline import (
     SAME_BLOCK,
     depth_scatter_warnings,
@@ -37,7 +37,7 @@ from dwsweep.fit.lengths import (
 )
 from dwsweep.fit.one_thread import one_thread
 from dwsweep.fit.token_group import JointModel, TokenGroup, joint_model
-from dwsweep.fit.warnings import check_status, tie_warnings
+from dwsweep.fit.warnings import check_status
 from dwsweep.fit.width_law import LawReport, fit_laws
 from dwsweep.records.fit import (
     FORMAT,
@@ -209,8 +209,7 @@ class Request:
         if heap is None:
             return asked
         # nets of all budgets are compared at equal N, and asked at each budget
-        of = replace(options, axis=N_PARAMS) if asked.trained else options
-        return cls(heap.data, of, None, params, heap)
+        return cls(heap.data, replace(options, axis=N_PARAMS), None, params, heap)
 
     def of_grid(self) -> Request:
         """The request of a table whose losses are adjusted for nothing.
@@ -218,7 +217,14 @@ class Request:
         Raises:
             InputError: no curve runs over its axis.
         """
-        _check_curve(self.data, self.options, self.trained)
+        budget = spent_by_all(self.data.rows, {}, self.trained)
+        if budget and budget.axis == self.options.axis:
+            values = len(self.trained.rows) if self.trained else 1
+            raise InputError(
+                f"{argument('axis')}: {budget.axis}; every shape of {self.data.source} was trained to one of {values} "
+                "values of it, so that no curve runs over it, and these shapes are too few for a best depth at each; "
+                "allowed: another axis"
+            )
         said = beside_a_grid(self.data, self.options, self.trained is not None)
         return replace(self, data=replace(self.data, notes=(*said, *self.data.notes)))
 
@@ -232,20 +238,6 @@ class Request:
     def group(self, rows: list[Row]) -> TokenGroup:
         shorter = self.heap.shorter if self.heap else self.trained is not None
         return TokenGroup.of(self.data, rows, self.options, shorter, heap=self.heap, fit=self.model)
-
-
-def _check_curve(data: Table, options: FitOptions, trained: TrainedBudgets | None) -> None:
-    """Check that losses run over the axis.
-
-    Raises:
-        InputError: every run has one of a few values of it, and they are too few for best depths at these.
-    """
-    if trained and trained.axis == options.axis:
-        raise InputError(
-            f"{argument('axis')}: {options.axis}; every shape of {data.source} was trained to one of "
-            f"{len(trained.rows)} values of it, so that no curve runs over it, and these shapes are too few for a best "
-            f"depth at each; allowed: another axis"
-        )
 
 
 def _other(table: Any, options: FitOptions) -> OtherFit:
@@ -293,8 +285,7 @@ def _found(asked: Request, arms: Sequence[TokenGroup] = ()) -> FitResult:
         ]
     if group.one_variable:
         asked = replace(asked, data=replace(asked.data, notes=(group.one_variable, *asked.data.notes)))
-    found = _result(asked, group, [group, *arms], report, warnings, curves, drawn)
-    return replace(found, foretold=foretold(drawn)) if drawn else found
+    return _result(asked, group, [group, *arms], report, warnings, curves, drawn)
 
 
 def _result(
@@ -324,7 +315,7 @@ def _result(
         rivals=report.rivals,
         surface=surface,
         guideline=guideline_sizes(asked.params),
-        warnings=[*warnings, *report.warnings, *tie_warnings(transitions)],
+        warnings=[*warnings, *report.warnings],
         noise=main.noise(),
         curves=fit_curves(curves, report, drawn, axis, confidence),
         rates=main.rates(),
@@ -345,7 +336,7 @@ def _account(asked: Request, parts: Sequence[TokenGroup]) -> Account:
         "--at-tokens, --adjust tokens" if tokens else "--at-tokens",
     )
     if trained is not None:
-        why = (f"are of other budgets of {trained.axis}, or of none", "")
+        why = ("are of other budgets of flops, or of none", "")
     bad = [found for part in parts for found in part.bad]
     shown = join((f"{found.run.shape}: {found.run.loss:.4g}" for found in bad), 3)
     left_out = {why: others, (f"have an impossible loss ({shown})", ""): len(bad)}

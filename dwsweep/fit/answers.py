@@ -22,8 +22,6 @@ from dwsweep.records.answers import (
     WALL_TIME,
     AnswerRow,
 )
-from dwsweep.records.comparison import BEST_DEPTH as COMPARED_DEPTH
-from dwsweep.records.comparison import LOSS, TRANSITION, Comparison
 from dwsweep.records.fit import AlongFit, Fit, FitResult
 from dwsweep.records.record import table_text
 from dwsweep.shapes import width_at
@@ -43,8 +41,10 @@ def answers(fit: Fit) -> list[AnswerRow]:
         best += [*fit.adjusted.at_budgets, *fit.adjusted.growth]
         best += _best_sizes([*fit.adjusted.equal, *fit.adjusted.at_budgets])
         best += _adjusted(fit.adjusted)
-    rest = [row for one in fit.comparisons for row in _compared(one, EQUAL.get(fit.curves.axis, fit.curves.axis))]
-    every = [*best, *rest, *found]
+    compared = [
+        row for one in fit.comparisons for row in one.rows if row.arm == one.arm
+    ]  # the fit's own are the base's
+    every = [*best, *compared, *found]
     return [row for row in every if row.question == BEST_DEPTH] + [row for row in every if row.question != BEST_DEPTH]
 
 
@@ -114,35 +114,10 @@ def _adjusted(record: Adjustment) -> Iterator[AnswerRow]:
         yield replace(later, **no_ratio)
         if later.estimate is not None:
             yield replace(later, question=RATIO, column="tokens", **no_depth)
-    for rate in record.rates:
-        yield AnswerRow(
-            question=BEST_VALUE,
-            equal=N_PARAMS,
-            n_params=rate.n_params,
-            column="learning_rate",
-            depth=rate.depth,
-            **rate.learning_rate_interval.columns("estimate"),
-            reason="" if rate.learning_rate is not None else "beyond those tried",
-        )
+    yield from record.rates
     for column in record.columns:
         effect = column.matters_interval.columns("estimate")
         yield AnswerRow(question=EFFECT, equal=N_PARAMS, column=column.column, value=column.held, **effect)
-
-
-def _compared(found: Comparison, equal: str) -> Iterator[AnswerRow]:
-    """Best depths of the other arm, and what it changes against the base, whose own rows are those of the fit."""
-    for row in found.rows:
-        at: dict[str, Any] = {"equal": equal, N_PARAMS: row.n_params}
-        change = row.change_interval.columns("estimate")
-        said: dict[str, Any] = {"reason": row.verdict}
-        if row.quantity == COMPARED_DEPTH:
-            yield AnswerRow(question=BEST_DEPTH, **at, arm=found.arm, **row.other_interval.columns("depth"))
-            yield AnswerRow(question=RATIO, **at, arm=found.arm, column="best_depth", **change, **said)
-        elif row.quantity == TRANSITION:
-            pair: dict[str, Any] = {"column": "transition", "value": row.pair}
-            yield AnswerRow(question=RATIO, **at, arm=found.arm, **pair, **change, **said)
-        elif row.quantity == LOSS:
-            yield AnswerRow(question=DIFFERENCE, **at, arm=found.arm, depth=row.depth, **change, **said)
 
 
 def _along(found: Along) -> Iterator[AnswerRow]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from pathlib import PurePath
 from typing import Any
@@ -28,7 +28,6 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.analysis import Request, answered, fit_options
-from dwsweep.fit.arm import Arm
 from dwsweep.fit.ask import (
     LossSurface,
     at_depths,
@@ -40,49 +39,52 @@ from dwsweep.fit.ask import (
     surface_of,
     surface_record,
 )
-from dwsweep.fit.cells import Run, Selection, Shape
-from dwsweep.fit.curves import Curves, SimultaneousBand
+from dwsweep.fit.cells import Shape
+from dwsweep.fit.curves import Curves
 from dwsweep.fit.data.covariates import number_of
 from dwsweep.fit.data.roles import roles
 from dwsweep.fit.data.rows import ARM, Row, arms, check_one_arm, of_arm
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.heap import Heap
-from dwsweep.fit.lengths import at_equal_length, largest, token_groups, train_section
+from dwsweep.fit.lengths import at_equal_length, largest, token_groups
 from dwsweep.fit.model import PRIORS, SAME_BUDGET, Cells, arm_column, declared
 from dwsweep.fit.model import of_arm as column_of
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.one_thread import one_thread
 from dwsweep.fit.one_unit import IN_NATS, in_one_unit, with_mean_of
-from dwsweep.fit.pairing import TOLERANCE, USUAL, Pairing, pair_arms, same_documents
+from dwsweep.fit.pairing import TOLERANCE, USUAL, Arm, Pairing, pair_arms, same_documents
 from dwsweep.fit.posterior import weigh, with_odd_depths
 from dwsweep.fit.token_group import TokenGroup, joint_model
 from dwsweep.fit.transitions import Pair, analyse_pairs
 from dwsweep.fit.warnings import check_status
 from dwsweep.interval import Interval, layers
-from dwsweep.records.along import BASE, OTHER
-from dwsweep.records.comparison import (
+from dwsweep.records.answers import (
     BEST_DEPTH,
-    LOSS,
+    DIFFERENCE,
     NOT_COMPARABLE,
+    RATIO,
     TRANSITION,
     UNCHANGED,
-    VERDICTS,
-    ComparedRow,
+    AnswerRow,
     Comparison,
-    Lead,
 )
 from dwsweep.records.fit import DepthSpan, FitOptions, FitResult, LeftOutRows, Surface
 from dwsweep.text import BITS, OF_TEXT, format_count, join
 
 MOST_ARMS = 12  # limit, since one posterior holds them: its cost grows with the cube of their number
 SIZES = 9  # number of sizes at which best depths are compared
-POINTS, CROSSING_POINTS = 81, 31  # points of a loss difference over the sizes of a depth; points of a crossing
+PLACES = ("smallest", "middle", "largest")  # sizes of a depth at which losses are compared
+CROSSING_POINTS = 31
 DATA = ("data_hash", "dataset", "data", "corpus", "tokenizer", "vocab_size")  # columns of the text and its tokens
 NO_BITS = "the vocabularies differ, and not every run has its bits per byte"
 NOTHING = 1e-9  # share of the largest variance below which a direction of shared errors is rounding
 UNEQUAL_TOKENS = math.log(1.25)  # difference in ln tokens above which two arms had unequal data
-SAME_BYTES = 0.01  # relative difference of held-out texts that count as one
 OF_OTHERS = "are of other arms"
+VERDICTS = {  # quantity → verdict if the interval lies below no change, and if it lies above
+    TRANSITION: ("smaller", "larger"),
+    BEST_DEPTH: ("shallower", "deeper"),
+    DIFFERENCE: ("better", "worse"),
+}
 
 
 def compare_arms(
@@ -104,27 +106,31 @@ def compare_arms(
     with one_thread():
         every = _in_one(tables, names) if others else _of_one(tables, names)
         asked = Request.of_heap(every, chosen, params, tuple(names))
-        if heap := asked.heap:
-            lacking = _lacking(tables, names, heap)
+        heap = asked.heap
+        lacking = _lacking(tables, names, heap) if heap else {}
+        if heap:
             tables = [replace(one, rows=heap.rows(name) or one.rows) for one, name in zip(tables, names, strict=True)]
         else:
-            lacking = {}
             own_arm = () if others else (of_arm(tables[0].rows),)
             tables = [at_equal_length(data, chosen) for data in tables]
             of_base = replace(chosen, where=(*chosen.where, *own_arm))
             asked = Request.at_length(tables[0], of_base, params).of_grid()
         groups = _groups(tables, names, asked.options, heap)
-        first, *fitted = [_arm(*one) for one in zip(names, tables, groups, strict=True)]
-        if isinstance(first, NoCurve):
+        usable = {one[0]: _arm(*one) for one in zip(names, tables, groups, strict=True) if one[2].curves}
+        if groups[0].curves is None:
             raise InputError(
-                f"{argument('table', 'TABLE')}: {first.label}, the base of the comparison, has no run with a "
-                f"usable loss: {first.why}; allowed: another table or arm first, or a {argument('where')} without it"
+                f"{argument('table', 'TABLE')}: {names[0]}, the base of the comparison, has no run with a "
+                f"usable loss: {_why_none(groups[0])}; allowed: another table or arm first, or a {argument('where')} "
+                "without it"
             )
-        of_arms = [one for one in fitted if isinstance(one, Arm)]
-        together = Together.of(first, of_arms, asked.options, why_not, heap, lacking)
+        together = Together.of([*usable.values()], asked.options, why_not, heap, lacking)
         in_heap = [group for name, group in zip(names, groups, strict=True) if heap and name in heap.arms[1:]]
         result = answered(replace(asked, model=together.model), beside, in_heap)
-        return replace(result, comparisons=[together.compare(one) for one in fitted])
+        found = [
+            together.compare(usable[name]) if name in usable else together.nothing(name, _why_none(group))
+            for name, group in zip(names[1:], groups[1:], strict=True)
+        ]
+        return replace(result, comparisons=found)
 
 
 def _lacking(tables: Sequence[Table], names: Sequence[str], heap: Heap) -> dict[str, str]:
@@ -155,6 +161,10 @@ def _in_one(tables: Sequence[Table], names: Sequence[str]) -> Table:
         for data, name in zip(tables, names, strict=True)
         for row in data.rows
     ]
+
+    def each(field: str) -> tuple[Any, ...]:
+        return tuple(dict.fromkeys(one for data in tables for one in getattr(data, field)))
+
     return replace(
         tables[0],
         rows=rows,
@@ -163,10 +173,10 @@ def _in_one(tables: Sequence[Table], names: Sequence[str]) -> Table:
         n_read=sum(data.n_read for data in tables),
         roles=roles(rows, columns),
         theirs={their: our for data in reversed(tables) for their, our in data.theirs.items()},
-        named=tuple(dict.fromkeys(name for data in tables for name in data.named)),
+        named=each("named"),
         account=tuple(line for data in tables for line in data.account),
-        notes=tuple(dict.fromkeys(line for data in tables for line in data.notes)),
-        doubts=tuple(dict.fromkeys(line for data in tables for line in data.doubts)),
+        notes=each("notes"),
+        doubts=each("doubts"),
     )
 
 
@@ -206,16 +216,6 @@ def _of_arm(data: Table, rows: list[Row]) -> Table:
     return replace(data, rows=rows, account=(*data.account, *([left] if left.rows else [])))
 
 
-@dataclass(frozen=True)
-class NoCurve:
-    """Arm without a usable loss, and the reason."""
-
-    label: str
-    source: str
-    sha256: str
-    why: str
-
-
 def _groups(tables: Sequence[Table], names: Sequence[str], options: FitOptions, heap: Heap | None) -> list[TokenGroup]:
     """Runs of each arm, at the first arm's token count if possible. heap: of all arms."""
     tokens: float | None = None
@@ -232,23 +232,13 @@ def _groups(tables: Sequence[Table], names: Sequence[str], options: FitOptions, 
     return found
 
 
-def _arm(name: str, data: Table, group: TokenGroup) -> Arm | NoCurve:
+def _arm(name: str, data: Table, group: TokenGroup) -> Arm:
     """The arm of a group of runs."""
-    ended = _diverged(group.rows)
-    if group.curves is None:
-        return NoCurve(name, data.source, data.sha256, ended or "; ".join(_reasons(group.selection)))
-    return Arm(
-        label=name,
-        source=data.source,
-        sha256=data.sha256,
-        runs=group.selection.runs,
-        curves=group.curves,
-        held_out=group.held_out,
-        diverged=": ".join(filter(None, (ended, group.selection.diverged_rule))),
-        eval_tokens=_eval_tokens(data, group.selection.runs),
-        unit=data.unit,
-        warnings=tuple(group.warnings),
-    )
+    assert group.curves
+    rule = group.selection.diverged_rule
+    ended = ": ".join(filter(None, (_diverged(group.rows), rule)))
+    warnings = [line for line in group.warnings if not rule or not line.endswith(rule)]
+    return Arm(name, group.selection.runs, group.curves, group.held_out, ended, data.unit, warnings)
 
 
 def _diverged(rows: Sequence[Row]) -> str:
@@ -260,10 +250,11 @@ def _diverged(rows: Sequence[Row]) -> str:
     return f"{count} of {len(rows)} runs diverged" if count else ""
 
 
-def _reasons(selection: Selection) -> list[str]:
-    """Reasons why no shape counts, with the number of shapes."""
-    counts = Counter(selection.excluded.values())
-    return [f"{reason} ({count} shapes)" for reason, count in counts.most_common(3)] or ["it has no finished run"]
+def _why_none(group: TokenGroup) -> str:
+    """Reasons why no shape of a group counts, with the number of shapes."""
+    counts = Counter(group.selection.excluded.values())
+    reasons = [f"{reason} ({count} shapes)" for reason, count in counts.most_common(3)]
+    return _diverged(group.rows) or "; ".join(reasons) or "it has no finished run"
 
 
 def labels(tables: Sequence[Table]) -> list[str]:
@@ -278,15 +269,6 @@ def labels(tables: Sequence[Table]) -> list[str]:
     if len(set(found)) < len(found):
         found = [f"{name} ({number})" for number, name in enumerate(found, start=1)]
     return found
-
-
-def _eval_tokens(data: Table, runs: Sequence[Run]) -> str:
-    """Number of held-out tokens of the evaluations in words, from the runs' config.json; empty if none has it."""
-    named = next((run.row for run in runs if run.row.get("run_id")), None)
-    train = train_section(data.directory, named) if data.directory and named else {}
-    if "eval_tokens" not in train:
-        return ""
-    return "all" if train["eval_tokens"] is None else str(train["eval_tokens"])
 
 
 def bits_of(arm: Arm) -> float | None:
@@ -312,10 +294,10 @@ def unequal_data(base: Arm, other: Arm, unit: str) -> tuple[str, ...]:
     ends = [np.median([of[key] for key in (shared or of)]) for of in (one, two) if of]
     if len(ends) == 2 and abs(math.log(ends[1] / ends[0])) > UNEQUAL_TOKENS:
         more, less = (other, base) if ends[1] > ends[0] else (base, other)
-        times = max(ends) / min(ends)
         shown = [format_count(float(end)) for end in ends]
         found.append(
-            f"tokens {shown[0]} and {shown[1]}, {times:.3g} times as many for {more.label} as for {less.label}"
+            f"tokens {shown[0]} and {shown[1]}, {max(ends) / min(ends):.3g} times as many for {more.label} as for "
+            f"{less.label}"
         )
     if not found:
         return ()
@@ -332,11 +314,6 @@ def _tokens_of(arm: Arm) -> dict[Shape, float]:
         if isinstance(tokens, int | float) and 0 < tokens < math.inf:
             found[run.shape].append(float(tokens))
     return {shape: float(np.median(counts)) for shape, counts in found.items()}
-
-
-def _is_said(warning: str, arm: Arm) -> bool:
-    """True if a sentence of the answer holds the warning already."""
-    return bool(arm.diverged) and arm.diverged.endswith(warning.removeprefix("diverged: "))
 
 
 Drawn = tuple[np.ndarray, np.ndarray]
@@ -359,38 +336,12 @@ def ratio(base: Interval, other: Interval, drawn: Drawn | None, confidence: floa
     return found.map(math.exp)
 
 
-def _row(
-    arm: str,
-    quantity: str,
-    estimates: tuple[Interval, Interval],
-    change: Interval,
-    confidence: float,
-    status: tuple[str, str] = ("", ""),
-    depth: int | None = None,
-    deep: int | None = None,
-    n_params: float | None = None,
-) -> ComparedRow:
-    """estimates, status: under the base and under the other arm; logarithms of sizes and depths."""
-    size, unchanged = (float, 0.0) if quantity == LOSS else (math.exp, 1.0)
+def verdict(quantity: str, change: Interval) -> str:
+    """Verdict on a ratio, or on a difference of losses."""
+    nothing = 0.0 if quantity == DIFFERENCE else 1.0
     below, above = VERDICTS[quantity]
-    off = change.map(lambda value: value - unchanged)
-    base, other = estimates
-    return ComparedRow(
-        arm=arm,
-        quantity=quantity,
-        depth=depth,
-        deep=deep,
-        n_params=n_params,
-        base_status=status[0],
-        **base.map(size).columns("base"),
-        other_status=status[1],
-        **other.map(size).columns("other"),
-        **change.columns("change"),
-        confidence=confidence,
-        verdict=NOT_COMPARABLE if change.unbounded else {-1: below, 0: UNCHANGED, 1: above}[off.sign],
-        base_error=base.error,
-        other_error=other.error,
-    )
+    sign = change.map(lambda value: value - nothing).sign
+    return NOT_COMPARABLE if change.unbounded else {-1: below, 0: UNCHANGED, 1: above}[sign]
 
 
 @dataclass(frozen=True)
@@ -400,121 +351,113 @@ class Together:
     the posterior at held values. lacking: arm → settings of the heap that no run of it has."""
 
     arms: Sequence[Arm]
-    surfaces: Sequence[LossSurface]
+    surfaces: Mapping[str, LossSurface]
     pairings: Mapping[str, Pairing]
     options: FitOptions
-    why_not: Mapping[str, str] = field(default_factory=dict)
-    heap: Heap | None = None
-    lacking: Mapping[str, str] = field(default_factory=dict)
+    why_not: Mapping[str, str]
+    heap: Heap | None
+    lacking: Mapping[str, str]
 
     @classmethod
     def of(
         cls,
-        base: Arm,
-        others: Sequence[Arm],
+        arms: Sequence[Arm],
         options: FitOptions,
         why_not: Mapping[str, str] | None = None,
         heap: Heap | None = None,
         lacking: Mapping[str, str] | None = None,
     ) -> Together:
-        arms = [base, *others]
+        base, *others = arms
         pairings = {one.label: pair_arms(base, one) for one in others}
         record = heap.surface if heap else _surface(arms, list(pairings.values()), options)
-        surfaces = [LossSurface(record)]
+        surfaces = {base.label: LossSurface(record)}
         for one in others:
             own = spans_of(one.curves.depth, one.curves.x)
             low, high = ends_of(own)
             there = replace(record, spans=own, low=low, high=high, optima=())
-            surfaces.append(LossSurface(there, setting={column_of(one.label): 1.0}))
+            surfaces[one.label] = LossSurface(there, setting={column_of(one.label): 1.0})
         return cls(arms, surfaces, pairings, options, why_not or {}, heap, lacking or {})
+
+    @property
+    def base(self) -> Arm:
+        return self.arms[0]
 
     def model(self, curves: Curves, options: FitOptions) -> LossSurface | None:
         """The model of all depths of a fit: the posterior of all arms, if ``curves`` are those of the base."""
-        own = self.arms[0].curves
+        own = self.base.curves
         same = all(np.array_equal(vars(curves)[name], vars(own)[name]) for name in ("x", "mean"))
-        return self.surfaces[0] if same and enough(own) else joint_model(curves, options)
+        return self.surfaces[self.base.label] if same and enough(own) else joint_model(curves, options)
 
-    def compare(self, other: Arm | NoCurve) -> Comparison:
+    def nothing(self, label: str, why: str) -> Comparison:
+        """The comparison of an arm without a usable loss."""
+        said = f"{label} has no usable loss: {why}; nothing is compared"
+        return Comparison(
+            base=self.base.label,
+            arm=label,
+            unit=self.base.unit,
+            confidence=self.options.confidence,
+            pairing="unpaired: one has no usable loss",
+            answer=(said,),
+        )
+
+    def compare(self, other: Arm) -> Comparison:
         """``other`` against the base."""
-        base = self.arms[0]
-        between: dict[str, Any] = {"base": base.label, "arm": other.label, "input": other.source}
-        between["input_sha256"] = other.sha256
-        if isinstance(other, NoCurve):
-            return Comparison(
-                **between,
-                unit=base.unit,
-                pairing="unpaired: one has no usable loss",
-                answer=(f"{other.label} has no usable loss: {other.why}; nothing is compared",),
-            )
-        pairing = self.pairings[other.label]
-        places = [self.surfaces[0], self.surfaces[self._place(other)]]
-        transitions = list(self._transitions(other.label, places))
-        depths = list(self._best_depths(other.label, places))
+        base, pairing = self.base, self.pairings[other.label]
+        transitions, depths = list(self._transitions(other)), list(self._best_depths(other))
         why_not = self.why_not.get(other.label, "")
         unit = base.unit if why_not or bits_of(other) is None else BITS
         held = join(dict.fromkeys(one.held for one in self.heap.record.columns)) if self.heap else ""
         if not (why_not or held or (base.curves.noise.known and other.curves.noise.known)):
             why_not = "the noise is not known, so no difference is claimed"
-        rows, leads = ([], []) if why_not else self._losses(other.label, places)
+        losses = [] if why_not else list(self._losses(other))
         unequal = unequal_data(base, other, unit)
-        single = (
-            "one seed: the error that it adds to all losses alike is assumed to be as large as the noise of one run"
-        )
+        notes = _in_bits(base, other) if unit == BITS != base.unit else []
         lacks = [(arm.label, of) for arm in (base, other) if (of := self.lacking.get(arm.label))]
+        notes += [f"no run of {name} has {of}: its losses are not adjusted for it" for name, of in lacks]
+        if pairing.single_seed and not why_not:
+            notes.append(
+                "one seed: the error that it adds to all losses alike is assumed to be as large as the noise of one run"
+            )
+        said = "losses (of different data, which no recipe explains): " if unequal else "losses: "
+        answer = _one_shape(losses) or (
+            _of_depths(depths, base.label),
+            _moved(transitions),
+            said + (why_not or _better(losses)),
+        )
         torn = (arm for arm in (base, other) if arm.diverged)
         ended = [f"{arm.label}: {arm.diverged}; the comparison uses the other runs" for arm in torn]
-        found = Comparison(
-            **between,
+        unpaired = f"both at {held}" if held else f"unpaired: {pairing.why_not}"
+        return Comparison(
+            base=base.label,
+            arm=other.label,
             unit=unit,
+            confidence=self.options.confidence,
             paired=not pairing.why_not,
-            pairing=(f"both at {held}" if held else f"unpaired: {pairing.why_not}") if pairing.why_not else pairing.by,
-            matched_shapes=len(pairing.cells),
-            answer=(),
-            rows=(*transitions, *depths, *rows),
-            leads=tuple(leads),
-            notes=(
-                *(_in_bits(base, other) if unit == BITS != base.unit else ()),
-                *(f"no run of {name} has {of}: its losses are not adjusted for it" for name, of in lacks),
-                *([single] if pairing.single_seed and not why_not else []),
-                *(line for line in other.warnings if line not in base.warnings and not _is_said(line, other)),
-            ),
+            pairing=unpaired if pairing.why_not else pairing.by,
+            answer=(*unequal, *ended, *answer),
+            rows=(*depths, *transitions, *losses),
+            notes=(*notes, *(line for line in other.warnings if line not in base.warnings)),
         )
-        said = "losses (of different data, which no recipe explains): " if unequal else "losses: "
-        said += why_not or _where_ahead(found)
-        answer = _one_shape(rows) or (_answer(depths, base.label), _moved(transitions), said)
-        return replace(found, answer=(*unequal, *ended, *answer))
 
-    def _place(self, other: Arm) -> int:
-        return [one.label for one in self.arms].index(other.label)
+    def _both(self, other: Arm) -> tuple[LossSurface, LossSurface]:
+        return self.surfaces[self.base.label], self.surfaces[other.label]
 
-    def _transitions(self, label: str, surfaces: Sequence[LossSurface]) -> Iterator[ComparedRow]:
+    def _transitions(self, other: Arm) -> Iterator[AnswerRow]:
         """One row per pair of neighbouring depths that both arms have at two sizes or more."""
+        surfaces, confidence = self._both(other), self.options.confidence
         if min(surface.record.high - surface.record.low for surface in surfaces) <= SAME_BUDGET:
             return
-        arms = self.arms[0], next(one for one in self.arms if one.label == label)
-        base, other = (
-            analyse_pairs(arm.curves, self.options.confidence, surface)
-            for arm, surface in zip(arms, surfaces, strict=True)
-        )
-        of_other = {(pair.shallow, pair.deep): pair for pair in other}
-        shared = [(pair, of_other[key]) for pair in base if (key := (pair.shallow, pair.deep)) in of_other]
-        for one, two in shared:
-            sides = one.crossing, two.crossing
-            both = sides[0].interval, sides[1].interval
-            drawn = None
-            if all(side.value is not None for side in both):
-                drawn = self._crossings(one, surfaces)
-            change = ratio(*both, drawn, self.options.confidence)
-            yield _row(
-                label,
-                TRANSITION,
-                both,
-                change,
-                self.options.confidence,
-                (sides[0].status, sides[1].status),
-                depth=one.shallow,
-                deep=one.deep,
-            )
+        pairs = [
+            {(pair.shallow, pair.deep): pair for pair in analyse_pairs(arm.curves, confidence, surface)}
+            for arm, surface in zip((self.base, other), surfaces, strict=True)
+        ]
+        for (shallow, deep), one in pairs[0].items():
+            if two := pairs[1].get((shallow, deep)):
+                both = one.crossing.interval, two.crossing.interval
+                drawn = self._crossings(one, surfaces) if None not in (both[0].value, both[1].value) else None
+                change = ratio(*both, drawn, confidence)
+                said: dict[str, Any] = {"column": TRANSITION, "value": f"{shallow} → {deep}"}
+                yield self._row(RATIO, TRANSITION, other, change, **said)
 
     def _crossings(self, pair: Pair, surfaces: Sequence[LossSurface]) -> Drawn:
         """ln of the size at which the deeper net overtakes the shallower; draws without one lie on either side."""
@@ -526,29 +469,34 @@ class Together:
             found.append(np.where(np.isnan(drawn), side, drawn))
         return found[0], found[1]
 
-    def _best_depths(self, label: str, surfaces: Sequence[LossSurface]) -> Iterator[ComparedRow]:
-        """Compare best depths at sizes of both arms at which the data bound at least one of them."""
+    def _best_depths(self, other: Arm) -> Iterator[AnswerRow]:
+        """Best depths of both arms and their ratio, at sizes of both at which the data bound at least one of them."""
+        surfaces = self._both(other)
         low, high = max(one.record.low for one in surfaces), min(one.record.high for one in surfaces)
         for x in np.linspace(low, high, SIZES if high - low > SAME_BUDGET else 1).tolist() if high >= low else ():
-            both = [surface.optimum(x) for surface in surfaces]
-            a, b = (one.depth_interval.map(math.log) if one else Interval() for one in both)
-            if (a.unbounded and b.unbounded) or None in both:
+            one, two = (surface.optimum(x) for surface in surfaces)
+            if one is None or two is None or (one.depth_interval.unbounded and two.depth_interval.unbounded):
                 continue
-            valued = a.value is not None and b.value is not None
-            drawn = (surfaces[0].drawn_depths(x), surfaces[1].drawn_depths(x)) if valued else None
+            drawn = surfaces[0].drawn_depths(x), surfaces[1].drawn_depths(x)
+            a, b = (found.depth_interval.map(math.log) for found in (one, two))
+            for arm, found in ((self.base, one), (other, two)):
+                depth = found.depth_interval
+                yield AnswerRow(
+                    question=BEST_DEPTH,
+                    equal=self.options.axis,
+                    n_params=math.exp(x),
+                    arm=arm.label,
+                    **depth.columns("depth"),
+                    decimals=depth.decimals,
+                    reason="" if depth.value else found.beyond,
+                )
             change = ratio(a, b, drawn, self.options.confidence)
-            said = ["" if one is None or one.depth is not None else one.beyond for one in both]
-            confidence = self.options.confidence
-            yield _row(label, BEST_DEPTH, (a, b), change, confidence, (said[0], said[1]), n_params=math.exp(x))
+            yield self._row(RATIO, BEST_DEPTH, other, change, column=BEST_DEPTH, n_params=math.exp(x))
 
-    def _losses(self, label: str, surfaces: Sequence[LossSurface]) -> tuple[list[ComparedRow], list[Lead]]:
-        """Differences of the losses at the smallest, middle and largest size of each depth of both arms, and the sizes
-        at which one arm is ahead."""
-        base, other = self.arms[0], next(one for one in self.arms if one.label == label)
-        confidence, printed = self.options.confidence, bits_of(other) or 1.0
-        rows: list[ComparedRow] = []
-        leads: list[Lead] = []
-        for depth in sorted(set(base.curves.depths) & set(other.curves.depths)):
+    def _losses(self, other: Arm) -> Iterator[AnswerRow]:
+        """Differences of the losses at the smallest, middle and largest size of each depth of both arms."""
+        surfaces, printed = self._both(other), bits_of(other) or 1.0
+        for depth in sorted(set(self.base.curves.depths) & set(other.curves.depths)):
             x = shared_sizes(*([one.low, one.high] for one in (_span(surface, depth) for surface in surfaces)))
             if x is None:
                 continue
@@ -556,20 +504,16 @@ class Together:
                 printed * at_depths(surface.posterior, x, np.array([depth]), surface.setting)[:, :, 0]
                 for surface in surfaces
             )
-            drawn, at = two - one, np.exp(x).tolist()
-            g = drawn.mean(axis=0)
-            stretches = groupby(
-                range(len(x)), key=SimultaneousBand(g, drawn - g, math.inf, confidence).sign.__getitem__
-            )
-            for side, places in [(side, list(places)) for side, places in stretches if side]:
-                ahead = BASE if side > 0 else OTHER
-                leads.append(Lead(depth=depth, start=at[places[0]], end=at[places[-1]], ahead=ahead))
-            for k in sorted({0, len(x) // 2, len(x) - 1}):
-                both = Interval(float(one[:, k].mean())), Interval(float(two[:, k].mean()))
-                low, _, high = np.quantile(drawn[:, k], [(1.0 - confidence) / 2.0, 0.5, (1.0 + confidence) / 2.0])
-                change = Interval(float(g[k]), float(low), float(high))
-                rows.append(_row(label, LOSS, both, change, confidence, depth=depth, n_params=at[k]))
-        return rows, leads
+            for k, n in enumerate(np.exp(x).tolist()):
+                drawn = two[:, k] - one[:, k]
+                low, _, high = quantiles(drawn, self.options.confidence)
+                change = Interval(float(drawn.mean()), low, high)
+                yield self._row(DIFFERENCE, DIFFERENCE, other, change, depth=depth, n_params=n)
+
+    def _row(self, question: str, quantity: str, other: Arm, change: Interval, **at: Any) -> AnswerRow:
+        """A change of the other arm against the base."""
+        of: dict[str, Any] = {"question": question, "equal": self.options.axis, "arm": other.label, **at}
+        return AnswerRow(**of, **change.columns("estimate"), reason=verdict(quantity, change))
 
 
 def _surface(arms: Sequence[Arm], pairings: Sequence[Pairing], options: FitOptions) -> Surface:
@@ -640,111 +584,85 @@ def _span(surface: LossSurface, depth: int) -> DepthSpan:
 
 
 def shared_sizes(one: Sequence[float], two: Sequence[float]) -> np.ndarray | None:
-    """(G,) ln sizes that two ranges (low, high) share; their middle where each is a size near the other's, None where
-    they are apart."""
+    """(G,) ln sizes, one per place of PLACES, that two ranges (low, high) share; their middle where each is a size near
+    the other's, None where they are apart."""
     low, high = max(one[0], two[0]), min(one[1], two[1])
     if high - low > SAME_BUDGET:
-        return np.linspace(low, high, POINTS)
+        return np.linspace(low, high, len(PLACES))
     return np.array([(low + high) / 2.0]) if low - high <= TOLERANCE else None
 
 
-def middle(rows: Sequence[ComparedRow]) -> ComparedRow | None:
-    """Representative best depth: at the middle size at which both arms have one; the choice does not depend on the
-    interval."""
-    sized = [(math.log(row.n_params), row) for row in rows if row.n_params]
-    known = [(x, row) for x, row in sized if row.change is not None]
-    bounded = [(x, row) for x, row in known if row.change_interval.bounded]
-    if not known:
-        return None
-    centre = (sized[0][0] + sized[-1][0]) / 2.0
-    return min(bounded or known, key=lambda one: abs(one[0] - centre))[1]
-
-
-def _one_shape(losses: Sequence[ComparedRow]) -> tuple[str, ...]:
+def _one_shape(losses: Sequence[AnswerRow]) -> tuple[str, ...]:
     """Answer on a single shape of both arms; empty for more."""
     if len(losses) != 1:
         return ()
     (row,) = losses
-    difference = row.change_interval.format("+.4f")
     return (
-        f"loss of {row.arm} − loss of the base at {row.depth} layers, N = {format_count(row.n_params or 0.0)}: "
-        f"{difference}: {row.verdict}",
+        f"loss of {row.arm} − loss of the base at {row.depth:g} layers, N = {format_count(row.n_params or 0.0)}: "
+        f"{row.estimate_interval.format('+.4f')}: {row.reason}",
         "one shape: nothing can be said of depth",
     )
 
 
-def _answer(rows: Sequence[ComparedRow], base: str) -> str:
-    row = middle(rows)
-    if row is None or row.n_params is None or row.verdict == NOT_COMPARABLE:
+def _of_depths(rows: Sequence[AnswerRow], base: str) -> str:
+    """Answer on the best depth, at the middle size at which both arms have one; the choice does not depend on the
+    interval."""
+    changes = [row for row in rows if row.question == RATIO]
+    known = [row for row in changes if row.estimate is not None]
+    if not known:
         return "best depth: no size has a bounded one under both arms, so no change can be shown or excluded"
-    one, two = (found.texts(layers)[0] for found in (row.base_interval, row.other_interval))
+    centre = math.log((changes[0].n_params or 1.0) * (changes[-1].n_params or 1.0)) / 2.0
+    bounded = [row for row in known if row.estimate_interval.bounded]
+    row = min(bounded or known, key=lambda one: abs(math.log(one.n_params or 1.0) - centre))
+    of = {one.arm: one.depth_interval for one in rows if one.question == BEST_DEPTH and one.n_params == row.n_params}
+    one, two = (of[arm].texts(layers)[0] for arm in (base, row.arm))
     return (
-        f"best depth at N = {format_count(row.n_params)}: {one} under {base}, {two} under {row.arm}; ratio "
-        f"{row.change:{row.ratio_form}} ({span(row)}): {row.verdict}"
+        f"best depth at N = {format_count(row.n_params or 0.0)}: {one} under {base}, {two} under {row.arm}; ratio "
+        f"{row.estimate_interval.format('.2f')}: {row.reason}"
     )
 
 
-def _moved(rows: Sequence[ComparedRow]) -> str:
+def _moved(rows: Sequence[AnswerRow]) -> str:
+    """Answer on the transitions, by verdict."""
     if not rows:
         return "transitions: no pair of neighbouring depths has two sizes in both arms"
-    moved = [f"{row.pair} at {_times(row)}" for row in rows if row.shown]
-    still = [row.pair for row in rows if row.verdict == UNCHANGED]
-    unknown = [row.pair for row in rows if row.verdict == NOT_COMPARABLE]
-    parts = [
-        ", ".join(moved),
-        f"no change shown for {', '.join(still)}" if still else "",
-        f"{', '.join(unknown)} not known well enough under both" if unknown else "",
+    still = {of: [str(row.value) for row in rows if row.reason == of] for of in (UNCHANGED, NOT_COMPARABLE)}
+    said = [
+        f"{row.value} at {row.reason} sizes, ratio {row.estimate_interval.format('.2f')}"
+        for row in rows
+        if row.reason not in still
     ]
-    return f"transitions: {'; '.join(part for part in parts if part)}"
+    said += [f"{of} for {', '.join(pairs)}" for of, pairs in still.items() if pairs]
+    return f"transitions: {'; '.join(said)}"
 
 
-def _times(row: ComparedRow) -> str:
-    if row.change is None:
-        return f"a {row.verdict} size (ratio {span(row)})"
-    return f"{row.change:{row.ratio_form}} times the size ({span(row)})"
-
-
-def span(row: ComparedRow) -> str:
-    """Text of a ratio's interval, with words for an open end."""
-    ends = row.change_interval.ends(row.ratio_form)
-    return ends.replace("< ", "below ").replace("> ", "above ")
-
-
-def _in_bits(*arms: Arm) -> list[str]:
-    """Sentences on losses that are in bits per byte, as vocabularies differ, and on the bytes of text that the arms
-    read at equal counts of tokens."""
-    per_bit = [[run.row.get(IN_NATS, run.loss) / run.row["bits_per_byte"] for run in arm.runs] for arm in arms]
-    per_token = [float(np.median(one)) / math.log(2.0) for one in per_bit]
-    of_each = " and ".join(f"{size:.2f} ({arm.label})" for arm, size in zip(arms, per_token, strict=True))
-    line = f"bytes per token are {of_each}: equal tokens are unequal text"
-    said = f"losses are compared in {BITS}: the vocabularies differ"
-    parts = []
-    for name, what in (("tokens", "trained on"), ("seq_len", "in a window")):
-        counts = [{run.row.get(name) for run in arm.runs} for arm in arms]
-        shared = [count for one in counts if len(one) == 1 for count in one if count is not None]
-        if len(shared) == len(arms):
-            shown = [format_count(count * size) for count, size in zip(shared, per_token, strict=True)]
-            parts.append(f"{' and '.join(shown)} bytes {what}")
-    lines = [said, f"{line} ({', '.join(parts)})" if parts else line]
-    held = [
-        float(arm.held_out.tokens.sum()) * size
-        for arm, size in zip(arms, per_token, strict=True)
-        if arm.held_out is not None and arm.held_out.tokens is not None
-    ]
-    if len(held) == len(arms) and abs(math.log(held[0] / held[1])) > SAME_BYTES:
-        lines.append(
-            f"the held-out texts differ ({' and '.join(map(format_count, held))} bytes): without train.eval_tokens "
-            "every vocabulary is evaluated on the same"
-        )
-    return lines
-
-
-def _where_ahead(found: Comparison) -> str:
-    """Ranges of sizes at which one arm is ahead, by depth."""
+def _better(rows: Sequence[AnswerRow]) -> str:
+    """Answer on the losses: the depths and sizes at which the other arm is better or worse."""
     by_claim: dict[str, list[str]] = {}
-    for depth in found.losses:
-        claim = ", ".join(found.ahead(depth, found.base, found.arm)) or "no difference larger than the noise"
-        by_claim.setdefault(claim, []).append(f"{depth}")
+    for depth, of in groupby(rows, key=lambda row: row.depth or 0.0):
+        own = list(of)
+        places = {
+            word: [at for at, row in zip(PLACES, own, strict=False) if row.reason == word]
+            for word in VERDICTS[DIFFERENCE]
+        }
+        parts = [
+            f"{own[0].arm} is {word} at {'every' if len(at) == len(own) else 'the ' + join(at)} size"
+            for word, at in places.items()
+            if at
+        ]
+        by_claim.setdefault(", ".join(parts) or UNCHANGED, []).append(f"{depth:g}")
     if not by_claim:
         return "no depth has a curve in both arms"
     return "; ".join(f"at depth {', '.join(at)} {claim}" for claim, at in by_claim.items())
+
+
+def _in_bits(*arms: Arm) -> list[str]:
+    """Sentences on losses that are in bits per byte, as vocabularies differ."""
+    per_bit = [[run.row.get(IN_NATS, run.loss) / run.row["bits_per_byte"] for run in arm.runs] for arm in arms]
+    per_token = [float(np.median(one)) / math.log(2.0) for one in per_bit]
+    of_each = " and ".join(f"{size:.2f} ({arm.label})" for arm, size in zip(arms, per_token, strict=True))
+    return [
+        f"losses are compared in {BITS}: the vocabularies differ",
+        f"bytes per token are {of_each}: equal tokens are unequal text, in training, in a window, and held out unless "
+        "the whole set is evaluated",
+    ]

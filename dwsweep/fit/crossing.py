@@ -12,12 +12,13 @@ from functools import cached_property
 
 import numpy as np
 
-from dwsweep.fit.curves import SimultaneousBand
+from dwsweep.fit.curves import Curves, SimultaneousBand
 from dwsweep.fit.lattice import standard_error
 from dwsweep.fit.noise import FLOOR_NATS, t_two_sided
 from dwsweep.interval import Interval
 
 NOISE, NOISE_UNKNOWN, FEW_SHAPES, NO_SHARED_RANGE = "noise", "noise unknown", "few shapes", "no shared range"
+GRID_POINTS = 161
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,15 @@ class Difference:
         return SimultaneousBand(self.g, self.deviations, self.df, confidence)
 
 
+def shared_grid(curves: Curves, shallow: int, deep: int) -> np.ndarray | None:
+    """(GRID_POINTS,) x that the curves of two depths both span; None if they share none, or one has a single size."""
+    one, two = curves.sizes(shallow), curves.sizes(deep)
+    low, high = max(one[0], two[0]), min(one[-1], two[-1])
+    if min(len(one), len(two)) < 2 or high - low < 1e-6:
+        return None
+    return np.linspace(low, high, GRID_POINTS)
+
+
 @dataclass(frozen=True)
 class Crossing:
     """The crossing of one pair; x is ln of the axis, None if it does not exist.
@@ -49,9 +59,8 @@ class Crossing:
     status: see ``classify``. root, low, high: crossing and ends of its interval (None = unbounded, or no root).
     se: standard error of the root. slope: g' there, nats per unit of x. t_left, t_right: largest t of the shallower's
     lead left of the crossing and of the deeper's lead right of it. critical: sup-t quantile they are held against.
-    sign_changes: of g. tie_low, tie_high: ends of the stretch beyond a lead, up to the end of the shared range, where
-    the two do not differ (of ``not_reached`` and ``already_crossed``; None without one). cause: why it is undecided,
-    one of the causes above. error: largest Monte-Carlo standard error of root, low and high.
+    sign_changes: of g. cause: why it is undecided, one of the causes above. error: largest Monte-Carlo standard error
+    of root, low and high.
     """
 
     status: str
@@ -65,8 +74,6 @@ class Crossing:
     critical: float | None = None
     sign_changes: int = 0
     reason: str = ""
-    tie_low: float | None = None
-    tie_high: float | None = None
     cause: str = ""
     error: float = 0.0
 
@@ -90,14 +97,13 @@ def classify(d: Difference, confidence: float) -> Crossing:
     t, pointwise = g / se, t_two_sided(confidence, d.df)
     below, above = np.flatnonzero(band.sign < 0), np.flatnonzero(band.sign > 0)
     found = looked_at(g, t, band.critical)
-    if not len(below) and not len(above):
+    low = _edge(x, -t - pointwise, int(below[-1]), 1) if len(below) else None
+    high = _edge(x, t - pointwise, int(above[0]), -1) if len(above) else None
+    if low is None and high is None:
         return replace(found, reason=_REASONS["undecided"], cause=NOISE)
-    if not len(above):
-        low = _edge(x, -t - pointwise, int(below[-1]), 1)
-        return _bounded(found, "not_reached", x, low=low)
-    if not len(below):
-        high = _edge(x, t - pointwise, int(above[0]), -1)
-        return _bounded(found, "already_crossed", x, high=high)
+    if low is None or high is None:
+        status = "not_reached" if high is None else "already_crossed"
+        return replace(found, status=status, low=low, high=high, reason=_REASONS[status])
     left, right = int(below[-1]), int(above[0])
     if left >= right:
         return replace(found, status="ambiguous", reason=_REASONS["ambiguous"])
@@ -106,8 +112,8 @@ def classify(d: Difference, confidence: float) -> Crossing:
         found,
         status="crossed",
         root=root,
-        low=_edge(x, -t - pointwise, left, 1),
-        high=_edge(x, t - pointwise, right, -1),
+        low=low,
+        high=high,
         se=root_se,
         slope=slope,
         t_left=float(np.max(-t[x <= root])),
@@ -141,29 +147,11 @@ def looked_at(g: np.ndarray, t: np.ndarray, critical: float) -> Crossing:
     )
 
 
-def _bounded(
-    found: Crossing, status: str, x: np.ndarray, low: float | None = None, high: float | None = None
-) -> Crossing:
-    """Crossing with a bound on one side. The two tie from there to the end of the range, if that is more than the last
-    step of the grid."""
-    found = replace(found, status=status, low=low, high=high, reason=_REASONS[status])
-    ends = float(x[0] if low is None else low), float(x[-1] if high is None else high)
-    if ends[1] - ends[0] <= x[1] - x[0]:
-        return found
-    return replace(found, tie_low=ends[0], tie_high=ends[1], reason=_TIED[status])
-
-
 _REASONS = {
     "not_reached": "the shallower net is ahead wherever the two differ: the crossing lies above",
     "already_crossed": "the deeper net is ahead wherever the two differ: the crossing lies below",
     "undecided": "the two nets differ by no more than the noise at any size",
     "ambiguous": "the lead changes hands in more than one place, or from the deeper net to the shallower",
-}
-_TIED = {
-    "not_reached": "the shallower net is ahead at small sizes, and from the bound to the end of the shared range the "
-    "two tie: the crossing may lie there or above",
-    "already_crossed": "the deeper net is ahead at large sizes, and from the start of the shared range to the bound "
-    "the two tie: the crossing may lie there or below",
 }
 
 

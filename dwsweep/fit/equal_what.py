@@ -47,8 +47,8 @@ FAR = 4.0  # robust standard deviations beyond which a run's time belongs to ano
 SAME = 1.02  # largest over smallest count of tokens within which counts are equal
 EXACT = 1e-3  # scatter of ln cost due to rounding
 MOST_EMBEDDING_SCATTER = 0.15  # scatter of ln (embeddings / width) beyond which embeddings do not follow the width
-TIME, TIMES = "wall time", ("device_seconds", "wall_seconds")
-CODES = {"FLOPs": FLOPS, TIME: WALL_TIME}  # unit of a cost → quantity held equal
+FLOP, TIME, TIMES = "FLOPs", "wall time", ("device_seconds", "wall_seconds")
+CODES = {FLOP: FLOPS, TIME: WALL_TIME}  # unit of a cost → quantity held equal
 SIZES_OF_BUDGET, MOSTLY, AS_LONG = 4.0, 0.9, 1.1  # spread of times in one budget: sizes, share, factor
 FEWEST_BUDGETS = 3  # budgets that show a power
 GROWING = ("n_params", "tokens", "depth")  # quantities of the best net that grow with the budget
@@ -101,11 +101,13 @@ class Cost:
 
 @dataclass(frozen=True)
 class Budget:
-    """Spending of every run. unit: ``FLOPs`` or ``wall time``. value: FLOPs or seconds. said: its source, in words."""
+    """Spending of every run. unit: ``FLOPs`` or ``wall time``. value: FLOPs or seconds. said: its source, in words.
+    axis: its column."""
 
     unit: str
     value: float
     said: str
+    axis: str = FLOPS
 
     @property
     def shown(self) -> str:
@@ -118,7 +120,7 @@ def spent_by_all(
     """The budget that all runs had: the main one of ``trained``, or a time that hardly differs while sizes and tokens
     do; None if they had none."""
     if trained is not None:
-        return Budget(unit_of(trained), trained.main, trained.known_from)
+        return Budget(FLOP, trained.main, trained.known_from)
     usable = [row for row in rows if positive(row.get("loss"))]
     tokens = [float(row["tokens"]) for row in usable if positive(row.get("tokens"))]
     sizes = [n_params_of(row) for row in usable]
@@ -129,7 +131,7 @@ def spent_by_all(
         if len(known) > MOSTLY * len(usable):
             low, middle, high = np.quantile(known, [0.05, 0.5, 0.95])
             if high <= AS_LONG * low:
-                return Budget(TIME, float(middle), f"{theirs.get(name, name)} of {len(known)} runs")
+                return Budget(TIME, float(middle), f"{theirs.get(name, name)} of {len(known)} runs", name)
     return None
 
 
@@ -146,33 +148,30 @@ def equal_what(
 
     budget: common budget of all runs, at which the losses then stand. trained: several budgets.
     """
-    asked = _Question(surface, runs, np.random.default_rng([seed, 17]))
-    if surface.record.flat:  # a budget has a best size all the same
-        alone = [*asked.sizes_alone(budget, trained)]
-        return {"at_budgets": tuple(row for row, _ in alone), "growth": tuple(asked.growth(alone))}
-    if not surface.has_best:
+    flat = surface.record.flat  # a budget has a best size all the same
+    if not (flat or surface.has_best):
         return {}
-    if budget is not None:
-        *at_size, best = asked.as_trained(budget)
-        return {"equal": tuple(at_size), "at_budgets": (best,)}
-    found = [*asked.sizes(), *asked.totals(), *asked.ratios()]
-    at_budgets: tuple[AnswerRow, ...] = ()
-    growth: tuple[AnswerRow, ...] = ()
-    for cost in asked.costs() if runs.column else ():
-        found += asked.at_size(cost)
-        if trained is not None and cost.unit == unit_of(trained):
-            drawn = [*asked.at_costs(cost, np.log(sorted(trained.rows)).tolist(), trained.known_from)]
-            at_budgets = tuple(row for row, _ in drawn)
-            growth = tuple(asked.growth(drawn))
-        else:
-            found += [row for row, _ in asked.at_costs(cost, cost.usual, cost.said)]
-    several = len({row.equal for row in (*found, *at_budgets)}) > 1
-    return {"equal": tuple(found) if several else (), "at_budgets": at_budgets, "growth": growth}
-
-
-def unit_of(trained: TrainedBudgets) -> str:
-    """Unit of the budgets that runs were trained to."""
-    return TIME if trained.axis in TIMES else "FLOPs"
+    asked = _Question(surface, runs, np.random.default_rng([seed, 17]))
+    costs = [*asked.costs()] if np.isfinite(asked.tokens).any() else []
+    unit = budget.unit if budget else FLOP if trained else ""
+    own = next((one for one in costs if one.unit == unit), None)
+    found: list[AnswerRow] = []
+    at_budgets: list[tuple[AnswerRow, Drawn]] = []
+    if budget:
+        at_budgets = [*asked.at_costs(budget.unit, own, [math.log(budget.value)], budget.said, moved=False)]
+        found = [] if flat else [*asked.as_trained(budget)]
+    elif trained and own and runs.column:
+        at_budgets = [*asked.at_costs(own.unit, own, np.log(sorted(trained.rows)).tolist(), trained.known_from)]
+    if not flat and not budget:
+        found += [*asked.sizes(), *asked.totals(), *asked.ratios()]
+        for cost in costs if runs.column else ():
+            found += asked.at_size(cost)
+            if cost is not own:
+                found += [row for row, _ in asked.at_costs(cost.unit, cost, cost.usual, cost.said)]
+    rows = tuple(row for row, _ in at_budgets)
+    several = budget or len({row.equal for row in (*found, *rows)}) > 1
+    equal = tuple(found) if several else ()
+    return {"equal": equal, "at_budgets": rows, "growth": tuple(asked.growth(at_budgets))}
 
 
 class _Question:
@@ -233,62 +232,16 @@ class _Question:
                 yield replace(self._row(PER_PARAM, ratio, "", x, depth, t), decimals=decimals)
 
     def as_trained(self, budget: Budget) -> Iterator[AnswerRow]:
-        """Best depth at the budget of all runs: at equal size, and with each depth at its best size."""
+        """Best depth at equal size, at the budget of all runs."""
         for size in self.x:
-            depth = self.surface.at(math.exp(size))
-            yield self._row(_at_size(budget.unit), budget.value, budget.said, size, depth, None)
-        row = self._of_nets(CODES[budget.unit], budget.value, budget.said, self._net_losses)[0]
-        costs = self.costs() if np.isfinite(self.tokens).any() else ()
-        cost = next((one for one in costs if one.unit == budget.unit), None)
-        yield _with_tokens(row, cost, math.log(budget.value)) if cost else row
-
-    def sizes_alone(self, budget: Budget | None, trained: TrainedBudgets | None) -> Iterator[tuple[AnswerRow, Drawn]]:
-        """The best size at the budgets of the runs, and (D,) draws of ln of it and of its tokens, where depth shows no
-        effect: of nets of the middle depth of each size."""
-        unit = budget.unit if budget else unit_of(trained) if trained else ""
-        costs = self.costs() if unit and np.isfinite(self.tokens).any() else ()
-        cost = next((one for one in costs if one.unit == unit), None)
-        if not unit or (budget is None and (cost is None or not self.runs.column)):
-            return
-        x = np.linspace(self.surface.record.low, self.surface.record.high, ACROSS)
-        y = np.array([sum(self.surface.reach(a)) / 2.0 for a in x.tolist()])
-        rows = self.posterior.losses(x, y)
-        said = budget.said if budget else trained.known_from if trained else ""
-        for value in [budget.value] if budget else sorted(trained.rows if trained else ()):
-            at, inside = rows, np.ones(len(x), dtype=bool)
-            if budget is None and cost:
-                t = math.log(value) - cost.ln(x, y)
-                at, inside = rows + self._moved(t, self._by_tokens(x, y)), self._between(np.median(t, axis=0))
-            if inside.sum() < LEAST_POINTS:
-                continue
-            drawn: Drawn = {"n_params": least(x[inside], at[:, inside])}
-            size = self._interval(drawn["n_params"], of_depth=False)
-            row = replace(self._row(CODES[unit], value, said, None, Interval(), None), **size.columns("n_params"))
-            row = replace(row, reason="no effect of depth is shown")
-            if cost and size.value:
-                row = _with_tokens(row, cost, math.log(value), float(np.interp(math.log(size.value), x, y)))
-                with np.errstate(invalid="ignore"):  # of a draw that is only a bound
-                    spent = cost.middle(drawn["n_params"], np.interp(drawn["n_params"], x, y))
-                    drawn["tokens"] = math.log(value) - spent
-            yield row, drawn
-
-    def _of_nets(self, equal: str, spent: float, said: str, rows: np.ndarray) -> tuple[AnswerRow, Drawn]:
-        """The line of the best net, and draws of ln of its depth and N, by losses ``rows`` (D, n) of the nets of
-        ``grid``."""
-        x, y, edge = Nets(self.grid, rows).best
-        size, depth = self._interval(x, edge), self._interval(y, edge, (self.grid.y[0], self.grid.y[-1]))
-        if size.value is None:  # each depth ends at another size: the one that reaches farthest would seem best
-            depth = Interval()
-        elif depth.value is None and size.bounded:  # of the best depth tried, and not of the best depth
-            size = Interval()
-        drawn = {"n_params": np.where(edge == 0.0, x, edge), "depth": np.where(edge == 0.0, y, edge)}
-        row = self._row(equal, spent, said, math.log(size.value) if size.value else None, depth, None)
-        return replace(row, **size.columns("n_params")), drawn
+            yield self._row(
+                _at_size(budget.unit), budget.value, budget.said, size, self.surface.at(math.exp(size)), None
+            )
 
     # Lines of a cost
 
     def costs(self) -> Iterator[Cost]:
-        flops = self._fitted("FLOPs", self.runs.numbers("flops") / np.exp(self.tokens), "flops")
+        flops = self._fitted(FLOP, self.runs.numbers("flops") / np.exp(self.tokens), "flops")
         yield flops or self._formula()
         for name in TIMES:
             if found := self._fitted(TIME, self.runs.numbers(name) / np.exp(self.tokens), name):
@@ -321,20 +274,49 @@ class _Question:
                 tokens -= float(np.interp(math.log(depth.value), y, np.median(dearer, axis=0)))
             yield self._row(_at_size(cost.unit), spent, cost.said, x, depth, tokens)
 
-    def at_costs(self, cost: Cost, every: Sequence[float], said: str) -> Iterator[tuple[AnswerRow, Drawn]]:
+    def at_costs(
+        self, unit: str, cost: Cost | None, every: Sequence[float], said: str, moved: bool = True
+    ) -> Iterator[tuple[AnswerRow, Drawn]]:
         """Best depth at ln of each of several costs, each depth at its best size, and (D,) draws of ln of it, of its N
-        and tokens. said: origin of the costs, in words."""
-        per_token = cost.ln(*self.grid.flat)
+        and tokens. cost: of a token; moved: False if the losses stand at the cost. said: origin of the costs, in
+        words."""
+        x, y = self._nets
         for spent in every:
-            t = spent - per_token
-            rows = self._net_losses + self._moved(t, self._net_by_tokens)
-            rows[:, ~self._between(np.median(t, axis=0))] = math.inf
-            row, drawn = self._of_nets(CODES[cost.unit], math.exp(spent), said, rows)
-            row = _with_tokens(row, cost, spent)
-            if row.tokens:
+            rows = self._net_losses
+            if moved and cost:
+                t = spent - cost.ln(x, y)
+                rows = rows + self._moved(t, self._net_by_tokens)
+                rows[:, ~self._between(np.median(t, axis=0))] = math.inf
+            flat = self.surface.record.flat
+            size, depth, drawn = self._best_size(rows) if flat else self._best_net(rows)
+            row = self._row(CODES[unit], math.exp(spent), said, None, depth, None)
+            row = replace(row, **size.columns("n_params"), reason="no effect of depth is shown" if flat else row.reason)
+            if cost and size.value and (depth.value or flat):
                 with np.errstate(invalid="ignore", divide="ignore"):  # of a draw that is only a bound
-                    drawn["tokens"] = spent - cost.middle(drawn["n_params"], drawn["depth"])
+                    along = np.interp(drawn["n_params"], x, y) if flat else drawn["depth"]
+                    drawn["tokens"] = spent - cost.middle(drawn["n_params"], along)
+                at = np.log([size.value])
+                ln_depth = np.log([depth.value]) if depth.value else np.interp(at, x, y)
+                row = replace(row, tokens=math.exp(spent - float(cost.middle(at, ln_depth)[0])))
             yield row, drawn
+
+    def _best_size(self, rows: np.ndarray) -> tuple[Interval, Interval, Drawn]:
+        """Best size of nets of the middle depths by their losses ``rows`` (D, n)."""
+        inside = np.isfinite(rows[0])
+        if inside.sum() < LEAST_POINTS:
+            return Interval(), Interval(), {"n_params": np.full(len(rows), np.inf)}
+        found = least(self._nets[0][inside], rows[:, inside])
+        return self._interval(found, of_depth=False), Interval(), {"n_params": found}
+
+    def _best_net(self, rows: np.ndarray) -> tuple[Interval, Interval, Drawn]:
+        """Size and depth of the best net by the losses ``rows`` (D, n) of the nets of ``grid``."""
+        x, y, edge = Nets(self.grid, rows).best
+        size, depth = self._interval(x, edge), self._interval(y, edge, (self.grid.y[0], self.grid.y[-1]))
+        if size.value is None:  # each depth ends at another size: the one that reaches farthest would seem best
+            depth = Interval()
+        elif depth.value is None and size.bounded:  # of the best depth tried, and not of the best depth
+            size = Interval()
+        return size, depth, {"n_params": np.where(edge == 0.0, x, edge), "depth": np.where(edge == 0.0, y, edge)}
 
     def growth(self, found: Sequence[tuple[AnswerRow, Drawn]]) -> Iterator[AnswerRow]:
         """Powers of the budget with which N, tokens and depth of the best net grow: ln quantity = k + a·ln C by
@@ -403,7 +385,7 @@ class _Question:
             return np.asarray(np.log(6.0 * size + 12.0 * n * np.sqrt(size * depth / ratio)))
 
         said = f"(6·N + 12·L·d·{n:.0f})·tokens, assumed" if n else "6·N·tokens, assumed"
-        return Cost("FLOPs", said, lambda x, y: at(x, y)[None], at, at(self.runs.x, self.runs.y) + self.tokens)
+        return Cost(FLOP, said, lambda x, y: at(x, y)[None], at, at(self.runs.x, self.runs.y) + self.tokens)
 
     # Tokens
 
@@ -452,14 +434,23 @@ class _Question:
         return frame.low - 1e-9 <= x <= frame.high + 1e-9 and first - 1e-9 <= y <= last + 1e-9
 
     @cached_property
+    def _nets(self) -> tuple[np.ndarray, np.ndarray]:
+        """(x, y) of the nets that are compared: of the grid, or of the middle depth of each size where depth shows no
+        effect."""
+        if not self.surface.record.flat:
+            return self.grid.flat
+        x = np.linspace(self.surface.record.low, self.surface.record.high, ACROSS)
+        return x, np.array([sum(self.surface.reach(a)) / 2.0 for a in x.tolist()])
+
+    @cached_property
     def _net_losses(self) -> np.ndarray:
-        """(D, n) losses of the nets of ``grid``, of which millionths of a nat are known."""
-        return self.posterior.losses(*self.grid.flat).astype(np.float32)
+        """(D, n) losses of the nets, of which millionths of a nat are known."""
+        return self.posterior.losses(*self._nets).astype(np.float32)
 
     @cached_property
     def _net_by_tokens(self) -> tuple[np.ndarray, np.ndarray]:
         """``_by_tokens`` of the same nets: kept for all budgets and costs, since they took most of a heap's fit."""
-        straight, bent = self._by_tokens(*self.grid.flat)
+        straight, bent = self._by_tokens(*self._nets)
         return straight.astype(np.float32), bent.astype(np.float32)
 
     # Answers
@@ -486,16 +477,6 @@ class _Question:
             **depth.columns("depth"),
             reason="" if depth.value is not None else "at an edge of the nets or tokens tried",
         )
-
-
-def _with_tokens(row: AnswerRow, cost: Cost, spent: float, y: float | None = None) -> AnswerRow:
-    """The line of a best net with the tokens that ln cost ``spent`` pays for, where it has a size and a depth, or is of
-    ln L = ``y``."""
-    y = math.log(row.depth) if y is None and row.depth else y
-    if not row.n_params or y is None:
-        return row
-    per_token = float(cost.middle(np.log([row.n_params]), np.array([y]))[0])
-    return replace(row, tokens=math.exp(spent - per_token))
 
 
 def _at_size(unit: str) -> str:

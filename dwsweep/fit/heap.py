@@ -83,13 +83,13 @@ def heap_of(
     """
     asked = _asked(data, options)
     explicit = bool(asked.adjust)
-    axes = ("n_params", trained.axis) if trained else ("n_params",)
+    budget = spent_by_all(data.rows, {ours: theirs for theirs, ours in data.theirs.items()}, trained)
+    axes = ("n_params", *((budget.axis,) if budget else ()))
     if (data.directory and not explicit and not trained) or options.axis not in axes:
         if explicit and options.axis not in axes:
             both = f"{argument('adjust')} and {argument('at')}"
             raise InputError(f"{argument('axis')}: {options.axis}; allowed with {both}: n_params")
         return None
-    budget = spent_by_all(data.rows, {ours: theirs for theirs, ours in data.theirs.items()}, trained)
     # two budgets give a net two token counts, which show the effect of tokens: all rows count
     several = trained is not None and len(trained.rows) > 1
     if budget and not several and TOKENS in asked.adjust:
@@ -97,7 +97,7 @@ def heap_of(
             f"{argument('adjust', '--adjust')}: 'tokens'; runs were trained at equal compute, so that tokens follow "
             "from the shape; adjusting for them would remove a part of the effect of depth"
         )
-    if trained and several and trained.axis == FLOPS:
+    if trained and several:
         data = _with_spent(data, trained)
     tries: list[tuple[list[Row], Budget | None]] = [] if budget and not several else [(data.rows, None)]
     if budget:
@@ -107,7 +107,7 @@ def heap_of(
         if len(rows) < ask.FEWEST_CELLS:
             return None
         if trained and len(of) < len(data.rows):
-            out[f"were trained to other values of {trained.axis}"] = len(data.rows) - len(of)
+            out["were trained to other values of flops"] = len(data.rows) - len(of)
         found = _found(data, asked, rows, bool(spent), arms, several)
         if spent or not budget or (found and any(one.name == TOKENS for one in found.columns)):
             break
@@ -307,7 +307,7 @@ def _fitted(
     runs = _runs(data, [rows[k] for k in base], x[base], y[base], means, design, means.of[base])
     record = replace(record, **equal_what(ask.LossSurface(surface), runs, options.seed, budget, trained))
     outside = [one for one in columns if one.kind == NUMBER and not one.low <= float(one.held) <= one.high]
-    said = sentences(record, budget, outside, data.unit)
+    said = sentences(record, budget, outside)
     left = {*asked.leave, *found.follow}
     taken = {one.column for one in columns} | {name for name in data.columns if found_in.word_of(name) in left}
     of_length = any(data.roles.get(name) == "length" for name in taken)

@@ -3,9 +3,8 @@
 *Tokens.* The loss of a run at the requested number of tokens is interpolated between its own losses before and after
 it; runs that have none are left out. Losses of many lengths on one surface are a heap's, with a column of tokens.
 
-*Compute.* The requested compute is a column of the table (``train_flops`` or ``train_seconds``) or a key of the runs'
-config.json. Otherwise runs whose own values agree form a budget: FLOPs are
-counted, so they agree but for whole steps; measured seconds agree as well as the clock.
+*Compute.* The requested FLOPs are a column of the table (``train_flops``) or a key of the runs' config.json. Otherwise
+runs whose own FLOPs agree but for whole steps form a budget; of one time: ``equal_what.spent_by_all``.
 """
 
 from __future__ import annotations
@@ -120,7 +119,7 @@ def _after(asked: float, unit: Callable[[Row], float], measured: dict[float, Row
 
 def _spent(row: Row, off: float) -> Row:
     """Row of a run ``off`` ln tokens later: its FLOPs and time grow in proportion to the tokens."""
-    return {name: row[name] * math.exp(off) for name in ("tokens", FLOPS, SECONDS) if row.get(name)}
+    return {name: row[name] * math.exp(off) for name in ("tokens", FLOPS, "device_seconds") if row.get(name)}
 
 
 def token_groups(rows: Sequence[Row]) -> dict[float | None, list[Row]]:
@@ -152,10 +151,9 @@ def token_warnings(groups: dict[float | None, list[Row]], main: float | None) ->
     ]
 
 
-FLOPS, SECONDS = "flops", "device_seconds"  # columns in which a budget may be given
-KEYS = {FLOPS: "flops", SECONDS: "seconds"}  # axis → key of the spec's section ``train``, in order of trial
-AGREE = {FLOPS: 1.10, SECONDS: 1.5}  # largest over smallest value within one budget
-APART = {FLOPS: 1.15, SECONDS: 1.2}  # least ratio of one budget to the next
+FLOPS = "flops"
+AGREE = 1.10  # largest over smallest FLOPs within one budget
+APART = 1.15  # least ratio of one budget to the next
 FREE_OVER_SPREAD = 3.0  # least ratio of the gap between budgets to the widest spread of one, in ln values
 ASKED = "asked"
 SIZES_FACTOR = 2.0  # least factor of sizes in a budget
@@ -166,10 +164,9 @@ SAME_TOKENS = 1.02
 
 @dataclass(frozen=True)
 class TrainedBudgets:
-    """Budgets that all runs were trained to, so that tokens follow the shape. axis: flops or device_seconds.
-    known_from: origin of the budgets, in words. rows: rows of each budget."""
+    """Budgets of FLOPs that all runs were trained to, so that tokens follow the shape. known_from: origin of the
+    budgets, in words. rows: rows of each budget."""
 
-    axis: str
     known_from: str
     rows: dict[float, list[Row]]
 
@@ -180,71 +177,55 @@ class TrainedBudgets:
 
 
 def trained_budgets(data: Table) -> TrainedBudgets | None:
-    """Budgets to which all runs of ``data`` were trained, on any axis."""
-    met = {name: _agreeing(data.rows, name) for name in KEYS}
-    columns = {name: [row.get(f"train_{key}") for row in data.rows] for name, key in KEYS.items()}
+    """Budgets of FLOPs to which all runs of ``data`` were trained."""
     return (
-        _promised(data.rows, columns, "the column train_{}")
-        or _trained_to(data.rows, met[FLOPS], FLOPS)
-        or _promised(data.rows, _of_configs(data), "train.{} of the runs")
-        or _trained_to(data.rows, met[SECONDS], SECONDS)
+        _promised(data.rows, [row.get("train_flops") for row in data.rows], "the column train_flops")
+        or _trained_to(data.rows)
+        or _promised(data.rows, _of_configs(data), "train.flops of the runs")
     )
 
 
 def budgets_warning(trained: TrainedBudgets, axis: str) -> str:
     """Warning that curves over ``axis`` ignore the runs' common budget."""
     equal = join(format_count(value) for value in sorted(trained.rows))
-    said = f"the runs were trained at equal {trained.axis} ({equal})"
     one = f"; this fit uses the runs at {format_count(trained.main)}" if len(trained.rows) > 1 else ""
-    if axis in (FLOPS, SECONDS):
-        return f"LENGTH FOLLOWS THE SHAPE: {said}, so {axis} differ between shapes and measure no size{one}"
     return (
-        f"LENGTH FOLLOWS THE SIZE: {said}, so larger nets saw fewer tokens, and curves over {axis} mix size and length "
-        f"of training: the best depth at a size holds for nets of that training length alone{one}; nine shapes of "
-        "three depths and three sizes give the best depth at each budget"
+        f"LENGTH FOLLOWS THE SIZE: the runs were trained at equal flops ({equal}), so larger nets saw fewer tokens, "
+        f"and curves over {axis} mix size and length of training: best depths hold for nets of that training length "
+        f"alone{one}; nine shapes of three depths and three sizes give the best depth at each budget"
     )
 
 
-def _of_configs(data: Table) -> dict[str, list[Any]]:
-    """Requested compute in the runs' configs, by axis; not read where all runs have equal tokens."""
+def _of_configs(data: Table) -> list[Any]:
+    """Requested FLOPs in the runs' configs; not read where all runs have equal tokens."""
     if not data.directory or len({row.get("tokens") for row in data.rows} - {None}) < 2:
-        return {}
-    trains = [train_section(data.directory, row) for row in data.rows]
-    return {name: [train.get(key) for train in trains] for name, key in KEYS.items()}
+        return [None] * len(data.rows)
+    return [_train_section(data.directory, row).get(FLOPS) for row in data.rows]
 
 
-def _promised(rows: Sequence[Row], promises: Mapping[str, Sequence[Any]], source: str) -> TrainedBudgets | None:
-    """Groups of runs by requested compute, on the first axis that explains the table."""
-    for name, values in promises.items():
-        # missing actual compute: assume the requested amount
-        asked = [{**row, name: row.get(name) or value, ASKED: value} for row, value in zip(rows, values, strict=True)]
-        same: dict[float, list[Row]] = defaultdict(list)
-        for row in asked:
-            if (value := _value(row, ASKED)) is not None:
-                same[float(value)].append(row)
-        exact = {value: found for value, found in same.items() if _spans(found)}
-        for groups in (exact, _agreeing(asked, name, ASKED)):
-            if groups and _covered(groups, rows):
-                whole = {value: _longest(found) for value, found in groups.items()}
-                return TrainedBudgets(name, source.format(KEYS[name]), whole)
+def _promised(rows: Sequence[Row], values: Sequence[Any], source: str) -> TrainedBudgets | None:
+    """Groups of runs by requested FLOPs, if they explain the table."""
+    # missing actual compute: assume the requested amount
+    asked = [{**row, FLOPS: row.get(FLOPS) or value, ASKED: value} for row, value in zip(rows, values, strict=True)]
+    same: dict[float, list[Row]] = defaultdict(list)
+    for row in asked:
+        if (value := _value(row, ASKED)) is not None:
+            same[float(value)].append(row)
+    exact = {value: found for value, found in same.items() if _spans(found)}
+    for groups in (exact, _agreeing(asked, ASKED)):
+        if groups and _covered(groups, rows):
+            return TrainedBudgets(source, {value: _longest(found) for value, found in groups.items()})
     return None
 
 
-def _trained_to(rows: Sequence[Row], groups: dict[float, list[Row]], name: str) -> TrainedBudgets | None:
-    """Groups of runs by measured compute, if they explain the table."""
-    if not groups:
+def _trained_to(rows: Sequence[Row]) -> TrainedBudgets | None:
+    """Groups of runs by measured FLOPs, if they explain the table."""
+    groups = _agreeing(rows, FLOPS)
+    whole = _with_blank(groups, rows)
+    if not groups or not _covered(whole, rows) or _same_length(rows, groups):
         return None
-    whole = _with_blank(groups, rows, name)
-    if not _covered(whole, rows) or _same_length(rows, groups):
-        return None
-    if name == SECONDS and not any(_value(row, "tokens") for row in rows):
-        return None  # equal times may be chance: the lengths may still differ
-    return TrainedBudgets(name, _agreement(groups, name), whole)
-
-
-def _agreement(groups: Mapping[float, list[Row]], name: str) -> str:
-    percent = max(100.0 * (max(r[name] for r in rows) / min(r[name] for r in rows) - 1.0) for rows in groups.values())
-    return f"{name} that agree within {percent:.2g} %"
+    percent = max(100.0 * (max(r[FLOPS] for r in of) / min(r[FLOPS] for r in of) - 1.0) for of in groups.values())
+    return TrainedBudgets(f"flops that agree within {percent:.2g} %", whole)
 
 
 def _longest(rows: Sequence[Row]) -> list[Row]:
@@ -255,7 +236,7 @@ def _longest(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if SAME_TOKENS * (row.get("tokens") or 0.0) >= most[row["depth"], row["width"]]]
 
 
-def train_section(directory: str, row: Row) -> Mapping[str, Any]:
+def _train_section(directory: str, row: Row) -> Mapping[str, Any]:
     """Section ``train`` of the run's config.json; empty if there is none that can be read."""
     path = paths.as_path(directory) / "runs" / str(row.get("run_id")) / "config.json"
     try:
@@ -265,19 +246,18 @@ def train_section(directory: str, row: Row) -> Mapping[str, Any]:
     return config.train if config else {}
 
 
-def _agreeing(rows: Sequence[Row], name: str, column: str | None = None) -> dict[float, list[Row]]:
-    """Groups of rows with equal values and different sizes, by their middle value; gaps between the values of several
-    groups may separate them. column: name of the column of values."""
-    of = column or name
-    having = sorted((row for row in rows if _value(row, of) is not None), key=lambda row: row[of])
-    ends = [k for k in range(1, len(having)) if having[k][of] > APART[name] * having[k - 1][of]]
-    gap = min((math.log(having[k][of] / having[k - 1][of]) for k in ends), default=0.0)
-    agree = max(AGREE[name], min(math.exp(gap / FREE_OVER_SPREAD), APART[name]))
+def _agreeing(rows: Sequence[Row], name: str) -> dict[float, list[Row]]:
+    """Groups of rows with equal values of a column and different sizes, by their middle value; gaps between the values
+    of several groups may separate them."""
+    having = sorted((row for row in rows if _value(row, name) is not None), key=lambda row: row[name])
+    ends = [k for k in range(1, len(having)) if having[k][name] > APART * having[k - 1][name]]
+    gap = min((math.log(having[k][name] / having[k - 1][name]) for k in ends), default=0.0)
+    agree = max(AGREE, min(math.exp(gap / FREE_OVER_SPREAD), APART))
     groups: dict[float, list[Row]] = {}
     for start, end in pairwise([0, *ends, len(having)]):
         found = having[start:end]
-        if found and found[-1][of] <= agree * found[0][of] and _spans(found):
-            groups[float(np.median([row[of] for row in found]))] = found
+        if found and found[-1][name] <= agree * found[0][name] and _spans(found):
+            groups[float(np.median([row[name] for row in found]))] = found
     return groups
 
 
@@ -299,12 +279,9 @@ def _spans(rows: Sequence[Row]) -> bool:
 
 
 def _covered(groups: Mapping[float, list[Row]], rows: Sequence[Row]) -> bool:
-    return _left_out(groups, rows) <= (1.0 - COVERED) * sum(map(_finished, rows))
-
-
-def _left_out(groups: Mapping[float, list[Row]], rows: Sequence[Row]) -> int:
-    """Number of finished runs outside all groups."""
-    return sum(map(_finished, rows)) - sum(_finished(row) for group in groups.values() for row in group)
+    """True if nearly all finished runs are in a group."""
+    inside = sum(_finished(row) for group in groups.values() for row in group)
+    return inside >= COVERED * sum(map(_finished, rows))
 
 
 def _finished(row: Row) -> bool:
@@ -313,7 +290,7 @@ def _finished(row: Row) -> bool:
 
 def _same_length(rows: Sequence[Row], groups: Mapping[float, list[Row]]) -> bool:
     """True if groups of equal tokens hold as many shapes as the budgets: the table was trained at equal tokens, and
-    equal times of small nets, or equal products, are chance and no budget."""
+    equal products are chance and no budget."""
     having = sorted((row for row in rows if _value(row, "tokens") is not None), key=lambda row: row["tokens"])
     if not having:
         return False
@@ -325,22 +302,22 @@ def _same_length(rows: Sequence[Row], groups: Mapping[float, list[Row]]) -> bool
     return float(np.mean(counts)) >= float(np.mean([len(_shapes(group)) for group in groups.values()]))
 
 
-def _with_blank(groups: dict[float, list[Row]], rows: Sequence[Row], name: str) -> dict[float, list[Row]]:
-    """The groups with the runs whose value is blank: into the budget that their tokens cost, at the price of a token of
-    the run of nearest size and depth; of unknown tokens, runs that failed into the only budget that there is."""
+def _with_blank(groups: dict[float, list[Row]], rows: Sequence[Row]) -> dict[float, list[Row]]:
+    """The groups with the runs whose FLOPs are blank: into the budget that their tokens cost, at the price of a token
+    of the run of nearest size and depth; of unknown tokens, runs that failed into the only budget that there is."""
     found = {value: list(members) for value, members in groups.items()}
     priced = [row for members in groups.values() for row in members if _value(row, "tokens")]
     x, depth = np.log([n_params_of(row) for row in priced]), np.array([row["depth"] for row in priced])
     budgets = np.log(list(groups))
     for row in rows:
-        if _value(row, name) is not None:
+        if _value(row, FLOPS) is not None:
             continue
         if _value(row, "tokens") and priced:
             n = n_params_of(row)
             like = priced[int(np.lexsort((np.abs(depth - row["depth"]), np.abs(x - math.log(n))))[0])]
-            spent = math.log(row["tokens"] * like[name] / like["tokens"] * n / n_params_of(like))
+            spent = math.log(row["tokens"] * like[FLOPS] / like["tokens"] * n / n_params_of(like))
             away = np.abs(budgets - spent)
-            if away.min() < math.log(APART[name]) / 2.0:
+            if away.min() < math.log(APART) / 2.0:
                 found[list(groups)[int(away.argmin())]].append(row)
         elif len(groups) == 1 and not _finished(row):
             next(iter(found.values())).append(row)

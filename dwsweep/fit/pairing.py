@@ -17,13 +17,13 @@ from operator import itemgetter
 
 import numpy as np
 
-from dwsweep.fit.arm import Arm, different_text
-from dwsweep.fit.cells import Candidate
+from dwsweep.fit.cells import Candidate, Run
 from dwsweep.fit.curves import Curves, distinct, gaussian
-from dwsweep.fit.documents import over_documents
+from dwsweep.fit.documents import Documents, over_documents
 from dwsweep.fit.interpolation import pchip
 from dwsweep.fit.model import SIZE_SLOPE
 from dwsweep.fit.noise import Noise, cell_means, seed_level, summed, t_two_sided
+from dwsweep.text import NATS, join
 
 TOLERANCE = math.log(1.25)  # distance in ln N within which two shapes pair: each is within 10 % of its budget
 
@@ -35,6 +35,30 @@ SEED = 17  # seed of the errors of a slope that no curve shows
 # most degrees of freedom of a difference over those of the level of its seeds (three seeds, a level of 1.5 times the
 # sd of a cell: Satterthwaite's formula alone covers 93.1 % at 95, with this bound 94.4 %, at the same median width)
 MOST_OVER_SEEDS = 4.0
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One recipe: its runs, their curves, and its held-out documents if every run has them. diverged: number of
+    diverged runs and their treatment, in words; empty for none. unit: of the losses."""
+
+    label: str
+    runs: Sequence[Run]
+    curves: Curves
+    held_out: Documents | None = None
+    diverged: str = ""
+    unit: str = NATS
+    warnings: Sequence[str] = ()
+
+
+def different_text(a: Arm, b: Arm) -> str:
+    """Reason why the arms saw different texts in training or evaluation; empty if nothing shows that."""
+    for name, what in (("vocab_size", "vocabularies"), ("data_hash", "data"), ("seq_len", "sequence lengths")):
+        one, other = ({run.row[name] for run in arm.runs if run.row.get(name) is not None} for arm in (a, b))
+        if one and other and one != other:
+            shown = [join(sorted(str(value)[:12] for value in values)) for values in (one, other)]
+            return f"different {what} ({shown[0]} and {shown[1]})"
+    return ""
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from dwsweep.fit.crossing import NO_SHARED_RANGE, NOISE_UNKNOWN, Crossing, Difference, classify, looked_at
+from dwsweep.fit.crossing import NO_SHARED_RANGE, NOISE_UNKNOWN, Crossing, Difference, classify, looked_at, shared_grid
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.interpolation import pchip
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.records.transitions import LEVINE, PCHIP
-
-GRID_POINTS = 161
 
 
 def own_curves(
@@ -44,15 +42,6 @@ def own_curves(
     yield PCHIP, classify(pair, confidence), pair
     if found := two_width_rule(curves, pair, confidence):
         yield LEVINE, found, pair
-
-
-def shared_grid(curves: Curves, shallow: int, deep: int) -> np.ndarray | None:
-    """(GRID_POINTS,) x that the curves of two depths both span; None if they share none, or one has a single size."""
-    one, two = curves.sizes(shallow), curves.sizes(deep)
-    low, high = max(one[0], two[0]), min(one[-1], two[-1])
-    if min(len(one), len(two)) < 2 or high - low < 1e-6:
-        return None
-    return np.linspace(low, high, GRID_POINTS)
 
 
 def difference(curves: Curves, shallow: int, deep: int, x: np.ndarray) -> Difference:

@@ -15,9 +15,18 @@ from itertools import pairwise
 import numpy as np
 
 from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.crossing import FEW_SHAPES, NO_SHARED_RANGE, NOISE, Crossing, Difference, classify, monte_carlo
+from dwsweep.fit.crossing import (
+    FEW_SHAPES,
+    NO_SHARED_RANGE,
+    NOISE,
+    Crossing,
+    Difference,
+    classify,
+    monte_carlo,
+    shared_grid,
+)
 from dwsweep.fit.curves import Curves
-from dwsweep.fit.paper import own_curves, shared_grid
+from dwsweep.fit.paper import own_curves
 from dwsweep.interval import Interval
 from dwsweep.records.fit import Surface
 from dwsweep.records.transitions import LEVINE, SURFACE, Transition
@@ -114,7 +123,7 @@ def transition_rows(curves: Curves, pairs: Sequence[Pair], confidence: float, pa
 def _transition_row(curves: Curves, pair: Pair, estimator: str, confidence: float) -> Transition:
     c = pair.crossing
     both = np.concatenate([curves.at(pair.shallow), curves.at(pair.deep)])
-    at, tie = Interval(c.root, c.low, c.high), Interval(None, c.tie_low, c.tie_high)
+    at = Interval(c.root, c.low, c.high)
     n_params = partial(n_params_at, curves, pair.shallow)
     width, axis = at.map(lambda x: float(np.exp(curves.ln_width_of(pair.shallow, x)))), at.map(math.exp)
     return Transition(
@@ -140,8 +149,6 @@ def _transition_row(curves: Curves, pair: Pair, estimator: str, confidence: floa
         axis_high=axis.high,
         reason=c.reason,
         cause=c.cause,
-        tie_low=tie.map(n_params).low,
-        tie_high=tie.map(n_params).high,
         n_params_error=c.error,
     )
 

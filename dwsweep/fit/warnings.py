@@ -22,7 +22,6 @@ from dwsweep.fit.data.table import Table
 from dwsweep.fit.noise import SURFACE
 from dwsweep.records.fit import Fit, FitResult
 from dwsweep.records.metrics import Metrics, metrics_of
-from dwsweep.records.transitions import Transition, verdicts
 from dwsweep.text import NATS, SHORT, format_count, join
 
 KNOWN_STATUSES = {
@@ -171,21 +170,6 @@ def left_out_line(bad: Sequence[BadRun]) -> str:
         f"IMPOSSIBLE LOSS, left out: {join(map(named, bad), 3, '; ')} ({bad[0].deviations:,.0f} robust standard "
         "deviations off)"
     )
-
-
-def tie_warnings(rows: Sequence[Transition]) -> Iterator[str]:
-    """Line on pairs whose bound says nothing about larger sizes, from rows of transitions.csv."""
-    tied = [
-        f"{row.shallow}→{row.deep} ({row.status.replace('_', ' ')}) from {format_count(row.tie_low)} to "
-        f"{format_count(row.tie_high)}"
-        for row in verdicts(rows)
-        if row.tie_low and row.tie_high
-    ]
-    if tied:
-        yield (
-            f"ties: {join(tied)}: between these sizes the two depths differ by no more than the noise; a bound is the "
-            f"end of the last significant lead, and the crossing may lie beyond it, between these sizes"
-        )
 
 
 def confounds(

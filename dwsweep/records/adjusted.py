@@ -26,22 +26,6 @@ class AdjustedColumn(Record):
     matters_low: float
     matters_high: float
     matters_interval = IntervalOf()
-    common: tuple[AnswerRow, ...] = ()  # best depths at the middle size, at the held value and at values as common
-    best: bool = False  # True if the held value has the least loss at equal size; else it is the middle value
-
-
-@dataclass(frozen=True, kw_only=True)
-class BestRate(Record):
-    """Best learning rate of a depth at the middle size, and the largest cost of one rate for all depths."""
-
-    depth: Count
-    n_params: float
-    learning_rate: float | None  # None: beyond the rates tried
-    learning_rate_low: float | None
-    learning_rate_high: float | None
-    learning_rate_interval = IntervalOf()
-    cost: float  # cost of the rate that is best for all, nats
-    cost_high: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +34,8 @@ class Adjustment(Record):
 
     depth_left: share of the variance of ln depth that size and the columns leave. inseparable: columns that this table
     cannot separate from depth. readings: best depths with such a column at its held value, then where it follows depth.
-    along_tokens: estimate is the ratio to the best depth after the least tokens; arm the value of a text, such as a
-    recipe, where runs of several have counts of their own, the held one first.
+    rates: best learning rate of each depth at the middle size. along_tokens: estimate is the ratio to the best depth
+    after the least tokens.
     """
 
     runs: Count
@@ -62,14 +46,12 @@ class Adjustment(Record):
     shared: float | None = None  # sd that the points of one run share, nats
     inseparable: tuple[str, ...] = ()
     readings: tuple[AnswerRow, ...] = ()
-    rates: tuple[BestRate, ...] = ()
+    rates: tuple[AnswerRow, ...] = ()
     along_tokens: tuple[AnswerRow, ...] = ()  # best depths by tokens, if runs have several counts
-    tokens_disagree: tuple[str, ...] = ()  # text values under which tokens move the best depth otherwise
     equal: tuple[AnswerRow, ...] = ()  # best depths at equal size, total size, FLOPs and time, as far as runs show them
     at_budgets: tuple[AnswerRow, ...] = ()  # of the budgets that the runs were trained to, the smallest first
     growth: tuple[AnswerRow, ...] = ()  # powers of the budget by which N, tokens and depth of the best net grow
     layer_weights: float | None = None  # weights of a layer over d² at the held inner width, where that varies
-    shared_rate: float | None = None  # learning rate with the least cost over all depths
     sentences: tuple[str, ...] = ()  # first lines: values that are held fixed, and effects that cannot be separated
 
 

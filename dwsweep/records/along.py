@@ -15,7 +15,6 @@ from dwsweep.records.transitions import Numeric
 from dwsweep.text import SHORT
 
 BEST, NOT_APART, WORSE, UNKNOWN = "best", "not told apart", "worse", "noise unknown"
-BASE, OTHER, NEITHER = "base", "other", "neither"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,38 +60,8 @@ class AlongCurve(Record):
     budget: float | None
     rows: tuple[AlongRow, ...]
     best: Numeric  # value with the lowest loss
-    worse_from: Numeric | None  # least value at and above which all are shown to be worse than the best
-    worse_to: Numeric | None  # largest value up to which every value is shown to be worse
-    spread: float | None  # loss of the worst value − loss of the best value, less the part due to noise
-    spread_low: float | None
-    spread_high: float | None
-    spread_interval = IntervalOf()
-    worst: Numeric
     sentence: str
-
-    def percent(self, nats: float | None) -> float | None:
-        """Nats as percent of the lowest loss; None for None."""
-        return None if nats is None else 100.0 * nats / min(row.loss for row in self.rows if row.loss is not None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArmDivergence(Record):
-    """Divergence: value from which another arm differs from the first, in one group.
-
-    start: first value at and above which ``ahead`` is ahead at every tried value, by the simultaneous band. after: last
-    value below ``start`` at which the other arm is shown ahead, so that the arms diverge between the two; None: no
-    lead is shown below ``start``.
-    """
-
-    base: str
-    arm: str
-    depth: Positive | None
-    budget: float | None
-    ahead: Annotated[str, one_of(BASE, OTHER, NEITHER)]
-    start: Numeric | None
-    after: Numeric | None
-    pairing: str  # kind of pairing, or the reason for none
-    sentence: str
+    against: str = ""  # the values at which the arm is better or worse than the first one, in a sentence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +74,6 @@ class Along(Record):
     confidence: float
     answer: tuple[str, ...]
     curves: tuple[AlongCurve, ...]
-    partings: tuple[ArmDivergence, ...]
     notes: tuple[str, ...] = ()
 
     @property

@@ -1,4 +1,4 @@
-"""Record of an answer of a fit: the rows of ``answers.csv``, and the answers of a heap in ``fit.json``."""
+"""Record of an answer of a fit: the rows of ``answers.csv``, and the answers of a heap and of arms in ``fit.json``."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import Annotated
 
 from dwsweep.interval import IntervalOf
 from dwsweep.records.record import Record, columns_of, one_of
+from dwsweep.text import SHORT
 
 BEST_DEPTH, BEST_VALUE, RATIO, DIFFERENCE, EFFECT = "best_depth", "best_value", "ratio", "difference", "effect"
 GROWTH = "growth"
 QUESTIONS = (BEST_DEPTH, BEST_VALUE, RATIO, DIFFERENCE, EFFECT, GROWTH)
 N_PARAMS, TOTAL, PER_PARAM, FLOPS, WALL_TIME = "n_params", "n_params_total", "tokens_per_param", "flops", "wall_time"
 SIZE_AND_FLOPS, SIZE_AND_TIME = f"{N_PARAMS} and {FLOPS}", f"{N_PARAMS} and {WALL_TIME}"
+TRANSITION = "transition"  # column of a ratio of two transitions
+UNCHANGED, NOT_COMPARABLE = "no change shown", "not comparable"  # verdicts on a change
 FOLLOWS = "follows depth"  # value of a column that follows depth as in the table
 
 
@@ -65,3 +68,26 @@ class AnswerRow(Record):
 
 COLUMNS = columns_of(AnswerRow)[: columns_of(AnswerRow).index("n_params_low")]
 """The columns of answers.csv."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison(Record):
+    """Comparison of one arm with the base, the table that was fitted.
+
+    rows: best depths of both arms, ratios other / base of best depths and of transitions, and differences other − base
+    of losses, whose ``reason`` is the verdict. Each interval holds by itself.
+    """
+
+    base: str
+    arm: str
+    unit: Annotated[str, one_of(*SHORT)]  # unit of the compared losses
+    confidence: float
+    paired: bool = False
+    pairing: str  # kind of pairing, or the reason for none
+    answer: tuple[str, ...]  # answer to "does it change the answer?": best depth, transitions, losses
+    rows: tuple[AnswerRow, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def of(self, question: str, column: str | None = None) -> list[AnswerRow]:
+        """Rows of a question, and of one column."""
+        return [row for row in self.rows if row.question == question and column in (None, row.column)]

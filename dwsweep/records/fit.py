@@ -15,11 +15,11 @@ from pydantic import Field
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.interval import Interval, IntervalOf
+from dwsweep.interval import Interval
 from dwsweep.records import record as reader
 from dwsweep.records.adjusted import Adjustment
 from dwsweep.records.along import Along, AlongRow
-from dwsweep.records.comparison import Comparison
+from dwsweep.records.answers import Comparison
 from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_text, one_of
 from dwsweep.records.transitions import (
     Cell,
@@ -230,21 +230,6 @@ class Surface(Record):
         depths = [span.depth for span in self.spans]
         farther = {"below": min(depths) < row.depth_min, "above": max(depths) > row.depth_max}
         return row.beyond + (" at this size" if farther.get(row.at_edge or "") else "")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Foretold(Record):
-    """Best depth at a size by smaller nets alone, beside the one by all. percent: of the loss at that size, lost by
-    building the foretold whole number of layers; None beyond the depths trained, which no loss prices."""
-
-    up_to: float  # largest size of the smaller nets; a value of the axis, as n_params
-    n_params: float
-    depth: float
-    depth_low: float | None
-    depth_high: float | None
-    depth_interval = IntervalOf()
-    found: float  # best depth by all losses
-    percent: float | None
 
 
 BEST_DEPTH, PAIRS = "best_depth", "pairs"  # laws: width of the best depth; width at which neighbouring depths tie
@@ -485,7 +470,6 @@ class FitResult(_Kept):
     others: list[OtherFit] = field(default_factory=list)  # other tables, for comparison
     comparisons: list[Comparison] = field(default_factory=list)  # comparisons with other recipes, paired if possible
     along: Along | None = None  # the loss against a column
-    foretold: Foretold | None = None  # best depth of a large size by the smaller ones, where sizes allow
     adjusted: Adjustment | None = None  # adjustment, if runs differ in more than depth and size
     nets: TrainedNets
     unit: str  # unit of every loss here

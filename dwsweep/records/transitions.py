@@ -90,8 +90,6 @@ class Transition(Record):
     axis_high: float | None
     reason: str
     cause: str  # cause of an undecided pair: noise, noise unknown, few shapes, no shared range
-    tie_low: float | None  # ends of the stretch beyond the bound in which the two do not differ
-    tie_high: float | None
     n_params_error: float | None = None  # largest Monte-Carlo error of ln of the size and its ends, by all losses
 
     @property

@@ -51,14 +51,12 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
     if record.equal or record.readings or len(record.along_tokens) > 1:
         parts += _answers(record)
     if record.rates:
-        title = f"Best learning rate of each depth at N = {format_count(record.rates[0].n_params)}, and the cost of "
-        title += f"one rate {record.shared_rate:.2g} for all, {short}"
-        rates = Table(title, [number("depth"), number("rate"), INTERVAL, number("costs"), number("at most")])
+        title = f"Best learning rate of each depth at N = {format_count(record.rates[0].n_params or 0.0)}"
+        rates = Table(title, [number("depth"), number("rate"), INTERVAL])
         for row in record.rates:
-            rate = row.learning_rate_interval
+            rate = row.estimate_interval
             ends = "" if rate.unbounded else rate.ends(".2g")
-            cost = [f"{row.cost:.4f}", f"{row.cost_high:.4f}"]
-            rates.add(str(row.depth), shown(rate.value, ".2g", "beyond those tried"), ends, *cost)
+            rates.add(f"{row.depth:g}", shown(rate.value, ".2g", row.reason), ends)
         parts.append(rates)
     return parts
 

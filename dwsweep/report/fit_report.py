@@ -10,7 +10,6 @@ from typing import Any
 from rich.console import Group
 
 from dwsweep import paths, published_law
-from dwsweep.fit.along import loses
 from dwsweep.fit.answers import answers
 from dwsweep.fit.guideline import headline
 from dwsweep.fit.laws import FORMS
@@ -151,7 +150,7 @@ def answer(result: Fit) -> list[str]:
         follow = f"{join(names)}, which follow{'' if len(names) > 1 or names[0].endswith('s') else 's'} it here"
         said = f"Whether by depth or by {follow}: {said[0].lower()}{said[1:]}"
     lines.append(said or "Best depth: not known, these losses bound it at no size.")
-    lines += [_crossings(result), _shape_matters(result), _foretold(result)]
+    lines += [_crossings(result), _shape_matters(result)]
     return [*compared, *[line for line in lines if line][:ANSWER_LINES]]
 
 
@@ -260,13 +259,8 @@ def _transitions(result: FitResult) -> list[Part]:
 
 
 def _status(row: Transition) -> str:
-    """Status of a row, with the reason if undecided and a note if depths tie beyond a bound."""
-    status: str = row.status.replace("_", " ")
-    if row.cause:
-        status += f": {row.cause}"
-    if row.tie_low is not None:
-        status += ", then a tie" if row.status == "not_reached" else ", after a tie"
-    return status
+    """Status of a row, with the reason if undecided."""
+    return row.status.replace("_", " ") + (f": {row.cause}" if row.cause else "")
 
 
 def _other(result: FitResult, other: OtherFit) -> list[Part]:
@@ -389,34 +383,21 @@ def _forms(surface: Surface) -> str:
     return f"Weights of the forms of the effect of depth: {weights}{inside}."
 
 
-def _foretold(result: FitResult) -> str:
-    """Sentence on the best depth that smaller sizes alone foretold; empty where sizes do not allow it."""
-    if (found := result.foretold) is None:
-        return ""
-    depth, axis = found.depth_interval, result.curves.size_name
-    missed = "" if found.found in depth else ", outside that interval"
-    lost = f"; building it loses {found.percent:.2g} % of the loss" if found.percent is not None else ""
-    lost = lost or "; no net of that depth was trained, so that no loss prices it"
-    return (
-        f"Sizes up to {axis} = {format_count(found.up_to)} alone foretold {depth.format('.1f')} layers at "
-        f"{format_count(found.n_params)}, where all losses say {found.found:.1f}{missed}{lost}."
-    )
-
-
 def _shape_matters(result: FitResult) -> str:
     """Sentence on the loss of the worst depth tried against the best, at the smallest and the largest size; empty
     without a shown effect of depth."""
     shown = result.surface.optima if result.surface and not result.surface.flat else ()
     rows = [row for row in shown if row.worst_percent is not None]
-    along = result.along
-    if not rows or (along and along.column == "depth" and not result.adjusted):  # the runs show it
+    if not rows:
         return ""
     axis = result.curves.size_name
 
     def said(row: Optimum) -> str:
         where = f"{axis} = {format_count(row.n_params)}"
         assert row.worst_depth is not None and row.worst_percent is not None
-        return loses(row.worst_depth, row.worst_percent, row.worst_percent_low, row.worst_percent_high, where)
+        ends = Interval(row.worst_percent, row.worst_percent_low, row.worst_percent_high).ends("{:.2g}".format)
+        layers = f"{row.worst_depth:g} layers lose" if row.worst_depth != 1 else "1 layer loses"
+        return f"{layers} {row.worst_percent:.2g} % ({ends}) of the loss at {where}"
 
     ends = [rows[0]] if len(rows) == 1 else [rows[0], rows[-1]]
     return f"Shape matters: of the depths tried, {', '.join(map(said, ends))}."

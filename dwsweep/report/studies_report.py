@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dwsweep.fit.along import value_text
-from dwsweep.interval import Form, Interval
-from dwsweep.records import transitions
+from dwsweep.interval import Interval
 from dwsweep.records.along import WORSE, Along, AlongRow
-from dwsweep.records.comparison import (
+from dwsweep.records.answers import (
     BEST_DEPTH,
+    DIFFERENCE,
     NOT_COMPARABLE,
-    TRANSITION,
+    RATIO,
     UNCHANGED,
+    AnswerRow,
     Comparison,
 )
+from dwsweep.records.transitions import layers
 from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, label, number, shown
 from dwsweep.text import format_count
 
@@ -68,9 +70,6 @@ def _short(name: str) -> str:
     return name.replace(" ", "_") if len(name) <= 16 else f"{name[:15]}…".replace(" ", "_")
 
 
-STATUSES = {status.replace("_", " ") for status in transitions.STATUSES}
-
-
 def comparison_parts(found: Comparison, letter: str, axis: str) -> list[Part]:
     """Parts of a comparison. letter: letter of the arm; the base has A. axis: name of a value of the axis."""
     title = f"Does it change the answer? {letter}, {found.arm}, against A, {found.base}"
@@ -83,10 +82,10 @@ def comparison_parts(found: Comparison, letter: str, axis: str) -> list[Part]:
 
 def each_by_itself(found: Comparison) -> str:
     """Sentence on the joint meaning of several intervals."""
-    compared = sum(row.verdict != NOT_COMPARABLE for row in found.rows)
+    compared = sum(row.question != BEST_DEPTH and row.reason != NOT_COMPARABLE for row in found.rows)
     if compared < 2:
         return ""
-    level = round(100 * found.rows[0].confidence)
+    level = round(100 * found.confidence)
     return (
         f"Each interval holds by itself: of {compared} comparisons whose truth is no change, {100 - level} % are "
         "expected to show one."
@@ -94,36 +93,29 @@ def each_by_itself(found: Comparison) -> str:
 
 
 def _changes(found: Comparison, letter: str, axis: str) -> Table:
-    """Table of the best depths and transitions under both arms with their ratio, and of the losses at the smallest and
-    the largest size of each depth with their difference."""
-    level = round(100 * found.rows[0].confidence) if found.rows else 95
-    title = f"Best depths, transitions and losses (10⁻³ {found.unit}), {level} % intervals"
+    """Table of the best depths under both arms with their ratio, of the ratios of transitions, and of the differences
+    of the losses."""
+    title = f"Best depths, transitions and losses (10⁻³ {found.unit}), {round(100 * found.confidence)} % intervals"
     numbers = number(f"at {axis}"), number("A"), number(letter), number(f"{letter}/A or {letter} − A")
-    table = Table(title, [label("of"), *numbers, INTERVAL, label("change, or ahead")])
-    for row in (*found.of(BEST_DEPTH), *found.of(TRANSITION)):
-        change = row.change_interval
-        both = ((row.base_interval, row.base_status), (row.other_interval, row.other_status))
+    table = Table(title, [label("of"), *numbers, INTERVAL, label("change")])
+    depths = {(row.arm, row.n_params): row for row in found.of(BEST_DEPTH)}
+    for row in (*found.of(RATIO), *found.of(DIFFERENCE)):
+        own = [depths.get((arm, row.n_params)) for arm in (found.base, found.arm)]
+        of, form, change = f"transition {row.value}", ".2f", row.estimate_interval
+        if row.question == DIFFERENCE:
+            of, form, change = f"loss of {row.depth:g} layers", "+.1f", change.map(lambda nats: MILLI * nats)
         table.add(
-            f"transition {row.depth}→{row.deep}" if row.deep else "best depth",
-            format_count(row.n_params) if row.n_params and not row.deep else "",
-            *(_estimate(one, status, row.form) for one, status in both),
-            shown(change.value, row.ratio_form),
-            "" if change.unbounded else change.ends(row.ratio_form),
-            {UNCHANGED: "not shown", NOT_COMPARABLE: MISSING}.get(row.verdict, row.verdict),
+            "best depth" if row.column == BEST_DEPTH else of,
+            format_count(row.n_params) if row.n_params else "",
+            *(_depth(one) if one and row.question == RATIO else "" for one in own),
+            shown(change.value, form),
+            "" if change.unbounded else change.ends(form),
+            {UNCHANGED: "not shown", NOT_COMPARABLE: MISSING}.get(row.reason, row.reason),
         )
-    for depth, rows in found.losses.items():
-        ahead = ", ".join(part.replace(" is ahead", "") for part in found.ahead(depth, "A", letter)) or "neither"
-        for row in dict.fromkeys((rows[0], rows[-1])):
-            change = row.change_interval.map(lambda nats: MILLI * nats)
-            size = format_count(row.n_params) if row.n_params else ""
-            ends = "" if change.unbounded else change.ends("+.1f")
-            table.add(f"loss of {depth} layers", size, "", "", shown(change.value, "+.1f"), ends, ahead)
     return table
 
 
-def _estimate(found: Interval, status: str, text: Form) -> str:
-    """Text of an estimate with its interval, or of its bound."""
-    known = status.replace("_", " ")
-    if found.value is not None or found.unbounded:
-        return found.format(text, known)
-    return found.ends(text) if known in STATUSES else f"{known} {found.ends(text)}".strip()
+def _depth(row: AnswerRow) -> str:
+    """Best depth with its interval, or its bound."""
+    text = row.depth_interval.format(layers(row.decimals), row.reason)
+    return text if row.depth is not None or row.depth_interval.unbounded else f"{row.reason} {text}".strip()

@@ -11,9 +11,8 @@ import report_sweeps
 
 from dwsweep.fit import answers
 from dwsweep.interval import Interval
-from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate
+from dwsweep.records.adjusted import AdjustedColumn, Adjustment
 from dwsweep.records.answers import COLUMNS, AnswerRow
-from dwsweep.records.comparison import ComparedRow, Comparison
 
 CONTRACT = (
     *("question", "equal", "n_params", "tokens", "cost", "arm", "column", "value", "depth", "depth_low", "depth_high"),
@@ -60,10 +59,7 @@ def test_a_heap_answers_for_its_columns_tokens_rates_and_equal_quantities():
         name="batch", column="batch_size", kind="number", held="batch 64", own=0.5, r=0.1, matters=0.02,
         matters_low=0.01, matters_high=0.03,
     )  # fmt: skip
-    rate = BestRate(
-        depth=4, n_params=1e7, learning_rate=None, learning_rate_low=1e-3, learning_rate_high=None, cost=0.0,
-        cost_high=0.01,
-    )  # fmt: skip
+    rate = AnswerRow(question="best_value", equal="n_params", n_params=1e7, column="learning_rate", estimate_low=1e-3)
     heap = Adjustment(
         runs=9,
         columns=(column,),
@@ -87,28 +83,4 @@ def test_a_heap_answers_for_its_columns_tokens_rates_and_equal_quantities():
     assert all(row.depth_interval == Interval(12.0, 9.0, None) for row in rows[:4])
     assert [row.estimate_interval for row in rows[4:]] == [
         *(Interval(1.2, 1.1, 1.4), Interval(None, 1e-3, None), Interval(0.02, 0.01, 0.03))
-    ]
-    assert rows[5].reason == "beyond those tried"
-
-
-def test_another_arm_has_its_best_depths_its_ratios_and_its_differences():
-    sides = {f"{name}{end}": value for name, value in (("base", 8.0), ("other", 10.0), ("change", 1.25))
-             for end in ("", "_low", "_high")}  # fmt: skip
-    rows = tuple(
-        ComparedRow(arm="b", quantity=quantity, confidence=0.95, verdict=verdict, **where, **sides)
-        for quantity, verdict, where in (
-            ("best_depth", "deeper", {"n_params": 1e7}),
-            ("transition", "larger", {"depth": 6, "deep": 12}),
-            ("loss", "worse", {"depth": 6, "n_params": 1e7}),
-        )
-    )
-    arms = Comparison(base="a", arm="b", input="b", input_sha256="", unit="", pairing="none", answer=(), rows=rows)
-    found = answers.answers(replace(fit(), comparisons=[arms]))
-    assert {row.arm for row in found} == {"a", "b"}
-    other = [row for row in found if row.arm == "b"]
-    assert told(other, "question", "column", "value", "depth", "estimate", "reason") == [
-        ("best_depth", "", None, 10.0, None, ""),
-        ("ratio", "best_depth", None, None, 1.25, "deeper"),
-        ("ratio", "transition", "6 → 12", None, 1.25, "larger"),
-        ("difference", "", None, 6, 1.25, "worse"),
     ]

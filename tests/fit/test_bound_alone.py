@@ -10,7 +10,6 @@ from shown import summary
 
 import dwsweep
 from dwsweep.fit.arms import compare_arms
-from dwsweep.records.comparison import BEST_DEPTH
 from tests.simulations.scenarios import grid, scenarios
 
 DEPTHS = (3, 4, 5, 6)  # the best depth of the truth is above 6 at the larger sizes
@@ -33,9 +32,7 @@ def records(content):
 def best_depths(content):
     """Every best depth by own losses that a record gives as a number."""
     for one in records(content):
-        if one.get("quantity") == BEST_DEPTH:
-            yield from (one[name] for name in ("base", "other") if one[name] is not None)
-        elif "depth_low" in one and str(one.get("law") or one.get("name") or "own").startswith("own"):
+        if "depth_low" in one and str(one.get("law") or one.get("name") or "own").startswith("own"):
             if "public evidence" in str(one.get("law")):
                 continue  # it answers with the losses, and knows deeper nets
             of_band = one["depth"] if isinstance(one["depth"], list | tuple) else [one["depth"]]

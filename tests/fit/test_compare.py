@@ -15,14 +15,14 @@ from sentences import says, shows
 
 import dwsweep
 from dwsweep.errors import InputError
-from dwsweep.fit.arms import Together, compare_arms, ratio
+from dwsweep.fit.arms import compare_arms, ratio
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.pairing import at_size, pair_arms
 from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
-from dwsweep.records.comparison import BEST_DEPTH, LOSS, TRANSITION
+from dwsweep.records.answers import BEST_DEPTH, DIFFERENCE, RATIO, TRANSITION, UNCHANGED
 from dwsweep.report import page as sweep_page
-from tests.simulations.arms import ARM_OPTIONS, STUDY, Drawn, TwoArms, draw_arms, fitted, summarise, true_change
+from tests.simulations.arms import STUDY, Drawn, TwoArms, draw_arms, fitted, summarise, true_change
 from tests.simulations.harness import CONFIDENCE
 from tests.simulations.sweeps import SmoothTruth
 
@@ -58,29 +58,26 @@ def test_a_bound_against_a_bound_is_a_bound():
     assert back.low is None and back.high == pytest.approx(math.exp(10.2 - 12.0))
 
 
-def assert_base_is_the_answer_of_the_fit(result):
-    surface = LossSurface(result.surface)
-    for row in result.comparisons[0].of(BEST_DEPTH):
-        at = surface.optimum(math.log(row.n_params))
-        assert (row.base, row.base_low, row.base_high) == pytest.approx((at.depth, at.depth_low, at.depth_high))
+def losses(found):
+    return found.of(DIFFERENCE)
+
+
+def assert_ratios_are_those_of_the_fit(result):
+    surface, (found,) = LossSurface(result.surface), result.comparisons
+    of = {(row.arm, row.n_params): row for row in found.of(BEST_DEPTH)}
+    for row in found.of(RATIO, BEST_DEPTH):
+        base, other, at = (
+            *(of[arm, row.n_params] for arm in (found.base, found.arm)),
+            surface.optimum(math.log(row.n_params)),
+        )
+        assert (base.depth, base.depth_low, base.depth_high) == pytest.approx((at.depth, at.depth_low, at.depth_high))
+        if row.estimate is not None:
+            assert row.estimate == pytest.approx(other.depth / base.depth) and row.estimate in row.estimate_interval
 
 
 def test_a_ratio_is_that_of_the_two_numbers_beside_it_and_they_are_those_of_the_fit(compared):
     """Best depths of 18.14 and 18.64 stood beside a ratio of 1.001: each came from a model of its own."""
-    (found,) = compared.comparisons
-    rows = [row for row in (*found.of(TRANSITION), *found.of(BEST_DEPTH)) if row.change is not None]
-    assert {row.quantity for row in rows} == {TRANSITION, BEST_DEPTH}
-    for row in rows:
-        assert row.change == pytest.approx(row.other / row.base) and row.change_low <= row.change <= row.change_high
-    for row in found.of(LOSS):
-        assert row.change == pytest.approx(row.other - row.base, abs=1e-9)
-    own = {pair.pair: pair for pair in compared.verdicts}
-    for row in found.of(TRANSITION):
-        known = own[row.depth, row.deep]
-        assert (row.base, row.base_low, row.base_high) == pytest.approx(
-            (known.n_params, known.n_params_low, known.n_params_high)
-        )
-    assert_base_is_the_answer_of_the_fit(compared)
+    assert_ratios_are_those_of_the_fit(compared)
 
 
 # What is shared
@@ -135,9 +132,9 @@ def test_a_loss_moves_to_another_size_along_its_own_curve_and_each_shape_has_one
 def test_a_table_against_itself_differs_by_nothing_and_against_other_seeds_is_not_paired():
     base, other = tables(SMALL)
     found = compare(base, base)
-    assert all(row.change == pytest.approx(1.0, abs=0.01) for row in found.of(TRANSITION))
-    assert all(abs(row.change) < 1e-4 and row.change_low <= 0.0 <= row.change_high for row in found.of(LOSS))
-    assert not any(row.shown for row in found.rows)
+    assert all(row.estimate == pytest.approx(1.0, abs=0.01) for row in found.of(RATIO, TRANSITION))
+    assert all(abs(row.estimate) < 1e-4 and 0.0 in row.estimate_interval for row in losses(found))
+    assert {row.reason for row in (*found.of(RATIO), *losses(found))} == {UNCHANGED}
     shifted = compare(base, [{**row, "seed": row["seed"] + 10} for row in other])
     assert shifted.pairing.startswith("unpaired: ") and says(shifted.pairing, "fit: no seed in both")
 
@@ -147,7 +144,7 @@ def test_a_table_against_itself_differs_by_nothing_and_against_other_seeds_is_no
 def test_changes_between_arms_are_covered(name, studies):
     """And best depths of arms that are alike have narrower ratios than those of two sweeps."""
     rows = [row for index in range(studies) for row in STUDY.one(name, index).rows]
-    found = {kind: summarise(rows, kind) for kind in (TRANSITION, BEST_DEPTH, LOSS)}
+    found = {kind: summarise(rows, kind) for kind in (TRANSITION, BEST_DEPTH, DIFFERENCE)}
     assert all((one["coverage"] or 0.0) >= 0.85 for one in found.values())
     changed = found[TRANSITION]["changed"] or 0.0
     assert changed <= 0.12 if name == "same" else changed >= 0.9
@@ -187,12 +184,11 @@ def test_arms_of_a_heap_are_compared_at_held_values():
     result = of_heap()
     (found,) = result.comparisons
     assert found.pairing.startswith("both at batch ") and result.provenance.rows_used == 90
-    ratios = [row for row in found.of(BEST_DEPTH) if row.change_interval.bounded]
-    assert len(ratios) >= 5 and all(row.change_low <= 1.5 <= row.change_high for row in ratios)
-    truths = [wing(row.n_params, row.depth, 1.5) - wing(row.n_params, row.depth, 1.0) - 0.03 for row in found.of(LOSS)]
-    held = [row.change_low <= truth <= row.change_high for row, truth in zip(found.of(LOSS), truths, strict=True)]
-    assert np.mean(held) >= 0.8
-    assert_base_is_the_answer_of_the_fit(result)
+    ratios = [row for row in found.of(RATIO, BEST_DEPTH) if row.estimate_interval.bounded]
+    assert len(ratios) >= 5 and all(1.5 in row.estimate_interval for row in ratios)
+    truths = [wing(row.n_params, row.depth, 1.5) - wing(row.n_params, row.depth, 1.0) - 0.03 for row in losses(found)]
+    assert np.mean([truth in row.estimate_interval for row, truth in zip(losses(found), truths, strict=True)]) >= 0.8
+    assert_ratios_are_those_of_the_fit(result)
 
 
 def test_a_comparison_of_a_heap_holds_the_value_that_is_asked_for():
@@ -200,11 +196,10 @@ def test_a_comparison_of_a_heap_holds_the_value_that_is_asked_for():
     (usual,), (found,) = of_heap().comparisons, of_heap(batch_size=256).comparisons
     assert found.pairing == "both at batch 256"
     held = float(usual.pairing.split()[-1])
-    pairs = list(zip(usual.of(LOSS), found.of(LOSS), strict=True))
-    assert held < 256 and np.mean([b.base - a.base for a, b in pairs]) == pytest.approx(
-        0.05 * math.log(256 / held), abs=0.02
-    )
-    assert np.mean([b.change - a.change for a, b in pairs]) == pytest.approx(0.0, abs=1e-3)
+    pairs = list(zip(losses(usual), losses(found), strict=True))
+    assert held < 256 and np.mean([b.estimate - a.estimate for a, b in pairs]) == pytest.approx(0.0, abs=1e-3)
+    levels = [LossSurface(of_heap(**at).surface).level(math.log(3e7)) for at in ({}, {"batch_size": 256})]
+    assert levels[1] - levels[0] == pytest.approx(0.05 * math.log(256 / held), abs=0.02)
     with pytest.raises(InputError, match=r"zeta"):
         compare_arms(heap_of_arms(), draws=DRAWS, adjust=["zeta"])
 
@@ -216,7 +211,7 @@ def test_tables_of_a_heap_are_its_arms_and_one_without_a_setting_is_compared_as_
     assert "no run of gated has batch: its losses are not adjusted for it" in result.comparisons[0].notes
     base, other = ([row for row in rows if row["arm"] == arm] for arm in ("plain", "gated"))
     apart = compare_arms(base, [other], draws=100).comparisons[0]
-    assert [row.change for row in apart.rows] == [row.change for row in result.comparisons[0].rows]
+    assert [row.estimate for row in apart.rows] == [row.estimate for row in result.comparisons[0].rows]
 
 
 # Through the front door
@@ -227,16 +222,14 @@ def test_what_a_comparison_says(compared):
     assert found.paired and found.pairing == "3 seeds over 24 shapes" and found.unit == "nats per token"
     first, second, third = found.answer
     assert first.startswith("best depth at N = ") and "; ratio 0.8" in first
-    assert second.startswith("transitions: 6 → 12 at 1.") and third.startswith("losses: at depth 6 ")
-    (row, _) = found.of(TRANSITION)
-    assert row.change_low < 1.5 < row.change_high and row.verdict == "larger"
-    assert list(found.losses) == [6, 12, 18]
-    truths = [true_change(MOVED, one) for one in found.of(LOSS)]
-    held = [one.change_low <= true <= one.change_high for one, true in zip(found.of(LOSS), truths, strict=True)]
-    assert np.mean(held) >= 0.9
-    lead = found.leads[0]  # the losses of the other arm are 0.03 nats lower
-    assert (lead.depth, lead.ahead) == (6, "other") and found.ahead(6, "A", "B")[0].startswith("B is ahead ")
-    assert json.loads(compared.to_json())["comparisons"][0]["rows"][0]["quantity"] == TRANSITION
+    assert second.startswith("transitions: 6 → 12 at larger sizes, ratio 1.")
+    assert third.startswith("losses: at depth 6 ") and " is better at every size; " in third  # by 0.03 nats
+    (row, _) = found.of(RATIO, TRANSITION)
+    assert 1.5 in row.estimate_interval and row.reason == "larger"
+    assert sorted({row.depth for row in losses(found)}) == [6, 12, 18]
+    truths = [true_change(MOVED, one) for one in losses(found)]
+    assert np.mean([true in one.estimate_interval for one, true in zip(losses(found), truths, strict=True)]) >= 0.9
+    assert json.loads(compared.to_json())["comparisons"][0]["rows"][0]["question"] == BEST_DEPTH
 
 
 def test_a_fit_beside_another_arm_has_the_cells_of_its_own_and_its_answers_hardly_move(compared):
@@ -263,9 +256,9 @@ def test_one_shape_with_several_arms_gets_their_differences():
     result = compare_arms(rows, draws=DRAWS)
     assert [(one.base, one.arm) for one in result.comparisons] == [("plain", arm) for arm in list(true)[1:]]
     for one in result.comparisons:
-        (row,) = one.rows
-        assert row.quantity == LOSS and row.change_low <= true[one.arm] <= row.change_high and row.shown
-        assert row.change_high - row.change_low < 0.02
+        (row,) = losses(one)
+        assert true[one.arm] in row.estimate_interval and row.reason in ("better", "worse")
+        assert row.estimate_high - row.estimate_low < 0.02
         assert one.answer[0].startswith(f"loss of {one.arm} − ") and "nothing can be said of depth" in one.answer[1]
 
 
@@ -288,16 +281,16 @@ def test_an_arm_in_another_unit_compares_as_it_does_in_its_own():
     assert shows(in_nats.pairing, "fit: unpaired by data", numbers=True)
     assert "different vocabularies" in in_bits.pairing
     for one, same in zip(in_nats.rows, in_bits.rows, strict=True):
-        factor = 0.5 if one.quantity == LOSS else 1.0
-        for name in ("base", "other", "change", "change_low", "change_high"):
+        factor = 0.5 if one.question == DIFFERENCE else 1.0
+        for name in ("estimate", "estimate_low", "estimate_high"):
             wanted = getattr(one, name)
             wanted = wanted if wanted is None else pytest.approx(factor * wanted, rel=0.01, abs=1e-6)
             assert getattr(same, name) == wanted, name
-    assert in_bits.leads and in_bits.leads == in_nats.leads
+    assert in_bits.answer[-1].removeprefix("losses: ") in in_nats.answer[-1]
     text = "\n".join(in_bits.notes)
-    assert says(text, "fit: bytes per token") and "and 5.77" in text and "289 and 577 bytes in a window" in text
+    assert says(text, "fit: bytes per token") and "and 5.77" in text
     blank = compare(here, [{**row, "vocab_size": 8000} for row in other])
-    assert not blank.of(LOSS) and "not comparable" in blank.answer[-1]
+    assert not losses(blank) and "not comparable" in blank.answer[-1]
 
 
 def test_an_arm_that_diverged_is_said_and_the_others_are_compared():
@@ -313,7 +306,7 @@ def test_an_arm_that_diverged_is_said_and_the_others_are_compared():
     labelled = [{**row, "arm": "whole"} for row in base]
     first, second = compare_arms([*labelled, *gone, *torn], draws=DRAWS).comparisons
     assert first.answer == (f"gone has no usable loss: {len(gone)} of {len(gone)} runs diverged; nothing is compared",)
-    assert not first.rows and not first.leads
+    assert not first.rows
     assert first.pairing.startswith("unpaired: ") and says(first.pairing, "fit: one has no usable loss")
     assert second.answer[0].startswith(f"torn: 1 of {len(torn)} runs diverged: ") and second.rows
     assert "censored" in second.answer[0]
@@ -341,7 +334,7 @@ def test_whatever_arms_are_called_they_are_told_apart(names, tmp_path):
             dwsweep.fit_table(table)
     result = compare_arms(table, draws=100)
     assert result.provenance.rows_used == len(rows) / 2 and len(result.comparisons) == 1
-    assert result.comparisons[0].arm == str(names[1]) and result.comparisons[0].of(LOSS)
+    assert result.comparisons[0].arm == str(names[1]) and losses(result.comparisons[0])
 
 
 @pytest.mark.usefixtures("without_drawing")
@@ -369,9 +362,7 @@ def test_it_is_kept_drawn_tabled_and_reported(dwsweep, tmp_path, monkeypatch):
 def test_without_noise_nothing_is_compared():
     scenario = replace(SMALL, budgets=(1e6, 1e7), seeds=1)
     found = compare(*tables(scenario))
-    assert not any(row.shown for row in found.rows) and says(found.answer[-1], "fit: noise of arms not known")
-    a, b = (fitted(drawn, "A") for drawn in draw_arms(scenario, np.random.default_rng(0)))
-    assert Together.of(a, [b], ARM_OPTIONS).compare(b).leads == ()
+    assert not losses(found) and says(found.answer[-1], "fit: noise of arms not known")
 
 
 def test_an_arm_of_other_depths_leaves_the_law_of_the_base():

@@ -146,7 +146,6 @@ def test_all_rows_of_a_heap_count_and_give_the_truth_and_the_first_lines_say_wha
     record = fitted().adjusted
     assert record.runs == 60 and not any("OUTSIDE" in line for line in record.sentences)
     assert [row.depth for row in record.rates] == list(DEPTHS)
-    assert all(0.0 <= row.cost < 0.05 for row in record.rates)
     first, second = fit_report.account(fitted())[:2]
     assert shows(first, "fit: all rows of a heap used", numbers=True)
     assert shows(second, "fit: held settings of a heap", numbers=True)
@@ -178,8 +177,8 @@ def test_the_best_rate_follows_the_width_and_not_the_size_where_inner_widths_dif
     missed = 0
     for row in heap(piled(60, seed=5, more=both(wide, rated))).record.rates:
         truth = 1.2e-3 * (512 / math.sqrt(row.n_params / 8 / row.depth)) ** 0.8
-        assert row.learning_rate and abs(math.log(row.learning_rate / truth)) < 0.1
-        missed += not (row.learning_rate_low or 0.0) < truth < (row.learning_rate_high or math.inf)
+        assert row.estimate and abs(math.log(row.estimate / truth)) < 0.1
+        missed += truth not in row.estimate_interval
     assert missed <= 1
 
 
@@ -309,7 +308,7 @@ def test_an_option_that_makes_no_sense_is_one_line(options, said):
 # Held values
 
 
-def test_of_inner_widths_as_common_the_one_of_least_loss_is_held_and_the_first_lines_say_the_others():
+def test_of_inner_widths_as_common_the_one_of_least_loss_is_held():
     """Nets of wider inner layers are best shallower, by a quarter from 0.5 to 2."""
 
     def more(row, rng):
@@ -318,11 +317,7 @@ def test_of_inner_widths_as_common_the_one_of_least_loss_is_held_and_the_first_l
         return columns, nats - 0.05 * math.log(ratio)
 
     record = heap(piled(90, seed=4, more=more)).record
-    found = column(record, "d_ff / d")
-    assert found.held == "d_ff / d 2" and found.best and [row.value for row in found.common] == [0.5, 1.0, 2.0]
-    said = "of d_ff / d are about as common, and 2 has the least loss at equal size"
-    assert any(said in line for line in record.sentences)
-    assert 0.1 < math.log(found.common[0].depth / found.common[-1].depth) < 0.45
+    assert column(record, "d_ff / d").held == "d_ff / d 2"
 
 
 def test_of_values_as_common_the_middle_one_is_held_where_none_is_better_however_large_they_are():
@@ -331,9 +326,7 @@ def test_of_values_as_common_the_middle_one_is_held_where_none_is_better_however
         off = math.log(row["depth"] / best(standard(row)))
         return {"batch_size": 4096 * size}, 0.06 * ((off + 0.3 * math.log2(size / 128)) ** 2 - off**2)
 
-    record = heap(piled(90, seed=4, more=batch)).record
-    said = "The values 262K, 524K, 1.05M of batch are about as common, and 524K is the middle one"
-    assert any(said in line for line in record.sentences), record.sentences
+    assert column(heap(piled(90, seed=4, more=batch)).record, "batch").held == "batch 524K"
 
 
 def test_widths_are_of_nets_with_the_inner_width_that_is_held():
@@ -504,45 +497,28 @@ def test_two_depths_of_a_heap_have_a_crossing_at_held_values_and_no_best_depth(t
 COUNTS = (1e9, 4e9, 16e9)
 
 
-def after(runs, seed, recipe="", gain=1.0):
-    """Every net after three counts of tokens; deeper nets profit more from them, ``gain`` times as much."""
-    rng, rows = np.random.default_rng(seed + len(recipe)), []
+def after(runs, seed):
+    """Every net after three counts of tokens; deeper nets profit more from them."""
+    rng, rows = np.random.default_rng(seed), []
     for row in piled(runs, seed=seed):
-        own = rng.normal(0, 0.003) + 0.04 * (recipe == "constant")
+        own = rng.normal(0, 0.003)
         for tokens in COUNTS:
             t = math.log(tokens / 4e9)
-            move = -0.03 * gain * math.log(row["depth"] / 12) * t - 0.08 * t
-            loss = row["loss"] + own + move + rng.normal(0, 0.001)
-            rows.append({**row, "tokens": tokens, "loss": loss, **({"recipe": recipe} if recipe else {})})
+            move = -0.03 * math.log(row["depth"] / 12) * t - 0.08 * t
+            rows.append({**row, "tokens": tokens, "loss": row["loss"] + own + move + rng.normal(0, 0.001)})
     return rows
-
-
-def grown(gain):
-    """Best depth at the last count over that at the first: 0.12·ln(L/L*) = 0.03·t."""
-    return math.exp(gain * 0.03 / 0.12 * math.log(16))
 
 
 def test_points_of_one_run_share_errors_and_best_depths_move_with_tokens():
     found = heap(after(30, 5), adjust=["tokens"], at={"tokens": 4e9})
     rows = found.record.along_tokens
     assert found.record.shared is not None and [row.tokens for row in rows] == pytest.approx(COUNTS, rel=0.01)
-    assert rows[2].estimate_low > 1.0 and rows[2].estimate == pytest.approx(grown(1.0), rel=0.4)
+    assert rows[2].estimate_low > 1.0 and rows[2].estimate == pytest.approx(
+        16.0**0.25, rel=0.4
+    )  # 0.12·ln(L/L*) = 0.03·t
     posterior = LossSurface(found.surface).posterior
     few, many = (best_depth_interval(posterior, math.log(2e7), 0.95, {"tokens": v}).value for v in (-1.2, 1.2))
     assert many > few
-
-
-@pytest.mark.parametrize("moves", [-1.0, pytest.param(1.0, marks=pytest.mark.slow)])
-def test_recipes_that_disagree_on_tokens_are_named_with_the_trend_of_each(moves):
-    gains = {"cooled": 1.0, "constant": moves}
-    rows = [row for recipe, gain in gains.items() for row in after(20, 6, recipe, gain)]
-    found = heap(rows, adjust=["tokens", "recipe"], at={"recipe": "cooled"}).record
-    assert found.tokens_disagree == (("recipe constant",) if moves < 0.0 else ())
-    if moves < 0.0:
-        assert says(found.sentences, "fit: recipes disagree on tokens")
-        for recipe, gain in gains.items():
-            last = [row for row in found.along_tokens if row.arm == f"recipe {recipe}"][-1]
-            assert last.estimate_low * 0.9 < grown(gain) < last.estimate_high * 1.1
 
 
 # The model
@@ -588,7 +564,6 @@ def test_intervals_of_heaps_hold_their_truth(name, tmp_path):
 def test_no_sentence_of_a_heap_in_bits_is_in_nats():
     rows = [{**row, "loss": row["loss"] / math.log(2.0)} for row in piled(more=rated)]
     found = fit(rows, unit="bits")
-    assert any("bits (at most" in line for line in found.adjusted.sentences)
     assert "nats" not in summary(found).replace("alternatives", "")
 
 

@@ -19,7 +19,8 @@ import numpy as np
 from dwsweep.fit.along import compared
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import read_table
-from dwsweep.records.along import BASE, NEITHER, OTHER, AlongCurve, ArmDivergence
+from dwsweep.interval import Interval
+from dwsweep.records.along import WORSE, AlongCurve
 from dwsweep.records.record import Record
 from tests.simulations.harness import OPTIONS, Simulated, Study, covers, mean, percent
 
@@ -85,7 +86,7 @@ def along_studies() -> dict[str, AlongStudy]:
     return {
         "identical": base,
         "identical, one size": replace(base, budgets=(1e5,)),
-        "spread 0.02 over depths": replace(base, first=(0.02, 0.012, 0.006, 0.0, 0.004), column="depth"),
+        "depths": replace(base, first=(0.02, 0.012, 0.006, 0.0, 0.004), column="depth"),
         "two arms part": two,
         "two arms part, six sizes": replace(two, budgets=tuple(np.geomspace(1e5, 3e6, 6).tolist()), shape_sd=0.003),
         "two arms alike, nothing shared": replace(two, second=degrades, shared=0.0),
@@ -97,7 +98,6 @@ class FoundGroup(Record):
     """One group of one arm; each of what is covered is so for all values of the group at once."""
 
     best: bool  # the difference to the best value
-    spread: bool
     degrades_wrongly: bool  # a value is said to be worse that is as good as the best
     apart: bool | None = None  # the difference to the first arm; None for the first
     parted_wrongly: bool | None = None  # one is said to be ahead where it is not
@@ -112,31 +112,21 @@ def simulation(study: AlongStudy, rng: np.random.Generator, index: int = 0) -> A
     """One study drawn and compared."""
     tables = [read_table(rows) for rows in draw_along(study, rng)]
     _, along = compared(tables, ["first", "second"][: len(tables)], study.column, OPTIONS)
-    places = {(one.arm, one.depth, one.budget): one for one in along.partings}
-    groups = tuple(
-        _group(study, curve, places.get((curve.arm, curve.depth, curve.budget)), along.arms.index(curve.arm))
-        for curve in along.curves
-    )
+    groups = tuple(_group(study, curve, along.arms.index(curve.arm)) for curve in along.curves)
     return AlongSimulation(index=index, groups=groups)
 
 
-def _group(study: AlongStudy, curve: AlongCurve, parting: ArmDivergence | None, arm: int) -> FoundGroup:
+def _group(study: AlongStudy, curve: AlongCurve, arm: int) -> FoundGroup:
     truth, rows = np.array(study.arms[arm]), curve.rows
     worse, gaps = truth - truth.min(), truth - np.array(study.first)
     apart, parted = None, None
-    if parting is not None:  # from ``start`` on the arm that is said to be ahead is, and at ``after`` the other one
-        apart = all(covers(r.above_base_low, r.above_base_high, float(g)) for r, g in zip(rows, gaps, strict=True))
-        leads = gaps * {OTHER: -1.0, BASE: 1.0, NEITHER: 0.0}[parting.ahead]
-        parted = any(
-            (parting.start is not None and value >= parting.start and lead <= 0.0)
-            or (parting.after == value and lead >= 0.0)
-            for value, lead in zip(study.values, leads, strict=True)
-        )
+    if curve.against:
+        above = [Interval(row.above_base, row.above_base_low, row.above_base_high) for row in rows]
+        apart = all(covers(one.low, one.high, float(gap)) for one, gap in zip(above, gaps, strict=True))
+        parted = any(one.sign and one.sign * gap <= 0.0 for one, gap in zip(above, gaps, strict=True))
     return FoundGroup(
         best=all(covers(r.above_best_low, r.above_best_high, float(t)) for r, t in zip(rows, worse, strict=True)),
-        spread=curve.spread_low is not None and covers(curve.spread_low - 1e-12, curve.spread_high, np.ptp(truth)),
-        degrades_wrongly=curve.worse_from is not None
-        and any(t <= 0.0 for t, value in zip(worse, study.values, strict=True) if value >= curve.worse_from),
+        degrades_wrongly=any(t <= 0.0 and row.verdict == WORSE for t, row in zip(worse, rows, strict=True)),
         apart=apart,
         parted_wrongly=parted,
     )
@@ -148,14 +138,13 @@ def summary(simulations: Sequence[AlongSimulation]) -> dict[str, float | None]:
     second = [group for group in groups if group.apart is not None]
     return {
         "best": mean(g.best for g in groups),
-        "spread": mean(g.spread for g in groups),
         "wrongly": mean(g.degrades_wrongly for g in groups),
         "apart": mean(bool(g.apart) for g in second),
         "part wrongly": mean(bool(g.parted_wrongly) for g in second),
     }
 
 
-HEAD = "scenario | n | above the best, % | spread, % | worse, wrongly, % | arms apart, % | part, wrongly, %"
+HEAD = "scenario | n | above the best, % | worse, wrongly, % | arms apart, % | part, wrongly, %"
 
 
 def cells(name: str, simulations: Sequence[AlongSimulation]) -> list[list[str]]:

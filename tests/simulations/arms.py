@@ -21,14 +21,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dwsweep.fit.arm import Arm
 from dwsweep.fit.arms import Together
 from dwsweep.fit.cells import Candidate, Shape, select_runs, without_bad_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.documents import Documents, of_influences
+from dwsweep.fit.pairing import Arm
 from dwsweep.fit.scatter import judged
-from dwsweep.records.comparison import BEST_DEPTH, LOSS, TRANSITION, ComparedRow
+from dwsweep.records.answers import BEST_DEPTH, DIFFERENCE, TRANSITION, AnswerRow
 from dwsweep.records.record import Record
 from tests.simulations.harness import OPTIONS, Simulated, Study, covers, mean, median, percent, shown
 from tests.simulations.sweeps import SmoothTruth, widths
@@ -144,34 +144,38 @@ def fitted(drawn: Drawn, label: str) -> Arm:
     """An arm as a comparison has it."""
     runs = without_bad_runs(select_runs(drawn.rows))[0].runs
     curves = judged(build_curves(runs, None, DRAWS, np.random.default_rng(0), drawn.documents))
-    return Arm(label, label, "", runs, curves, drawn.documents)
+    return Arm(label, runs, curves, drawn.documents)
 
 
 def simulation(scenario: TwoArms, rng: np.random.Generator, index: int = 0) -> Simulation:
     """One study drawn, fitted and compared: every number that the comparison has."""
     base, other = (fitted(drawn, label) for drawn, label in zip(draw_arms(scenario, rng), "AB", strict=True))
-    rows = Together.of(base, [other], ARM_OPTIONS).compare(other).rows
-    found = (Found(row.quantity, true_change(scenario, row), row.change_low, row.change_high) for row in rows)
+    rows = [row for row in Together.of([base, other], ARM_OPTIONS).compare(other).rows if row.question != BEST_DEPTH]
+    kinds = [row.column or row.question for row in rows]
+    found = (
+        Found(kind, true_change(scenario, row), row.estimate_low, row.estimate_high)
+        for kind, row in zip(kinds, rows, strict=True)
+    )
     return Simulation(index=index, rows=tuple(found))
 
 
-def true_change(scenario: TwoArms, row: ComparedRow) -> float:
+def true_change(scenario: TwoArms, row: AnswerRow) -> float:
     base, other = scenario.truth, scenario.other
-    if row.quantity == TRANSITION:
-        assert row.depth and row.deep
-        return math.exp(other.crossing(row.depth, row.deep) - base.crossing(row.depth, row.deep))
+    if row.column == TRANSITION:
+        pair = [int(depth) for depth in str(row.value).split(" → ")]
+        return math.exp(other.crossing(*pair) - base.crossing(*pair))
     assert row.n_params
-    if row.quantity == BEST_DEPTH:
+    if row.column == BEST_DEPTH:
         return other.best_depth(row.n_params) / base.best_depth(row.n_params)
     assert row.depth
-    return scenario.loss_difference(row.depth, math.log(row.n_params))
+    return scenario.loss_difference(int(row.depth), math.log(row.n_params))
 
 
 def summarise(rows: Iterable[Found], kind: str) -> dict[str, float | None]:
     """One kind of number over all simulations: shares of the numbers with a bound that are covered, and that are said
     to differ; median of ln(high/low), or of nats, of those with both bounds."""
     known = [row for row in rows if row.kind == kind and (row.low is not None or row.high is not None)]
-    nothing, size = (0.0, float) if kind == LOSS else (1.0, math.log)
+    nothing, size = (0.0, float) if kind == DIFFERENCE else (1.0, math.log)
     return {
         "coverage": mean(covers(row.low, row.high, row.truth) for row in known),
         "changed": mean(not covers(row.low, row.high, nothing) for row in known),
@@ -186,7 +190,7 @@ def cells(name: str, simulations: Sequence[Simulation]) -> list[list[str]]:
     """One row per kind of number."""
     rows = [row for simulation in simulations for row in simulation.rows]
     found = []
-    for kind in (TRANSITION, BEST_DEPTH, LOSS):
+    for kind in (TRANSITION, BEST_DEPTH, DIFFERENCE):
         s = summarise(rows, kind)
         shares = percent(s["coverage"]), percent(s["changed"])
         found.append([name, str(len(simulations)), kind, *shares, shown(s["wide"], digits=".3g")])

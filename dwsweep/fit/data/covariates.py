@@ -69,8 +69,7 @@ class Covariate:
     name: in words. column: ours. held: the value that the answer is for; None: each net's best one. own: share of its
     variance that size and depth leave. r: correlation with ln L at equal size. low, high: of the rows. level: the value
     of a text that ``value`` is 1 for. shift: added to a number before its logarithm, where it may be zero. common:
-    values of a number that are as common as the held one but for chance, where there are several; best: whether the
-    held one has the least loss at equal size of those.
+    values of a number that are as common as the held one but for chance, where there are several.
     """
 
     name: str
@@ -85,7 +84,6 @@ class Covariate:
     level: str = ""
     shift: float = 0.0
     common: tuple[float, ...] = ()
-    best: bool = False
 
     @property
     def at(self) -> float:
@@ -430,7 +428,7 @@ def _of_least_loss(
     for one in columns:
         usual = one.name not in OF_SHAPE or not one.common or abs(one.r) >= CONFOUNDED or None in loss
         best = None if usual else _least_loss(one, columns, np.array(loss, dtype=float), x, y, arms)
-        found.append(one if best is None else replace(one, held=best, best=True))
+        found.append(one if best is None else replace(one, held=best))
     return found
 
 
