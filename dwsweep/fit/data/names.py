@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit.data import foreign
 from dwsweep.fit.data.cell import UNITS, Columns, as_number, parted
 from dwsweep.fit.data.rows import CONFIG, EVAL, SUMMARY, cell_text, is_number, plain
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
@@ -29,13 +28,21 @@ MOST_PARAMETERS = 1e13  # larger than any net: a budget above it counts FLOPs
 HELD_OUT_WORDS = {"val", "valid", "validation", "eval", "evaluation", "test", "dev", "held", "heldout"}
 LOSS_WORDS = {"loss", "nll", "ce", "xent", "entropy"}
 OTHER_WORDS = {"stderr", "se", "sem", "std", "train", "training", "time", "step", "steps", "n"}  # no loss of its own
-SHAPE_WORDS = {"depth": ("layer", "layers", "depth"), "width": ("width", "hidden", "embd", "model", "dim")}
+SHAPE_WORDS = {"depth": {"layer", "layers", "depth"}, "width": {"width", "hidden", "embd", "model", "dim"}}
 SHARED_EXPERTS = re.compile(r"(?:^|_)(?:n|num)_shared_experts?$")  # of the inner width of the others
 BPC = re.compile(r"(?:^|_)(?:bpc|bits_per_char(?:acter)?)(?:_|$)")
 MOST = {"tokens": 1e16, "n_params": 1e13, "n_params_total": 1e13, "flops": 1e30}
 """Counts that may have a unit in their name, and the largest plausible value of each."""
 LLAMA_MULTIPLIER, LARGEST_MULTIPLIER = "ffn_dim_multiplier", 2.0  # Llama 3 has 1.3; a larger value is a ratio of widths
 NAMES_LISTED = 30
+WORDS = {
+    "depth": ("depth", "layer", "nlayer", "numl", "nl", "d", *ALIASES["depth"]),
+    "width": ("width", "hidden", "dmodel", "nembd", "embd", "emb", "dx", "h", "w", *ALIASES["width"]),
+    "seed": ("seed",),
+}
+"""Words beside a number in the name of a run: L12-d768, numl6, n_layer=12; 12L, 768d."""
+PAIR = re.compile(r"(?<![0-9.])([0-9]+) ?[x×] ?([0-9]+)(?![0-9.])|^[^0-9]*([0-9]+)[^0-9]+([0-9]+)[^0-9]*$")
+"""Two numbers without words, depth and width in either order: 12x768, gpt-12-768."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +73,11 @@ class Names:
             taken.pop("bits_per_byte", None)
         taken |= _counts_in_units((name for name in given if name not in taken.values()), {*held, *taken})
         said: list[str] = []
-        if not {"depth", "width"} & {*held, *taken}:
-            in_names, alone = foreign.shapes_in_names(held)
-            if alone:
-                taken |= in_names
-                said.append(_said_of_names(in_names, held))
+        in_names = _shapes_in_names(held) if not {"depth", "width"} & {*held, *taken} else {}
+        for column, found in in_names.items():
+            held = {**held, **found}
+            first = ", ".join(f"{ours} {values[0]}" for ours, values in found.items())
+            said.append(f"shapes are read in {column}: {held[column][0]!r} is {first}")
         known = {**asked, **taken}
         held = _renamed(held, taken)
         beside = () if "loss" in known else tuple(_beside_loss(held))
@@ -104,23 +111,15 @@ class Names:
         missing = [name for name in REQUIRED if name not in self.columns]
         if not missing:
             return
-        if why := foreign.why_no_table(self.given):
-            raise InputError(f"table: {source}; {why}")
-        unlikely = missing == ["loss"] and _likely("loss", self.given) == "THEIRS"
-        if unlikely and (why := foreign.why_no_loss_column(self.given)):
-            raise InputError(f"table: {source}; column 'loss' is missing; {why}")
-        in_names = foreign.shapes_in_names(self.columns)[0] if {"depth", "width"} <= {*missing} else {}
-        pairs = {**self.asked, **{name: in_names.get(name) or _likely(name, self.given) for name in missing}}
+        pairs = {**self.asked, **dict.fromkeys(missing, "THEIRS")}
         path = shlex.quote(f"./{source}" if source.startswith("-") else source)
         how = example(f"columns={pairs}", f"dwsweep fit {path} {_options(pairs)}")
-        if "THEIRS" in pairs.values():
-            how += ", THEIRS being its name in the table"
-        if in_names:
-            column = next(iter(in_names.values())).partition("~")[0]
-            how += f", for {column!r} names shapes ({cell_text(next(filter(None, self.columns[column])))})"
         what = f"column{'s' if len(missing) > 1 else ''} {' and '.join(map(repr, missing))}"
         what += " is" if len(missing) == 1 else " are"
-        raise InputError(f"table: {source}; {what} missing, have {join(self.given, NAMES_LISTED)}; rename with {how}")
+        raise InputError(
+            f"table: {source}; {what} missing, have {join(self.given, NAMES_LISTED)}; rename with {how}, THEIRS being "
+            "its name in the table"
+        )
 
 
 def rename(name: str) -> str:
@@ -212,7 +211,7 @@ def _check_one_meaning(held: Columns, taken: Mapping[str, str]) -> None:
             # a letter beside the word itself is another quantity: a sequence length l, a head size d
             meant = usual in ALIASES[ours] and (first != ours or len(usual) > 1)
             # a letter beside a word that names the quantity less surely: D, of tokens, beside hidden
-            meant |= len(plain(first)) == 1 and not set(SHAPE_WORDS[ours]).isdisjoint(usual.split("_"))
+            meant |= len(plain(first)) == 1 and bool(SHAPE_WORDS[ours] & {*usual.split("_")})
             if other == first or not meant or not _has_numbers(held[other]):
                 continue
             pairs = zip(held[first], held[other], strict=True)
@@ -246,14 +245,6 @@ def _has_numbers(values: Sequence[Any]) -> bool:
     known = [value for value in values if value is not None]
     numbers = sum(isinstance(value, int | float) for value in known)
     return numbers > 0 and 2 * numbers >= len(known)
-
-
-def _likely(ours: str, names: Sequence[str]) -> str:
-    """Column of the table that may be ours, by words in its name; THEIRS where none does."""
-    words = {**SHAPE_WORDS, "loss": ("loss", "nll", "ce")}.get(ours, ())
-    others = {one for other, usual in ALIASES.items() if other != ours for one in (other, *usual)}
-    free = [name for name in names if plain(name) not in others]
-    return next((name for word in words for name in free if word in plain(name).split("_")), "THEIRS")
 
 
 # The user's names
@@ -319,11 +310,44 @@ def _part(held: Columns, theirs: str) -> list[Any] | None:
     return [as_number(one[1]) if one else None for one in seen]
 
 
-def _said_of_names(in_names: Mapping[str, str], held: Columns) -> str:
-    """Sentence on a shape that was read in the names of runs, by its first one."""
-    column = in_names["depth"].partition("~")[0]
-    of = ", ".join(f"{ours} {(_part(held, pattern) or [None])[0]}" for ours, pattern in in_names.items())
-    return f"shapes are read in {column}: {held[column][0]!r} is {of}"
+# Shapes in the names of runs
+
+
+def _shapes_in_names(held: Columns) -> dict[str, Columns]:
+    """Column of names → depth, width and, where it stands there, seed, if one column alone has texts each of which
+    holds one depth and one larger width."""
+    texts = {name: values for name, values in held.items() if all(isinstance(value, str) for value in values)}
+    found = {
+        name: shapes for name, values in texts.items() if values and (shapes := _by_words(values) or _by_place(values))
+    }
+    if len(found) != 1:
+        return {}
+    ((name, shapes),) = found.items()
+    seeds = [_beside("seed", text) for text in texts[name]]
+    of_seed = {"seed": [min(one) for one in seeds]} if "seed" not in held and all(seeds) else {}
+    return {name: {"depth": [one for one, _ in shapes], "width": [two for _, two in shapes], **of_seed}}
+
+
+def _by_words(texts: Sequence[str]) -> list[tuple[int, int]]:
+    """(depth, width) in each text by the words beside them; empty if one text has none, or two."""
+    found = [[(d, w) for d in _beside("depth", text) for w in _beside("width", text) if 0 < d < w] for text in texts]
+    return [pairs[0] for pairs in found] if all(len(pairs) == 1 for pairs in found) else []
+
+
+def _by_place(texts: Sequence[str]) -> list[tuple[int, int]]:
+    """(depth, width) in each text, which holds two numbers in one order and no words for them."""
+    if any(_beside(ours, text) for text in texts for ours in ("depth", "width")):
+        return []
+    found = [tuple(int(one) for one in pair.groups() if one) for text in texts if (pair := PAIR.search(text))]
+    alike = len(found) == len(texts) and len({one < two for one, two in found}) == 1
+    return [(min(pair), max(pair)) for pair in found if 0 < min(pair) < max(pair)] if alike else []
+
+
+def _beside(ours: str, text: str) -> set[int]:
+    """Numbers beside the words of a column: behind them, else before them."""
+    words = [re.escape(word) + ("[=:]?" if len(word) == 1 else "[=:_-]?") for word in WORDS[ours]]
+    found = re.findall(rf"(?i)(?<![a-z])(?:{'|'.join(words)})([0-9]+)(?![0-9.])", text)
+    return {*map(int, found or re.findall(rf"(?i)(?<![a-z0-9.])([0-9]+)(?:{'|'.join(WORDS[ours])})(?![a-z])", text))}
 
 
 # Units in names

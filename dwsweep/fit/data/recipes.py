@@ -7,8 +7,7 @@ about, with the choices that remain.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dwsweep.errors import InputError, example
@@ -28,36 +27,6 @@ class Kept(NamedTuple):
     warnings: list[str]
 
 
-@dataclass(frozen=True)
-class _Setting:
-    """A column over all rows. value: of each row. cell: of each row, within which the column must not differ: a text
-    (an activation) differs within a depth and width, whatever the inner width, and no recipe follows the learning
-    rate. unknown: True if only its values show that it is a setting."""
-
-    name: str
-    unknown: bool
-    value: list[Any]
-    cell: list[Any] = field(repr=False)
-
-    @classmethod
-    def of(cls, name: str, rows: Sequence[Row], cells: Sequence[tuple[Any, Hashable]], unknown: bool) -> _Setting:
-        value = [hashable(row.get(name)) for row in rows]
-        texts = any(isinstance(one, str) for one in value)
-        places = ((tuple(shape)[:2] if texts else shape, rate) for shape, rate in cells)
-        return cls(name, unknown, value, [(shape, None if name in RECIPE else rate) for shape, rate in places])
-
-    def mixed(self, kept: Iterable[int], blanks: bool) -> dict[Any, set[Any]]:
-        """Cell → its values, of the cells in which rows ``kept`` differ. blanks: True if a blank is a value."""
-        of: dict[Any, set[Any]] = defaultdict(set)
-        for k in kept:
-            if self.value[k] is not None or blanks:
-                of[self.cell[k]].add(self.value[k])
-        return {cell: seen for cell, seen in of.items() if len(seen) > 1 and not self._alike(seen)}
-
-    def _alike(self, seen: Collection[Any]) -> bool:
-        return self.name in LENGTHS and all(map(positive, seen)) and max(seen) <= ALIKE * min(seen)
-
-
 def one_recipe(
     rows: Sequence[Row],
     cells: Sequence[tuple[Any, Hashable]],
@@ -71,22 +40,25 @@ def one_recipe(
     named: further columns that the user has named. unknown: columns that are settings by their values.
 
     A known column that takes several values within a cell is settled by the value that most runs of the table share,
-    where every such cell has it; an unknown one is refused with a question.
+    where every such cell has it; an unknown one is refused with a question. A text (an activation) must not differ
+    within a depth and width, whatever the inner width, and no recipe follows the learning rate.
 
     Raises:
         InputError: there is no such value; one line names the choices.
     """
     kept = Kept({}, [])
-    varying: list[_Setting] = []
+    varying: dict[str, tuple[list[Any], dict[Any, set[Any]]]] = {}
     present = {name for row in rows for name in row}
     for name in dict.fromkeys((*RECIPE, *TUNING, *named, *unknown)):
         if name not in present:
             continue
-        one = _Setting.of(name, rows, cells, name in unknown)
-        blanks = one.unknown or name in RECIPE
-        left = [k for k in range(len(rows)) if k not in kept.out and (blanks or one.value[k] is not None)]
+        values = [hashable(row.get(name)) for row in rows]
+        shapes = [tuple(shape)[:2] if any(isinstance(one, str) for one in values) else shape for shape, _ in cells]
+        cell = [(shape, None if name in RECIPE else rate) for shape, (_, rate) in zip(shapes, cells, strict=True)]
+        left = [k for k in range(len(rows)) if k not in kept.out]
+        left = [k for k in left if name in unknown or name in RECIPE or values[k] is not None]
         finished = [k for k in left if k < counted]
-        mixed = one.mixed(finished, blanks)
+        mixed = _mixed(name, finished, cell, values)
         if not mixed:
             continue
         if span := _by_the_way([rows[k] for k in range(counted) if k not in kept.out], name):
@@ -95,20 +67,31 @@ def one_recipe(
                 "compared as they are"
             )
             continue
-        counts = Counter(one.value[k] for k in finished)
+        counts = Counter(values[k] for k in finished)
         best = max(counts, key=lambda value: (counts[value], str(value)))
-        if one.unknown or 2 * counts[best] <= counts.total() or not all(best in seen for seen in mixed.values()):
-            varying.append(one)
+        if name in unknown or 2 * counts[best] <= counts.total() or not all(best in seen for seen in mixed.values()):
+            varying[name] = values, mixed
             continue
-        others = (k for k in left if one.cell[k] in mixed and one.value[k] != best)
-        kept.out.update({k: (name, one.value[k], best) for k in others})
+        kept.out.update({k: (name, values[k], best) for k in left if cell[k] in mixed and values[k] != best})
         kept.warnings.append(
             f"{name}: {listed_values(counts)} within one shape; only {name} = {best} is used there "
             "(choose with a `where` expression)"
         )
     if varying:
-        raise InputError(_refusal(varying, [shape for shape, _ in cells[:counted]]))
+        raise InputError(_refusal(varying, [shape for shape, _ in cells[:counted]], unknown))
     return kept
+
+
+def _mixed(name: str, kept: Iterable[int], cell: Sequence[Any], values: Sequence[Any]) -> dict[Any, set[Any]]:
+    """Cell → its values, of the cells in which rows ``kept`` differ."""
+    of: dict[Any, set[Any]] = defaultdict(set)
+    for k in kept:
+        of[cell[k]].add(values[k])
+
+    def alike(seen: set[Any]) -> bool:
+        return name in LENGTHS and all(map(positive, seen)) and max(seen) <= ALIKE * min(seen)
+
+    return {at: seen for at, seen in of.items() if len(seen) > 1 and not alike(seen)}
 
 
 def _by_the_way(rows: Sequence[Row], name: str) -> tuple[float, float] | None:
@@ -123,26 +106,29 @@ def _by_the_way(rows: Sequence[Row], name: str) -> tuple[float, float] | None:
     return (low, high) if high <= COUNTED_APART * low and len(set(values)) > OFTEN * len(values) else None
 
 
-def _refusal(varying: Sequence[_Setting], shapes: Sequence[Any]) -> str:
-    """Refusal of differing settings: names, shapes, and the choice that keeps the most shapes. shapes: of the finished
-    rows."""
+def _refusal(
+    varying: Mapping[str, tuple[list[Any], dict[Any, set[Any]]]], shapes: Sequence[Any], unknown: Collection[str]
+) -> str:
+    """Refusal of differing settings: names, shapes, and the recipe that keeps the most shapes. varying: values of all
+    rows, and of the cells in which they differ, by column. shapes: of the finished rows."""
     parts, numbers = [], []
-    for one in varying:
-        mixed = one.mixed(range(len(shapes)), one.unknown) or one.mixed(range(len(shapes)), True)
+    for name, (_, mixed) in varying.items():
         (shape, _), values = min(mixed.items(), key=lambda item: str(item[0]))
-        parts.append(f"{one.name} ({listed_values(values)} at {shape[0]}×{shape[1]:g})")
-        numbers += [one.name] if all(map(is_number, values)) and one.name != "tokens" else []
-    names = [one.name for one in varying]
-    asked = next((one.name for one in varying if one.unknown), None)
+        parts.append(f"{name} ({listed_values(values)} at {shape[0]}×{shape[1]:g})")
+        numbers += [name] if all(map(is_number, values)) and name != "tokens" else []
+    names = [name for name in varying if name != "lr"]
+    of: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
+    for k, shape in enumerate(shapes):
+        of[tuple(varying[name][0][k] for name in names)].add(shape)
+    recipe = max(of, key=lambda values: (None not in values, len(of[values]), str(values)))
     advice = []
-    if choices := _choices([one for one in varying if one.name != "lr"], shapes):
-        conditions = [condition.equals(name, value) for name, value in choices]
+    if conditions := [condition.equals(name, value) for name, value in zip(names, recipe, strict=True)]:
         text = " and ".join(conditions)
         advice.append(f"choose, such as with {example(f'where={text!r}', condition.option(*conditions))}")
     if "tokens" in names:
         after, as_they_are = example("at_tokens=N", "--at-tokens N"), example("drop=['tokens']", "--drop tokens")
         advice.append(f"or compare after equally many with {after}, or as they are with {as_they_are}")
-    if asked:
+    if asked := next((name for name in varying if name in unknown), None):
         arms = example(f"fit_table(table, arm={asked!r}, compare=True)", f"--arm {asked} --compare")
         adjusted = example(f"adjust=[{asked!r}]", f"--adjust {asked}")
         ignored = example(f"drop=[{asked!r}]", f"--drop {asked}")
@@ -151,24 +137,7 @@ def _refusal(varying: Sequence[_Setting], shapes: Sequence[Any]) -> str:
     elif numbers:
         along = example(f"fit_table(table, along={numbers[0]!r})", f"--along {numbers[0]}")
         advice.append(f"or compare them with {along}")
-    if "lr" in names:
+    if "lr" in varying:
         advice.append("rename with " + example("columns={'learning_rate': 'lr'}", "--column learning_rate=lr"))
     how = "; ".join(advice).removeprefix("or ")
     return f"recipes that differ within one shape would be averaged: {', '.join(parts)}; {how}"
-
-
-def _choices(varying: Sequence[_Setting], shapes: Sequence[Any]) -> list[tuple[str, Any]]:
-    """Values that leave no shape mixed: of each column in its turn the value that keeps the most shapes."""
-    kept = list(range(len(shapes)))
-    chosen: list[tuple[str, Any]] = []
-    for one in varying:
-        of: dict[Any, set[Any]] = defaultdict(set)
-        for k in kept:
-            if one.value[k] is not None:
-                of[one.value[k]].add(shapes[k])
-        value = max(of, key=lambda value: (len(of[value]), str(value)), default=None)
-        several = len(set().union(*of.values())) > 1
-        if one.mixed(kept, False) and (len(of[value]) > 1 or not several):  # else no row is left
-            chosen.append((one.name, value))
-            kept = [k for k in kept if one.value[k] == value]
-    return chosen

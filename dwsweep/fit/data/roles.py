@@ -69,10 +69,6 @@ MACHINES = {
 }  # words for the place where a run was trained: no setting, but one cluster may have trained longer than another
 ROW_NAME, BESIDE_IT = {"run", "name", "id", "exp", "experiment"}, {"display", "wandb", "job", "trial"}
 """Words of a column that names rows, and words that may stand beside them."""
-OF_MOMENT = {
-    *("time", "date", "at", "ts", "stamp", "clock", "when", "start", "end", "begin", "stop", "finish", "launch"),
-    *("submit", "log", "update", "creation", "modification"),
-}  # words of a column of seconds since 1970
 CLOCK = re.compile(r"(?:\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/.])\d{1,2}\2\d{4})[ T,]+\d{1,2}:\d{2}.*")
 SECONDS = ((6e8, 4.2e9), (6e11, 4.2e12))  # seconds and milliseconds since 1970, of years 1989 to 2103
 DATES = ((1990, 2100), (199001, 210012), (19900101, 21001231), *SECONDS)
@@ -99,7 +95,7 @@ def _role(name: str, values: Sequence[Hashable], shapes: Sequence[Hashable], at:
     known = [value for value in values if value is not None]
     words, distinct = set(plain(name).split("_")), set(known)
     names_depths = words & ROW_NAME and words <= ROW_NAME | BESIDE_IT and _one_to_one(values, at["depth"])
-    if words & OF_RUN or is_moment(name, known) or names_depths:
+    if words & OF_RUN or is_moment(known) or names_depths:
         return "run"
     if "seed" in words or _one_to_one(values, at["seed"]):
         return "seed"
@@ -158,24 +154,19 @@ def is_beside_blanks(rows: Sequence[Row], name: str) -> bool:
     return len(values) == 2 and None in values
 
 
-def is_moment(name: str, known: Sequence[Any]) -> bool:
+def is_moment(known: Sequence[Any]) -> bool:
     """True if a column has moments, which runs that end in one second share: texts of a day and a time, or seconds or
-    milliseconds since 1970 under the name of a time (``end_time``, ``created_at``, ``startTime``)."""
+    milliseconds since 1970."""
     if known and all(isinstance(value, str) for value in known):
         return all(CLOCK.fullmatch(value.strip()) for value in known)
-    words = plain(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)).split("_")
-    if not known or not all(map(is_number, known)) or not (OF_MOMENT & {*words}):
-        return False
-    return max(known) <= LONGEST_STUDY * min(known) and _within(known, SECONDS)
+    of_numbers = bool(known) and all(map(is_number, known)) and max(known) <= LONGEST_STUDY * min(known)
+    return of_numbers and not _is_round(known) and _within(known, SECONDS)
 
 
 def is_date(values: Collection[Any]) -> bool:
-    """True if whole numbers are years, days such as 20260131, or seconds and milliseconds since 1970. Round numbers of
-    that size, such as 1e9 and 2e9, are counts."""
-    if not values or not all(is_number(value) and float(value).is_integer() for value in values):
-        return False
-    rounded = min(values) >= ROUND and all(float(f"{value:.{DIGITS}g}") == value for value in values)
-    return not rounded and _within(values, DATES)
+    """True if whole numbers are years, days such as 20260131, or seconds and milliseconds since 1970."""
+    whole = bool(values) and all(is_number(value) and float(value).is_integer() for value in values)
+    return whole and not _is_round(values) and _within(values, DATES)
 
 
 def is_index(values: Collection[Any]) -> bool:
@@ -195,6 +186,11 @@ def names_a_result(name: str) -> bool:
 
 def hashable(value: Any) -> Any:
     return value if value is None or isinstance(value, Hashable) else str(value)
+
+
+def _is_round(values: Collection[float]) -> bool:
+    """True for large round numbers, such as 1e9 and 2e9: they are counts, and no times."""
+    return min(values) >= ROUND and all(float(f"{value:.{DIGITS}g}") == value for value in values)
 
 
 def _within(values: Collection[Any], ranges: Iterable[tuple[float, float]]) -> bool:
