@@ -380,8 +380,8 @@ TWO = [{**row, "note": note, "a": None} for row, note in zip(TWO, ("x", None), s
     [
         # both names of a column, names that are no words, counts, quoted numerals
         *((one, [6]) for one in ("depth == 6", "n_layer == 6", "learning_rate < 2e-3", "lr < 2e-3", "width == 64")),
-        *((one, [6]) for one in ("`val loss` > 3.2", "val loss > 3.2", "loss > 3.2", "`class` == 1")),
-        *((one, [6]) for one in ("trainer/global_step == 100", "`trainer/global_step` + 1 == 101", "'125M' == size")),
+        *((one, [6]) for one in ("`val loss` > 3.2", "loss > 3.2", "`class` == 1")),
+        *((one, [6]) for one in ("`trainer/global_step` + 1 == 101", "'125M' == size")),
         *((one, [6]) for one in ("size in ['125M', '350M']", "size != '1.3B'", "size not in ['1.3B']")),
         *((one, [6]) for one in ("size == 125M", "size < 1.3B", "size < 2_000M and n_layer < 7")),
         ("n_layer in [12, 24] or `class` >= 2", [12]),

@@ -33,7 +33,7 @@ SHARED_EXPERTS = re.compile(r"(?:^|_)(?:n|num)_shared_experts?$")  # of the inne
 BPC = re.compile(r"(?:^|_)(?:bpc|bits_per_char(?:acter)?)(?:_|$)")
 MOST = {"tokens": 1e16, "n_params": 1e13, "n_params_total": 1e13, "flops": 1e30}
 """Counts that may have a unit in their name, and the largest plausible value of each."""
-LLAMA_MULTIPLIER, LARGEST_MULTIPLIER = "ffn_dim_multiplier", 2.0  # Llama 3 has 1.3; a larger value is a ratio of widths
+LARGEST_MULTIPLIER = 2.0  # of Llama; a larger value is a ratio of widths
 NAMES_LISTED = 30
 WORDS = {
     "depth": ("depth", "layer", "nlayer", "numl", "nl", "d", *ALIASES["depth"]),
@@ -71,7 +71,10 @@ class Names:
         taken |= _second_best(held, taken)
         if taken.get("loss") == taken.get("bits_per_byte"):
             taken.pop("bits_per_byte", None)
-        taken |= _counts_in_units((name for name in given if name not in taken.values()), {*held, *taken})
+        stems = {stem: name for name in reversed(given) if name not in taken.values() and (stem := parted(name)[0])}
+        for ours in (one for one in MOST if one not in {*held, *taken}):
+            if stem := next((one for one in (ours, *ALIASES[ours]) if one in stems), ""):
+                taken[ours] = stems[stem]
         said: list[str] = []
         in_names = _shapes_in_names(held) if not {"depth", "width"} & {*held, *taken} else {}
         for column, found in in_names.items():
@@ -80,12 +83,12 @@ class Names:
             said.append(f"shapes are read in {column}: {held[column][0]!r} is {first}")
         known = {**asked, **taken}
         held = _renamed(held, taken)
-        beside = () if "loss" in known else tuple(_beside_loss(held))
-        for ours in MOST:
-            said += _scaled(held, ours, known.get(ours, ours))
-        said += _llama_ratio(held, known.get("mlp_ratio", ""))
-        said += _shared_experts(held)
-        return cls(held, given, asked, taken, (*beside, *said))
+        beside = [name for name, values in held.items() if _names_held_out(name) and _has_numbers(values)]
+        if "loss" not in known and beside:
+            option = example(f"columns={{'loss': {beside[0]!r}}}", f"--column loss={shlex.quote(beside[0])}")
+            what = f"which may be of training, and not {join(beside, 3)}"
+            said.insert(0, f"THE LOSS IS THE COLUMN loss, {what}: {option} takes that")
+        return cls(held, given, asked, taken, (*said, *_converted(held, known)))
 
     def theirs(self, ours: str) -> str:
         """The table's name of a column."""
@@ -189,12 +192,10 @@ def _second_best(held: Columns, taken: Mapping[str, str]) -> dict[str, str]:
     spent = [value for name in asked[:1] for value in held[name] if isinstance(value, int | float)]
     if "train_flops" not in known and min(spent, default=0.0) > MOST_PARAMETERS:  # too large for a size
         more["train_flops"] = asked[0]
-    if "loss" in known:
-        return more
-    per_character = [name for name in held if BPC.search(plain(name)) and _has_numbers(held[name])]
-    training = [name for usual in TRAINING for name in held if plain(name) == usual]
     bits = [taken.get("bits_per_byte", "bits_per_byte")] if "bits_per_byte" in known else []
-    if found := [*bits, *per_character, *(["value"] if {*held} >= OF_OPTUNA else []), *training]:
+    bits += [name for name in held if BPC.search(plain(name)) and _has_numbers(held[name])]
+    training = [name for usual in TRAINING for name in held if plain(name) == usual]
+    if "loss" not in known and (found := [*bits, *(["value"] if {*held} >= OF_OPTUNA else []), *training]):
         more["loss"] = found[0]
     return more
 
@@ -202,21 +203,16 @@ def _second_best(held: Columns, taken: Mapping[str, str]) -> dict[str, str]:
 def _check_one_meaning(held: Columns, taken: Mapping[str, str]) -> None:
     """Refuse a table in which two usual names of depth or of width have different values, such as ``dim`` and
     ``hidden_dim``, of which the larger may be the inner width of the MLP."""
-    for ours in ("depth", "width"):
-        first = taken.get(ours)
-        if first not in held:
-            continue
-        for other in held:
+    for ours, first in ((one, taken[one]) for one in ("depth", "width") if taken.get(one) in held):
+        for other in (name for name in held if name != first and _has_numbers(held[name])):
             usual = plain(other).removeprefix("config_")
             # a letter beside the word itself is another quantity: a sequence length l, a head size d
             meant = usual in ALIASES[ours] and (first != ours or len(usual) > 1)
             # a letter beside a word that names the quantity less surely: D, of tokens, beside hidden
             meant |= len(plain(first)) == 1 and bool(SHAPE_WORDS[ours] & {*usual.split("_")})
-            if other == first or not meant or not _has_numbers(held[other]):
-                continue
             pairs = zip(held[first], held[other], strict=True)
             found = next(((one, two) for one, two in pairs if None not in (one, two) and one != two), None)
-            if found is None:
+            if not meant or found is None:
                 continue
             least, most = (first, other) if found[0] < found[1] else (other, first)
             names = [{ours: least}, {ours: most}]
@@ -225,13 +221,6 @@ def _check_one_meaning(held: Columns, taken: Mapping[str, str]) -> None:
             allowed = " or ".join(example(f"columns={one}", _options(one)) for one in names)
             values = f"{first} ({cell_text(found[0])}) and {other} ({cell_text(found[1])})"
             raise InputError(f"{ours}: {values} are both usual names of it; allowed: {allowed}")
-
-
-def _beside_loss(held: Columns) -> Iterator[str]:
-    """Note on a column that is called loss and nothing else, beside a held-out loss under an unusual name."""
-    if beside := [name for name, values in held.items() if _names_held_out(name) and _has_numbers(values)]:
-        option = example(f"columns={{'loss': {beside[0]!r}}}", f"--column loss={shlex.quote(beside[0])}")
-        yield f"THE LOSS IS THE COLUMN loss, which may be of training, and not {join(beside, 3)}: {option} takes that"
 
 
 def _names_held_out(name: str) -> bool:
@@ -350,51 +339,27 @@ def _beside(ours: str, text: str) -> set[int]:
     return {*map(int, found or re.findall(rf"(?i)(?<![a-z0-9.])([0-9]+)(?:{'|'.join(WORDS[ours])})(?![a-z])", text))}
 
 
-# Units in names
-
-
-def _counts_in_units(names: Iterable[str], has: Container[str]) -> dict[str, str]:
-    """``{ours: theirs}`` of counts that a table gives only in a unit."""
-    stems: dict[str, str] = {}
-    for name in names:
-        stem, unit = parted(name)
-        if unit:
-            stems.setdefault(stem, name)
-    usual = {ours: next((stems[one] for one in (ours, *ALIASES[ours]) if one in stems), "") for ours in MOST}
-    return {ours: theirs for ours, theirs in usual.items() if theirs and ours not in has}
-
-
-def _scaled(held: Columns, ours: str, theirs: str) -> Iterator[str]:
-    """Multiply a count by the unit in its name, and say so."""
-    unit = parted(theirs)[1]
-    if ours not in held or not unit:
-        return
-    word, factor = UNITS[unit]
-    if max(filter(is_number, held[ours]), default=0.0) * factor > MOST[ours]:
-        yield f"{theirs} is too large for {word} and is read as it is"
-    else:
-        held[ours] = [float(f"{value * factor:.15g}") if is_number(value) else value for value in held[ours]]
-        yield f"{theirs} is in {word}"
-
-
-def _llama_ratio(held: Columns, theirs: str) -> Iterator[str]:
-    """Make Llama's multiplier of the MLP a ratio of widths: its inner width is 8/3 times the multiplier times the
-    width, before it is rounded to ``multiple_of``, of an MLP with a gate. theirs: the table's name of ``mlp_ratio``."""
-    values = held.get("mlp_ratio", [])
-    if plain(theirs).endswith(LLAMA_MULTIPLIER) and max(filter(is_number, values), default=9.0) <= LARGEST_MULTIPLIER:
-        held["mlp_ratio"] = [8.0 / 3.0 * value if is_number(value) else value for value in values]
-        held.setdefault("gated", [True] * len(values))
+def _converted(held: Columns, known: Mapping[str, str]) -> Iterator[str]:
+    """Convert counts and ratios that are in another unit than ours, and say so: a count with a unit in its name;
+    Llama's multiplier of the MLP, whose inner width is 8/3 times the multiplier times the width, with a gate; experts
+    beside those that every token passes, which a mixture names in another column. known: our name → the table's."""
+    for ours, theirs in ((ours, known.get(ours, ours)) for ours in MOST if ours in held):
+        word, factor = UNITS.get(parted(theirs)[1], ("", 0.0))
+        if factor and max(filter(is_number, held[ours]), default=0.0) * factor > MOST[ours]:
+            yield f"{theirs} is too large for {word} and is read as it is"
+        elif factor:
+            held[ours] = [float(f"{value * factor:.15g}") if is_number(value) else value for value in held[ours]]
+            yield f"{theirs} is in {word}"
+    ratio, theirs = held.get("mlp_ratio", []), known.get("mlp_ratio", "")
+    of_llama = plain(theirs).endswith("ffn_dim_multiplier")
+    if of_llama and max(filter(is_number, ratio), default=9.0) <= LARGEST_MULTIPLIER:
+        held["mlp_ratio"] = [8.0 / 3.0 * value if is_number(value) else value for value in ratio]
+        held.setdefault("gated", [True] * len(ratio))
         inner = f"the inner width is {theirs} × 8/3 × width, of a gated MLP"
         yield f"{theirs} is Llama's: {inner}; a column d_ff wins over it"
-
-
-def _shared_experts(held: Columns) -> Iterator[str]:
-    """Count the experts that every token passes among the experts and among those that a token uses: a mixture names
-    the two kinds in two columns."""
-    theirs = next((name for name in held if SHARED_EXPERTS.search(plain(name))), None)
-    if theirs is None or not {"experts", "top_k"} <= {*held} or not any(map(is_number, held[theirs])):
-        return
-    for name in ("experts", "top_k"):
-        pairs = zip(held[name], held[theirs], strict=True)
-        held[name] = [one + more if is_number(one) and is_number(more) else one for one, more in pairs]
-    yield f"{theirs}: every token passes them, beside those of its choice, and N counts both"
+    shared = next((name for name in held if SHARED_EXPERTS.search(plain(name))), "")
+    if shared and {"experts", "top_k"} <= {*held} and any(map(is_number, held[shared])):
+        for name in ("experts", "top_k"):
+            pairs = zip(held[name], held[shared], strict=True)
+            held[name] = [one + more if is_number(one) and is_number(more) else one for one, more in pairs]
+        yield f"{shared}: every token passes them, beside those of its choice, and N counts both"
