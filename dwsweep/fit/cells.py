@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.data.recipes import one_recipe
+from dwsweep.fit.data.roles import one_recipe
 from dwsweep.fit.data.rows import LeftOut, Row, no_loss, why_no_loss
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.records.columns import AXES

@@ -24,8 +24,7 @@ from dwsweep.fit.adjustment import adjustment_of, sentences
 from dwsweep.fit.cells import all_count, beyond_all, off_surface, too_many
 from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import HEAD_SIZE, LEARNING_RATE, NUMBER, RATE, TEXT, TOKENS, Covariates
-from dwsweep.fit.data.recipes import one_recipe
-from dwsweep.fit.data.roles import is_date
+from dwsweep.fit.data.roles import is_date, one_recipe
 from dwsweep.fit.data.rows import ALIKE, ARM, Row, no_loss, positive, why_no_loss
 from dwsweep.fit.data.shape import BLOCK, n_params_of, places
 from dwsweep.fit.data.table import Table

@@ -96,9 +96,9 @@ def all_reach(rows: Sequence[Row], tokens: float) -> bool:
 
 def _ends(data: Table, curves: tuple[str, list[list[Row]]]) -> Table:
     """The table with the last point of each run."""
-    read = steps.ends(data.rows, curves)
-    said = read.said + ("; --at-tokens selects another point" if any(row.get("tokens") for row in data.rows) else "")
-    return replace(data, rows=read.rows, account=(*data.account, *read.left_out), notes=(*data.notes, said))
+    rows, left_out, said = steps.ends(data.rows, curves)
+    said += "; --at-tokens selects another point" if any(row.get("tokens") for row in data.rows) else ""
+    return replace(data, rows=rows, account=(*data.account, *left_out), notes=(*data.notes, said))
 
 
 def _after(asked: float, unit: Callable[[Row], float], measured: dict[float, Row]) -> Row | None:

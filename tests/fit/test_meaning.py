@@ -148,13 +148,6 @@ def test_a_setting_that_some_rows_lack_is_named_and_adjusted_for_on_request():
     holds(fitted(mixed, adjust=["zeta"]))
 
 
-def test_rows_of_one_run_with_several_losses_are_named():
-    rows = drawn(change=lambda row, k: {"run_id": f"r{k}"})[:14]
-    again = [{**row, "val_loss": row["val_loss"] + 0.01} for row in rows]
-    assert any(line.startswith("run_id: r0, r1, r2 and ") for line in fitted([*rows, *again]).warnings)
-    assert not any(line.startswith("run_id") for line in fitted([*rows, *rows]).warnings)
-
-
 def test_an_account_adds_up(tmp_path):
     few = [row for row in drawn() if row["n_layer"] < 16]
     rows = [{**row, "status": "done", "seed": 0, "activation": "gelu"} for row in few]
@@ -289,7 +282,11 @@ def test_an_unknown_setting_is_refused_with_what_to_copy_and_its_values_are_comp
         fitted(recipes())
     (line,) = caught.value.option_lines
     assert "mixer (linear, softmax at" in line and "qk_norm (0, 1 at" in line and "wall_time" not in line
-    assert "--where \"mixer == 'softmax'\"" in line and "--arm mixer --compare" in line and "--drop mixer" in line
+    assert (
+        "--where \"mixer == 'softmax' and qk_norm == 0\"" in line
+        and "--arm mixer --compare" in line
+        and "--drop mixer" in line
+    )
     result = compare_arms([row for row in recipes() if row["qk_norm"] == 0], arm="mixer", draws=DRAWS)
     (found,) = result.comparisons
     assert (found.base, found.arm) == ("softmax", "linear")

@@ -12,7 +12,6 @@ import math
 import os
 import sys
 import time
-import zipfile
 
 import dialects
 import numpy as np
@@ -20,12 +19,9 @@ import pytest
 
 from dwsweep.errors import InputError
 from dwsweep.fit.cells import select_runs, without_bad_runs
-from dwsweep.fit.data import delimited, source
+from dwsweep.fit.data import cell, source
 from dwsweep.fit.data.table import read_table
-from dwsweep.records.fit import Cell
 from dwsweep.records.record import table_text
-from dwsweep.records.sweep import plan_csv
-from dwsweep.records.transitions import Transition
 from dwsweep.report import runs_table
 
 COLUMNS = {"depth": [6, 6, 12], "width": [64, 96, 48], "loss": [3.25, 3.125, 3.5]}
@@ -48,14 +44,6 @@ def found(table, names):
 def csv_of(headings, rows):
     made = io.StringIO()
     csv.writer(made, lineterminator="\n").writerows([headings, *rows])
-    return made.getvalue()
-
-
-def zipped(files):
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
     return made.getvalue()
 
 
@@ -83,11 +71,6 @@ def workbook_of(*titles):
     return made.getvalue()
 
 
-def of_one(record):
-    """A table that a fit writes, of one row."""
-    return csv_of(record.keys(), [[3] * len(record.keys())])
-
-
 MARKDOWN = "# Shapes\n\nsee below\n\n| depth | width | loss |\n| ---: | :--- | --- |\n" + "".join(
     f"| {line.replace(',', ' | ')} |\n" for line in CSV.splitlines()[1:]
 )
@@ -99,15 +82,13 @@ PACKED = {
     "renamed.csv": gzip.compress(CSV.encode()),
     "t.json.gz": gzip.compress(json.dumps(ROWS).encode()),
     "t.jsonl.xz": lzma.compress(LINES.encode()),
-    "t.zip": zipped({"runs.csv": CSV, "__MACOSX/runs.csv": "\0"}),
-    "t.csv.zip": zipped({"folder/runs.csv": CSV}),
 }
 SURROUNDED = [
     "Shape sweep March,,\n# exported by hand\n" + CSV,
     "# exported by hand\n\n" + CSV,
     "Sweep,of March\n" + CSV,
     "# depth,width,loss\n" + CSV.partition("\n")[2],  # as NumPy writes a header
-    *(CSV.replace(",", mark) for mark in ("\t", "|", "    ")),
+    *(CSV.replace(",", mark) for mark in ("\t", "|")),
     CSV.replace("\n", ",,\n"),  # a spreadsheet's empty columns
     CSV.replace("\n", "," * 100_000 + "\n"),
     *(CSV.replace("\n", end) for end in ("\r\n", "\r")),
@@ -146,7 +127,7 @@ FORMS = [
     ),
 ]
 LOSSES = {"loss": [3.21, 3.105]}
-WORDS = ["FAIL", "FAIL", "OOM", "crashed", "error", "-", "—", "#N/A", "", "diverged"]
+WORDS = ["FAIL", "FAIL", "OOM", "crashed", "see notes", "-", "#N/A", "", "diverged"]
 SIGNS = ["-", "—", "#N/A", "n/a", "", "#REF!", "null"]
 NUMBERS = [
     (
@@ -175,8 +156,8 @@ NUMBERS = [
     (
         "depth,width,seed,loss\n6,64,0,3.5\n" + "".join(f"6,96,{k},{word}\n" for k, word in enumerate(WORDS)),
         {
-            "left_out": {"FAIL": 2, "OOM": 1, "crashed": 1, "error": 1, "-": 1, "—": 1, "#N/A": 1, "no loss": 1},
-            "loss": [3.5, *[None] * 9, math.inf],
+            "left_out": {"FAIL": 2, "OOM": 1, "crashed": 1, "see notes": 1, "no loss": 3},
+            "loss": [3.5, *[None] * 8, math.inf],
         },
     ),
     # a status says more than a sign in the place of the loss
@@ -268,19 +249,15 @@ def test_frames_are_known_by_what_they_can_do():
     assert read_table({**COLUMNS, "loss": masked}).left_out == {"no loss": 1}
 
 
-CHART = "Step,calm-sun-3 - val_loss,calm-sun-3 - val_loss__MIN,calm-sun-3 - val_loss__MAX\n1,1,1,1\n"
 QUOTE = "depth,width,loss,note\n" + "".join(f"6,{64 + 4 * k},3.{k + 10},ok\n" for k in range(28))
 SWALLOWED = QUOTE.replace("3.20,ok", '3.20,"ok')
 COMMAS = "\n6,64,3,21\n6,96,3,12\n12,48,3,5\n"
 REFUSED = [
-    ("t.zip", zipped({"a.csv": CSV, "b.csv": CSV}), r"a zip of 2 files \(a\.csv, b\.csv\); must hold one table"),
     ("t.csv.gz", gzip.compress(CSV.encode())[:-20], "not readable as a packed file: "),
     ("t.csv.xz", b"\xfd7zXZ\x00" + b"x" * 99, "not readable as a packed file: "),
     ("t.csv", b"\x89PNG\r\n\x1a\n\x00\x00\x01\xff\xd8\xff\x02\x03", "not readable as csv: "),
     ("t.csv", "depth,width,loss\n6,64,3,1\n", "a row has more fields than the header"),
     ("t.csv", f"{'x,' * 100_002}depth\n1\n", "100,003 columns; must be at most 10,000, one row per run"),
-    # all losses were blank
-    ("t.txt", "depth  width  val loss\n6 64 3.2\n", "a row has 3 fields between blanks, another 4; separate by commas"),
     # an unbalanced quote swallowed rows: of 28 rows 10 were "read, all used"
     ("t.csv", SWALLOWED, "of row 12 holds further rows: a quote without its partner"),
     ("t.csv", SWALLOWED.replace("3.30,ok", '3.30,"ok"'), "of row 12 holds further rows"),
@@ -288,17 +265,16 @@ REFUSED = [
     ("t.csv", "depth,width,loss," + COMMAS, r"is the loss 3\.21, its decimal comma a separator too\?"),
     ("t.csv", "depth,width,loss,note" + COMMAS, r"is the loss 3\.21, its decimal comma a separator too\?"),
     # numbers that read both ways: 4582 nats, a width of 1.024, 4,096,000 tokens
-    ("t.csv", "depth;width;loss;lr\n6;64;3,210;0.5\n", "'loss' has '3,210' beside semicolons, .* is it 3.210 or 3210"),
-    ("t.csv", "depth\twidth\tval_loss\tlr\n6\t64\t4,582\t0.5\n", "'val_loss' has '4,582', and other .* 4.582 or 4582"),
-    ("t.csv", "depth;width;loss;lr\n6;1.024;3,897;0.001\n6;1.536;3,89;0.001\n", "'width' has '1.024' .* 1.024 or 1024"),
-    ("t.csv", "depth;width;loss;tokens\n6;64;3,89;4.096K\n6;96;3,9;8.192K\n", "'tokens' has '4.096K', .* or 4096K"),
+    ("t.csv", "depth;width;loss;lr\n6;64;3,210;0.5\n", "'loss' has '3,210', .* is it 3.210 or 3210"),
+    ("t.csv", "depth\twidth\tval_loss\tlr\n6\t64\t4,582\t0.5\n", "'val_loss' has '4,582', .* 4.582 or 4582"),
+    ("t.csv", "depth;width;loss;lr\n6;1.024;3,897;0.001\n6;1.536;3,89;0.001\n", "'width' has '1.024'.* 1.024 or 1024"),
+    ("t.csv", "depth;width;loss;tokens\n6;64;3,89;4.096K\n6;96;3,9;8.192K\n", "'tokens' has '8.192K', .* or 8192K"),
     ("t.csv", "depth;width;loss\n6;64;3,21\n6;96;3.21\n", r"loss: '3,21' in row 1; must be a number"),  # both marks
-    ("t.csv", "depth,width,loss\n6,64,FAIL\n6,96,see notes\n", r"loss: 'see notes' in row 2; must be a number"),
     ("t.csv", "depth,width,loss,loss\n6,64,3,2\n", "column 'loss' is there twice"),  # the last one was taken
     ("t.json", json.dumps({"wide": ROWS, "deep": ROWS}), r"runs under 2 keys \('wide', 'deep'\)"),
     ("t.json", "[{]", "not readable as json: "),
     ("t.json", '[{"depth": 6, "depth": 12}]', "not readable as json: key 'depth' is there twice"),
-    ("t.json", json.dumps(ROWS[0]), "one value; must be a list of values, one per row"),
+    ("t.json", json.dumps(ROWS[0]), "one value; must be a list, one value per row"),
     ("t.json", "[1, 2, 3]", "must be a list of objects, one per run, or an object of columns"),
     ("t.json", "[" * 100_000, "not readable as json: "),
     ("t.jsonl", "[1]\n", r"t\.jsonl, line 1: '\[1\]'; must be a JSON object"),
@@ -307,15 +283,6 @@ REFUSED = [
     ("t.parquet", "not parquet", "not readable as parquet"),
     ("t.xls", "x", r"must end in one of \.csv, \.tsv, \.txt, \.md, \.json, .*\.xlsx, or one of these and \.gz"),
     ("t.xlsx", workbook_of("runs", "more"), r"a workbook of 2 sheets \(runs, more\); must have one"),
-    ("t.csv", CHART, r"a chart of W&B, one column a run .*; export the table of runs in place"),
-    ("t.csv", "Step,a - loss,b - loss\n1,1,1\n", "a chart of W&B"),
-    ("t.csv", "step,loss\n1,1\n", "one curve over steps"),
-    ("t.csv", "Wall time,Step,Value\n1,1,1\n", "one curve over steps"),
-    ("t.csv", "depth,width,val_ppl\n2,64,31\n", "natural logarithm"),
-    ("t.csv", "depth,width,eval/accuracy\n2,64,33\n", "no cross-entropy"),
-    ("cells.csv", of_one(Cell), "cells.csv of a fit, whose means are no runs; give the results.csv of its runs"),
-    ("transitions.csv", of_one(Transition), "a table of pairs of depths, which a fit wrote"),
-    ("plan.csv", plan_csv([]) + "x" + "," * plan_csv([]).count(",") + "\n", r"plan\.csv of a sweep, whose runs"),
 ]  # fmt: skip
 
 
@@ -378,11 +345,9 @@ def test_shapes_that_stand_in_names_are_read_where_one_reading_explains_all(name
 
 
 @pytest.mark.parametrize("names", [("L6-d264-h512", "L10-d360-h720"), ("6x264", "360x10"), ("L6-d264", "big")])
-def test_shapes_in_names_of_several_readings_are_refused_with_one_to_copy(names):
-    with pytest.raises(InputError, match="columns 'depth' and 'width' are missing") as refused:
+def test_shapes_in_names_of_several_readings_are_refused(names):
+    with pytest.raises(InputError, match="columns 'depth' and 'width' are missing"):
         read_table([{"run": name, "loss": 3.5} for name in names])
-    if "h512" in names[0]:
-        assert "'run' names shapes" in str(refused.value) and "--column depth='run~L(" in refused.value.option_lines[0]
 
 
 def test_a_folder_holds_one_file_a_run(tmp_path):
@@ -480,11 +445,11 @@ def test_public_tables_come_with_the_package_by_name(monkeypatch, tmp_path):
 
 def test_a_table_has_at_most_ten_thousand_columns(tmp_path):
     """A text of 100,000 took a minute."""
-    few = delimited.MOST_COLUMNS - 3
+    few = cell.MOST_COLUMNS - 3
     lines = [",".join(map(str, [*row.values(), *[1.5] * few])) for row in ROWS]
     names = ["depth", "width", "loss", *(f"metric/{k}" for k in range(few))]
     file = put(tmp_path, "t.csv", "\n".join([",".join(names), *lines]))
-    assert len(read_table(file).columns) == delimited.MOST_COLUMNS
+    assert len(read_table(file).columns) == cell.MOST_COLUMNS
     with pytest.raises(InputError, match=r"column 'width' is missing, have .* and 9,?969 more") as refused:
         read_table(file, drop=["width"])
     assert len(str(refused.value)) < 2000

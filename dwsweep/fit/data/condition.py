@@ -1,7 +1,7 @@
 """Condition of ``--where`` on the rows of a table: parsed safely, never evaluated as Python.
 
 ``depth >= 6 and optimizer == 'adamw'``, ``tokens == 2.1B``, ```trainer/global_step` > 100``. A column goes by our name
-and by the table's; one whose name is no word stands in backticks, or as it is where it begins with a letter.
+and by the table's; one whose name is no word stands in backticks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ast
 import keyword
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -19,14 +19,13 @@ from dwsweep.errors import InputError, argument
 from dwsweep.text import join
 
 LONGEST = 500  # characters; deeper nesting would exhaust the stack
-ALLOWED = "column names, numbers, 'texts', lists, + - * / // %, == != < <= > >= in, and, or, not"
+ALLOWED = "columns (`val loss` in backticks), numbers, 'texts', lists, + - * / // %, == != < <= > >= in, and, or, not"
 NAMES_LISTED = 30
 
 _QUOTED = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)""")
 _COUNT = re.compile(r"(?<![\w.])([0-9][0-9_]*(?:\.[0-9]+)?[kmbgt])(?![\w.])", re.ASCII | re.IGNORECASE)
 _ONE_EQUALS = re.compile(r"(?<![=!<>])=(?!=)")
 _STEERS_SHELL = frozenset('`$!\\"')
-_STAND_IN = "_column_{}_"
 
 
 def compile_expression(
@@ -45,9 +44,18 @@ def compile_expression(
         )
     key_of = {**(own or {}), **{name: name for name in names}}
     refused = f"{argument('where')}: {expression!r}"
-    words, stands_for = _in_words(expression, key_of)
+    stands_for: dict[str, str] = {}
+    parts = []
+    for part in _QUOTED.split(expression):
+        if part[:1] == "`":
+            word = f"_column_{len(stands_for)}_"
+            stands_for[word] = part[1:-1]
+            part = word
+        elif part[:1] not in ("'", '"'):
+            part = _COUNT.sub(lambda one: str(numerals.number(one[1])), part)
+        parts.append(part)
     try:
-        tree = expressions.parse(words)
+        tree = expressions.parse("".join(parts))
     except SyntaxError as error:
         if _ONE_EQUALS.search("".join(_QUOTED.split(expression)[::2])):
             raise InputError(f"{refused}; equality is written ==, not =") from error
@@ -82,33 +90,6 @@ def option(*conditions: str) -> str:
     """``--where "…"`` for a shell; single quotes if the text holds double ones."""
     text = " and ".join(conditions)
     return f"--where {shlex.quote(text)}" if _STEERS_SHELL & set(text) else f'--where "{text}"'
-
-
-def _in_words(expression: str, names: Iterable[str]) -> tuple[str, dict[str, str]]:
-    """Expression with a plain word for each quoted name, and numerals such as ``2.1B`` as numbers; and the words."""
-    odd = sorted(
-        (name for name in names if name in expression and not name.isidentifier() and name[:1].isalpha()),
-        key=len,
-        reverse=True,
-    )
-    stands_for: dict[str, str] = {}
-
-    def stand_in(name: str) -> str:
-        word = _STAND_IN.format(len(stands_for))
-        stands_for[word] = name
-        return word
-
-    parts = []
-    for part in _QUOTED.split(expression):
-        if part[:1] == "`":
-            part = stand_in(part[1:-1])
-        elif part[:1] not in ("'", '"'):
-            for name in odd:
-                pattern = rf"(?<![\w.]){re.escape(name)}(?![\w])"
-                part = re.sub(pattern, lambda _, name=name: stand_in(name), part)  # type: ignore[misc]
-            part = _COUNT.sub(lambda one: str(numerals.number(one[1])), part)
-        parts.append(part)
-    return "".join(parts), stands_for
 
 
 class _Numeral(str):

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit.data import foreign
 from dwsweep.fit.data.cell import UNITS, Columns, as_number, parted
 from dwsweep.fit.data.rows import CONFIG, EVAL, SUMMARY, cell_text, is_number, plain
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
@@ -29,13 +28,21 @@ MOST_PARAMETERS = 1e13  # larger than any net: a budget above it counts FLOPs
 HELD_OUT_WORDS = {"val", "valid", "validation", "eval", "evaluation", "test", "dev", "held", "heldout"}
 LOSS_WORDS = {"loss", "nll", "ce", "xent", "entropy"}
 OTHER_WORDS = {"stderr", "se", "sem", "std", "train", "training", "time", "step", "steps", "n"}  # no loss of its own
-SHAPE_WORDS = {"depth": ("layer", "layers", "depth"), "width": ("width", "hidden", "embd", "model", "dim")}
+SHAPE_WORDS = {"depth": {"layer", "layers", "depth"}, "width": {"width", "hidden", "embd", "model", "dim"}}
 SHARED_EXPERTS = re.compile(r"(?:^|_)(?:n|num)_shared_experts?$")  # of the inner width of the others
 BPC = re.compile(r"(?:^|_)(?:bpc|bits_per_char(?:acter)?)(?:_|$)")
 MOST = {"tokens": 1e16, "n_params": 1e13, "n_params_total": 1e13, "flops": 1e30}
 """Counts that may have a unit in their name, and the largest plausible value of each."""
-LLAMA_MULTIPLIER, LARGEST_MULTIPLIER = "ffn_dim_multiplier", 2.0  # Llama 3 has 1.3; a larger value is a ratio of widths
+LARGEST_MULTIPLIER = 2.0  # of Llama; a larger value is a ratio of widths
 NAMES_LISTED = 30
+WORDS = {
+    "depth": ("depth", "layer", "nlayer", "numl", "nl", "d", *ALIASES["depth"]),
+    "width": ("width", "hidden", "dmodel", "nembd", "embd", "emb", "dx", "h", "w", *ALIASES["width"]),
+    "seed": ("seed",),
+}
+"""Words beside a number in the name of a run: L12-d768, numl6, n_layer=12; 12L, 768d."""
+PAIR = re.compile(r"(?<![0-9.])([0-9]+) ?[x×] ?([0-9]+)(?![0-9.])|^[^0-9]*([0-9]+)[^0-9]+([0-9]+)[^0-9]*$")
+"""Two numbers without words, depth and width in either order: 12x768, gpt-12-768."""
 
 
 @dataclass(frozen=True)
@@ -64,21 +71,24 @@ class Names:
         taken |= _second_best(held, taken)
         if taken.get("loss") == taken.get("bits_per_byte"):
             taken.pop("bits_per_byte", None)
-        taken |= _counts_in_units((name for name in given if name not in taken.values()), {*held, *taken})
+        stems = {stem: name for name in reversed(given) if name not in taken.values() and (stem := parted(name)[0])}
+        for ours in (one for one in MOST if one not in {*held, *taken}):
+            if stem := next((one for one in (ours, *ALIASES[ours]) if one in stems), ""):
+                taken[ours] = stems[stem]
         said: list[str] = []
-        if not {"depth", "width"} & {*held, *taken}:
-            in_names, alone = foreign.shapes_in_names(held)
-            if alone:
-                taken |= in_names
-                said.append(_said_of_names(in_names, held))
+        in_names = _shapes_in_names(held) if not {"depth", "width"} & {*held, *taken} else {}
+        for column, found in in_names.items():
+            held = {**held, **found}
+            first = ", ".join(f"{ours} {values[0]}" for ours, values in found.items())
+            said.append(f"shapes are read in {column}: {held[column][0]!r} is {first}")
         known = {**asked, **taken}
         held = _renamed(held, taken)
-        beside = () if "loss" in known else tuple(_beside_loss(held))
-        for ours in MOST:
-            said += _scaled(held, ours, known.get(ours, ours))
-        said += _llama_ratio(held, known.get("mlp_ratio", ""))
-        said += _shared_experts(held)
-        return cls(held, given, asked, taken, (*beside, *said))
+        beside = [name for name, values in held.items() if _names_held_out(name) and _has_numbers(values)]
+        if "loss" not in known and beside:
+            option = example(f"columns={{'loss': {beside[0]!r}}}", f"--column loss={shlex.quote(beside[0])}")
+            what = f"which may be of training, and not {join(beside, 3)}"
+            said.insert(0, f"THE LOSS IS THE COLUMN loss, {what}: {option} takes that")
+        return cls(held, given, asked, taken, (*said, *_converted(held, known)))
 
     def theirs(self, ours: str) -> str:
         """The table's name of a column."""
@@ -104,23 +114,15 @@ class Names:
         missing = [name for name in REQUIRED if name not in self.columns]
         if not missing:
             return
-        if why := foreign.why_no_table(self.given):
-            raise InputError(f"table: {source}; {why}")
-        unlikely = missing == ["loss"] and _likely("loss", self.given) == "THEIRS"
-        if unlikely and (why := foreign.why_no_loss_column(self.given)):
-            raise InputError(f"table: {source}; column 'loss' is missing; {why}")
-        in_names = foreign.shapes_in_names(self.columns)[0] if {"depth", "width"} <= {*missing} else {}
-        pairs = {**self.asked, **{name: in_names.get(name) or _likely(name, self.given) for name in missing}}
+        pairs = {**self.asked, **dict.fromkeys(missing, "THEIRS")}
         path = shlex.quote(f"./{source}" if source.startswith("-") else source)
         how = example(f"columns={pairs}", f"dwsweep fit {path} {_options(pairs)}")
-        if "THEIRS" in pairs.values():
-            how += ", THEIRS being its name in the table"
-        if in_names:
-            column = next(iter(in_names.values())).partition("~")[0]
-            how += f", for {column!r} names shapes ({cell_text(next(filter(None, self.columns[column])))})"
         what = f"column{'s' if len(missing) > 1 else ''} {' and '.join(map(repr, missing))}"
         what += " is" if len(missing) == 1 else " are"
-        raise InputError(f"table: {source}; {what} missing, have {join(self.given, NAMES_LISTED)}; rename with {how}")
+        raise InputError(
+            f"table: {source}; {what} missing, have {join(self.given, NAMES_LISTED)}; rename with {how}, THEIRS being "
+            "its name in the table"
+        )
 
 
 def rename(name: str) -> str:
@@ -190,12 +192,10 @@ def _second_best(held: Columns, taken: Mapping[str, str]) -> dict[str, str]:
     spent = [value for name in asked[:1] for value in held[name] if isinstance(value, int | float)]
     if "train_flops" not in known and min(spent, default=0.0) > MOST_PARAMETERS:  # too large for a size
         more["train_flops"] = asked[0]
-    if "loss" in known:
-        return more
-    per_character = [name for name in held if BPC.search(plain(name)) and _has_numbers(held[name])]
-    training = [name for usual in TRAINING for name in held if plain(name) == usual]
     bits = [taken.get("bits_per_byte", "bits_per_byte")] if "bits_per_byte" in known else []
-    if found := [*bits, *per_character, *(["value"] if {*held} >= OF_OPTUNA else []), *training]:
+    bits += [name for name in held if BPC.search(plain(name)) and _has_numbers(held[name])]
+    training = [name for usual in TRAINING for name in held if plain(name) == usual]
+    if "loss" not in known and (found := [*bits, *(["value"] if {*held} >= OF_OPTUNA else []), *training]):
         more["loss"] = found[0]
     return more
 
@@ -203,21 +203,16 @@ def _second_best(held: Columns, taken: Mapping[str, str]) -> dict[str, str]:
 def _check_one_meaning(held: Columns, taken: Mapping[str, str]) -> None:
     """Refuse a table in which two usual names of depth or of width have different values, such as ``dim`` and
     ``hidden_dim``, of which the larger may be the inner width of the MLP."""
-    for ours in ("depth", "width"):
-        first = taken.get(ours)
-        if first not in held:
-            continue
-        for other in held:
+    for ours, first in ((one, taken[one]) for one in ("depth", "width") if taken.get(one) in held):
+        for other in (name for name in held if name != first and _has_numbers(held[name])):
             usual = plain(other).removeprefix("config_")
             # a letter beside the word itself is another quantity: a sequence length l, a head size d
             meant = usual in ALIASES[ours] and (first != ours or len(usual) > 1)
             # a letter beside a word that names the quantity less surely: D, of tokens, beside hidden
-            meant |= len(plain(first)) == 1 and not set(SHAPE_WORDS[ours]).isdisjoint(usual.split("_"))
-            if other == first or not meant or not _has_numbers(held[other]):
-                continue
+            meant |= len(plain(first)) == 1 and bool(SHAPE_WORDS[ours] & {*usual.split("_")})
             pairs = zip(held[first], held[other], strict=True)
             found = next(((one, two) for one, two in pairs if None not in (one, two) and one != two), None)
-            if found is None:
+            if not meant or found is None:
                 continue
             least, most = (first, other) if found[0] < found[1] else (other, first)
             names = [{ours: least}, {ours: most}]
@@ -226,13 +221,6 @@ def _check_one_meaning(held: Columns, taken: Mapping[str, str]) -> None:
             allowed = " or ".join(example(f"columns={one}", _options(one)) for one in names)
             values = f"{first} ({cell_text(found[0])}) and {other} ({cell_text(found[1])})"
             raise InputError(f"{ours}: {values} are both usual names of it; allowed: {allowed}")
-
-
-def _beside_loss(held: Columns) -> Iterator[str]:
-    """Note on a column that is called loss and nothing else, beside a held-out loss under an unusual name."""
-    if beside := [name for name, values in held.items() if _names_held_out(name) and _has_numbers(values)]:
-        option = example(f"columns={{'loss': {beside[0]!r}}}", f"--column loss={shlex.quote(beside[0])}")
-        yield f"THE LOSS IS THE COLUMN loss, which may be of training, and not {join(beside, 3)}: {option} takes that"
 
 
 def _names_held_out(name: str) -> bool:
@@ -246,14 +234,6 @@ def _has_numbers(values: Sequence[Any]) -> bool:
     known = [value for value in values if value is not None]
     numbers = sum(isinstance(value, int | float) for value in known)
     return numbers > 0 and 2 * numbers >= len(known)
-
-
-def _likely(ours: str, names: Sequence[str]) -> str:
-    """Column of the table that may be ours, by words in its name; THEIRS where none does."""
-    words = {**SHAPE_WORDS, "loss": ("loss", "nll", "ce")}.get(ours, ())
-    others = {one for other, usual in ALIASES.items() if other != ours for one in (other, *usual)}
-    free = [name for name in names if plain(name) not in others]
-    return next((name for word in words for name in free if word in plain(name).split("_")), "THEIRS")
 
 
 # The user's names
@@ -319,58 +299,67 @@ def _part(held: Columns, theirs: str) -> list[Any] | None:
     return [as_number(one[1]) if one else None for one in seen]
 
 
-def _said_of_names(in_names: Mapping[str, str], held: Columns) -> str:
-    """Sentence on a shape that was read in the names of runs, by its first one."""
-    column = in_names["depth"].partition("~")[0]
-    of = ", ".join(f"{ours} {(_part(held, pattern) or [None])[0]}" for ours, pattern in in_names.items())
-    return f"shapes are read in {column}: {held[column][0]!r} is {of}"
+# Shapes in the names of runs
 
 
-# Units in names
+def _shapes_in_names(held: Columns) -> dict[str, Columns]:
+    """Column of names → depth, width and, where it stands there, seed, if one column alone has texts each of which
+    holds one depth and one larger width."""
+    texts = {name: values for name, values in held.items() if all(isinstance(value, str) for value in values)}
+    found = {
+        name: shapes for name, values in texts.items() if values and (shapes := _by_words(values) or _by_place(values))
+    }
+    if len(found) != 1:
+        return {}
+    ((name, shapes),) = found.items()
+    seeds = [_beside("seed", text) for text in texts[name]]
+    of_seed = {"seed": [min(one) for one in seeds]} if "seed" not in held and all(seeds) else {}
+    return {name: {"depth": [one for one, _ in shapes], "width": [two for _, two in shapes], **of_seed}}
 
 
-def _counts_in_units(names: Iterable[str], has: Container[str]) -> dict[str, str]:
-    """``{ours: theirs}`` of counts that a table gives only in a unit."""
-    stems: dict[str, str] = {}
-    for name in names:
-        stem, unit = parted(name)
-        if unit:
-            stems.setdefault(stem, name)
-    usual = {ours: next((stems[one] for one in (ours, *ALIASES[ours]) if one in stems), "") for ours in MOST}
-    return {ours: theirs for ours, theirs in usual.items() if theirs and ours not in has}
+def _by_words(texts: Sequence[str]) -> list[tuple[int, int]]:
+    """(depth, width) in each text by the words beside them; empty if one text has none, or two."""
+    found = [[(d, w) for d in _beside("depth", text) for w in _beside("width", text) if 0 < d < w] for text in texts]
+    return [pairs[0] for pairs in found] if all(len(pairs) == 1 for pairs in found) else []
 
 
-def _scaled(held: Columns, ours: str, theirs: str) -> Iterator[str]:
-    """Multiply a count by the unit in its name, and say so."""
-    unit = parted(theirs)[1]
-    if ours not in held or not unit:
-        return
-    word, factor = UNITS[unit]
-    if max(filter(is_number, held[ours]), default=0.0) * factor > MOST[ours]:
-        yield f"{theirs} is too large for {word} and is read as it is"
-    else:
-        held[ours] = [float(f"{value * factor:.15g}") if is_number(value) else value for value in held[ours]]
-        yield f"{theirs} is in {word}"
+def _by_place(texts: Sequence[str]) -> list[tuple[int, int]]:
+    """(depth, width) in each text, which holds two numbers in one order and no words for them."""
+    if any(_beside(ours, text) for text in texts for ours in ("depth", "width")):
+        return []
+    found = [tuple(int(one) for one in pair.groups() if one) for text in texts if (pair := PAIR.search(text))]
+    alike = len(found) == len(texts) and len({one < two for one, two in found}) == 1
+    return [(min(pair), max(pair)) for pair in found if 0 < min(pair) < max(pair)] if alike else []
 
 
-def _llama_ratio(held: Columns, theirs: str) -> Iterator[str]:
-    """Make Llama's multiplier of the MLP a ratio of widths: its inner width is 8/3 times the multiplier times the
-    width, before it is rounded to ``multiple_of``, of an MLP with a gate. theirs: the table's name of ``mlp_ratio``."""
-    values = held.get("mlp_ratio", [])
-    if plain(theirs).endswith(LLAMA_MULTIPLIER) and max(filter(is_number, values), default=9.0) <= LARGEST_MULTIPLIER:
-        held["mlp_ratio"] = [8.0 / 3.0 * value if is_number(value) else value for value in values]
-        held.setdefault("gated", [True] * len(values))
+def _beside(ours: str, text: str) -> set[int]:
+    """Numbers beside the words of a column: behind them, else before them."""
+    words = [re.escape(word) + ("[=:]?" if len(word) == 1 else "[=:_-]?") for word in WORDS[ours]]
+    found = re.findall(rf"(?i)(?<![a-z])(?:{'|'.join(words)})([0-9]+)(?![0-9.])", text)
+    return {*map(int, found or re.findall(rf"(?i)(?<![a-z0-9.])([0-9]+)(?:{'|'.join(WORDS[ours])})(?![a-z])", text))}
+
+
+def _converted(held: Columns, known: Mapping[str, str]) -> Iterator[str]:
+    """Convert counts and ratios that are in another unit than ours, and say so: a count with a unit in its name;
+    Llama's multiplier of the MLP, whose inner width is 8/3 times the multiplier times the width, with a gate; experts
+    beside those that every token passes, which a mixture names in another column. known: our name → the table's."""
+    for ours, theirs in ((ours, known.get(ours, ours)) for ours in MOST if ours in held):
+        word, factor = UNITS.get(parted(theirs)[1], ("", 0.0))
+        if factor and max(filter(is_number, held[ours]), default=0.0) * factor > MOST[ours]:
+            yield f"{theirs} is too large for {word} and is read as it is"
+        elif factor:
+            held[ours] = [float(f"{value * factor:.15g}") if is_number(value) else value for value in held[ours]]
+            yield f"{theirs} is in {word}"
+    ratio, theirs = held.get("mlp_ratio", []), known.get("mlp_ratio", "")
+    of_llama = plain(theirs).endswith("ffn_dim_multiplier")
+    if of_llama and max(filter(is_number, ratio), default=9.0) <= LARGEST_MULTIPLIER:
+        held["mlp_ratio"] = [8.0 / 3.0 * value if is_number(value) else value for value in ratio]
+        held.setdefault("gated", [True] * len(ratio))
         inner = f"the inner width is {theirs} × 8/3 × width, of a gated MLP"
         yield f"{theirs} is Llama's: {inner}; a column d_ff wins over it"
-
-
-def _shared_experts(held: Columns) -> Iterator[str]:
-    """Count the experts that every token passes among the experts and among those that a token uses: a mixture names
-    the two kinds in two columns."""
-    theirs = next((name for name in held if SHARED_EXPERTS.search(plain(name))), None)
-    if theirs is None or not {"experts", "top_k"} <= {*held} or not any(map(is_number, held[theirs])):
-        return
-    for name in ("experts", "top_k"):
-        pairs = zip(held[name], held[theirs], strict=True)
-        held[name] = [one + more if is_number(one) and is_number(more) else one for one, more in pairs]
-    yield f"{theirs}: every token passes them, beside those of its choice, and N counts both"
+    shared = next((name for name in held if SHARED_EXPERTS.search(plain(name))), "")
+    if shared and {"experts", "top_k"} <= {*held} and any(map(is_number, held[shared])):
+        for name in ("experts", "top_k"):
+            pairs = zip(held[name], held[shared], strict=True)
+            held[name] = [one + more if is_number(one) and is_number(more) else one for one, more in pairs]
+        yield f"{shared}: every token passes them, beside those of its choice, and N counts both"

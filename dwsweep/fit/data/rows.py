@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections import defaultdict
@@ -60,13 +61,10 @@ def why_no_loss(row: Row) -> str:
     status, loss = row.get("status") or "done", row.get("loss")
     if isinstance(status, Word):
         return status
-    if status != "done" and (status := str(status).lower()) not in ("done", "diverged"):
-        return status
-    if status == "done" and loss is None:
-        return "no loss"
-    if status == "done" and loss == 0:  # of a run that was not measured: no net is certain of every token
-        return "loss is 0"
-    return "loss is NaN" if status == "done" and loss != loss else ""
+    if (small := str(status).lower()) != "done":
+        return "" if small == "diverged" else small
+    # no net is certain of every token: a loss of 0 was not measured
+    return "no loss" if loss is None else "loss is 0" if loss == 0 else "loss is NaN" if loss != loss else ""
 
 
 def no_loss(why: str) -> str:
@@ -88,12 +86,9 @@ def cell_text(value: Any) -> str:
     """A value of a table in a message."""
     if isinstance(value, str | bool):
         return repr(str(value)[:40])
-    try:
+    with contextlib.suppress(TypeError, ValueError, OverflowError):  # None, or another thing in place of a number
         return f"{value:g}"
-    except (TypeError, ValueError):  # None, or another thing in place of a number
-        return str(value)[:40]
-    except OverflowError:
-        return "a whole number beyond all floats"
+    return str(value)[:40]
 
 
 def arms(rows: Iterable[Row]) -> dict[str, list[Row]]:
@@ -112,11 +107,10 @@ def of_arm(rows: Sequence[Row]) -> str:
 
 def check_one_arm(rows: Sequence[Row], source: str) -> None:
     """Refuse rows of several arms: deliberate differences of recipe are no replicates."""
-    found = arms(rows)
-    labels = list(found)
+    labels = list(arms(rows))
     if len(labels) < 2:
         return
-    choice = of_arm(found[labels[-1]])
+    choice = condition.equals(ARM, labels[-1] or None)
     raise InputError(
         f"{ARM}: {source} holds {len(labels)} ({listed_values(labels)}), which would be averaged; compare them with "
         f"{example('compare=True', '--compare')}, or choose one with "

@@ -18,7 +18,7 @@ import functools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -44,16 +44,13 @@ AGREES = 0.02  # relative difference within which two counts are one: rounding, 
 EXPLAINS = 0.01  # relative difference of a count and blocks with embeddings
 ROUNDED = 1.35  # ratio of counts up to which blocks count as standard ones of 12·L·d² weights
 NOMINAL = (0.5, 2.0)  # range of the sizes that a plan asked for over the blocks that were built
-NEAR_GATED = 0.08  # relative distance within which an inner width is 8/3·d rounded to a multiple
 COUNT_FACTOR = 30.0  # bounds of a count over the blocks of any net: thousands and millions lie outside
 SHARE = 0.9  # share of rows for which an explanation must hold
 LEAST_VOCABULARY = 256  # tokens; smaller multiples of d are biases and norms
-SAME_VOCABULARY = 5e-4  # relative difference
 FEWEST_FOR_BLOCKS = 5  # nets needed to derive the weights of blocks and embeddings from counts
 TIMES = (0.3, 3.0)  # range of a real block's weights over the columns' estimate
 VECTORS = 20.0  # largest multiple of L·d in biases and norms
 TRIED_ALIKE = 0.5  # share of nets with several counts of heads above which heads count as swept
-VOCABULARIES = (50257, 50304, 50432, 32000, 32064, 32768, 49152, 65536, 100277, 128256, 151936, 256000)
 
 
 def inner_width(row: Row) -> float | None:
@@ -115,15 +112,9 @@ def places(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
     return np.log([n_params_of(row) for row in rows]), np.log([float(row["depth"]) for row in rows])
 
 
-class Settled(NamedTuple):
-    """Rows with N and block settled. said: sentences for the account of the table. doubts: for its warnings."""
-
-    said: list[str]
-    doubts: list[str]
-
-
-def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str], str]) -> Settled:
-    """Give each row its N and its block, by the first hypothesis that explains the table's own counts.
+def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str], str]) -> tuple[list[str], list[str]]:
+    """Give each row its N and its block, by the first hypothesis that explains the table's own counts; (sentences for
+    the account, warnings).
 
     trusted: True if the user or this package declared its n_params. names: our name of a column → theirs.
 
@@ -140,12 +131,10 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
     count = next(filter(None, counts), None)
     if count and trusted and count.column == "n_params":
         count.check_unit()
-        return Settled([], [])
-    if count:
-        found = next(filter(None, (hypothesis(count) for hypothesis in HYPOTHESES)))
-        said, doubts = [found.why] * bool(found.why), [found.doubt] * bool(found.doubt)
-    else:
-        found, said, doubts = Reading(), list(_counted_from(each, columns, names)), []
+        return [], []
+    found = next(filter(None, (hypothesis(count) for hypothesis in HYPOTHESES))) if count else Reading()
+    why = found.why if count else _counted_from(each, columns, names)
+    said, doubts = [why] * bool(why), [found.doubt] * bool(found.doubt)
     for of_net in nets.values():
         first = of_net[0]
         known = (count or set(columns) - {"heads"}) and first["depth"] and first["width"]
@@ -166,20 +155,17 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
     elif count is None and (many := max((_at_least_one(row.get("experts")) or 1.0 for row in each), default=1.0)) > 1.0:
         how = "and no column says how many a token passes: N counts one of them"
         doubts.append(f"confound n_params: {many:g} experts, {how}")
-    return Settled(said, doubts)
+    return said, doubts
 
 
-def _counted_from(rows: Sequence[Row], columns: Sequence[str], names: Callable[[str], str]) -> Iterator[str]:
-    """Columns from which N is counted, if N is not 12·L·d²."""
+def _counted_from(rows: Sequence[Row], columns: Sequence[str], names: Callable[[str], str]) -> str:
+    """Columns from which N is counted, if N is not 12·L·d²; else empty."""
     sized = [row for row in rows if row["depth"] and row["width"]]
     if not columns or all(abs(weights(r) / (12.0 * r["depth"] * r["width"] ** 2) - 1.0) < 1e-9 for r in sized):
-        return
+        return ""
     used = ", ".join(names(name) for name in columns if name != "heads" or {"kv_heads", "head_size"} & {*columns})
-    gated = any(map(is_gated, sized))
-    yield f"N is counted from depth, width, {used}{', with a gated MLP (3·d·d_ff)' if gated else ''}"
-    ratios = [inner / row["width"] for row in sized if (inner := inner_width(row)) is not None]
-    if not gated and ratios and all(abs(ratio / (8.0 / 3.0) - 1.0) < NEAR_GATED for ratio in ratios):
-        yield "the inner width is 8/3 × width, as in a gated MLP, but no column names one: the MLP counts as 2·d·d_ff"
+    gated = ", with a gated MLP (3·d·d_ff)" if any(map(is_gated, sized)) else ""
+    return f"N is counted from depth, width, {used}{gated}"
 
 
 # Hypotheses on a table's own count
@@ -230,14 +216,13 @@ class _Counts:
         return cls(rows, column, theirs, source, count, depth, width, blocks, every)
 
     @property
-    def plain(self) -> np.ndarray:
-        return self.blocks[0][1]
+    def ratio(self) -> np.ndarray:
+        return self.count / self.blocks[0][1]
 
     @property
-    def times(self) -> tuple[float, float, str]:
-        """Least and largest count over blocks, and both in words."""
-        low, high = float((self.count / self.plain).min()), float((self.count / self.plain).max())
-        return low, high, f"{self.theirs} is {low:.3g} to {high:.3g} times {self.blocks[0][2]}"
+    def times(self) -> str:
+        ends = dict.fromkeys((f"{self.ratio.min():.3g}", f"{self.ratio.max():.3g}"))
+        return f"{self.theirs} is {' to '.join(ends)} times {self.blocks[0][2]}"
 
     @property
     def nets(self) -> int:
@@ -246,8 +231,9 @@ class _Counts:
     @property
     def unit(self) -> str:
         """The unit of counts that are so far from the blocks of any net, and alike in all rows; else empty."""
-        (low, high, _), middle = self.times, float(np.median(self.count / self.plain))
-        if len(self.count) < 2 or high >= COUNT_FACTOR * low or 1.0 / COUNT_FACTOR < middle < COUNT_FACTOR:
+        ratio, middle = self.ratio, float(np.median(self.ratio))
+        alike = len(ratio) > 1 and ratio.max() < COUNT_FACTOR * ratio.min()
+        if not alike or 1.0 / COUNT_FACTOR < middle < COUNT_FACTOR:
             return ""
         return {-3: "thousands", -6: "millions", -9: "billions"}.get(round(math.log10(middle)), "another unit")
 
@@ -260,41 +246,18 @@ class _Counts:
         if unit := self.unit:
             raise InputError(
                 f"{self.column}: {self.count[0]:g} at {_size(self.rows[0])}, where the blocks hold "
-                f"{self.plain[0]:.4g}; it looks like {unit}, must be a plain count of non-embedding weights"
+                f"{weights(self.rows[0]):.4g}; it looks like {unit}, must be a plain count of non-embedding weights"
             )
 
     def embeddings(self, vocabulary: float) -> str:
-        """``holds embeddings, 2 × 50304 × width``: the embedding, and the unembedding where it is another matrix."""
-        usual = [(abs(vocabulary / (n * size) - 1.0), n, size) for size in map(float, VOCABULARIES) for n in (1, 2)]
-        # positions and the biases of the blocks may come with a vocabulary that the table names
-        known = {float(value) for row in self.rows if positive(value := row.get("vocab_size"))}
-        named = [(0.0, n, size) for size in known for n in (1, 2) if 0.0 <= vocabulary / size - n < 0.5]
-        off, times, size = min(named or usual)
-        tables = f"{'2 × ' * (times > 1)}{size:.0f}" if off <= SAME_VOCABULARY else f"about {vocabulary:,.0f}"
-        return f"{self.theirs} holds embeddings, {tables} × width; N is "
-
-
-def _of_all_experts(of: _Counts) -> Reading | None:
-    """A count of all experts names no N, and shows whether the MLP is gated."""
-    if not of.every:
-        return None
-    if found := _of_blocks(of) or _with_embeddings(of):
-        return found
-    low, high, _ = of.times
-    times = f"{low:.3g}" if high <= (1.0 + AGREES) * low else f"{low:.3g} to {high:.3g}"
-    how = f"{of.theirs} is {times} times {of.blocks[0][2]}, by the columns from which N is counted"
-    return Reading(doubt=f"confound n_params: {how}")
+        return f"{self.theirs} holds embeddings, about {vocabulary:,.0f} × width; N is "
 
 
 def _of_blocks(of: _Counts) -> Reading | None:
     """The count is that of the blocks, to rounding, biases and norms; N is counted alike in all rows."""
     for gate, own, what in of.blocks:
         if _holds((of.count / own - 1.0) / (1.0 + _rounded(of.count) / AGREES), AGREES):
-            off = [
-                f"{_size(row)} ({format_count(count)}, where the blocks hold {format_count(held)})"
-                for row, count, held in zip(of.rows, of.count, own, strict=True)
-                if abs(count / held - 1.0) > OFF
-            ]
+            off = [_size(row) for row, off in zip(of.rows, of.count / own, strict=True) if abs(off - 1.0) > OFF]
             more = f"; {of.theirs} does not at {join(off, 3)}: N is counted there too" if off else ""
             return Reading(f"{of.theirs} agrees with {what}{more}", gated=gate)
     return None
@@ -302,12 +265,14 @@ def _of_blocks(of: _Counts) -> Reading | None:
 
 def _in_proportion(of: _Counts) -> Reading | None:
     """Every block holds the same multiple of the weights: the table knows its blocks better than the columns."""
+    if of.every:
+        return None
     if of.column == "n_params":
         of.check_unit()
     elif of.unit:
         return Reading(f"{of.theirs} looks like {of.unit}; N is counted from the columns")
-    middle = float(np.median(of.count / of.plain))
-    if of.nets < 3 or not _holds(of.count / of.plain / middle - 1.0, AGREES):
+    middle = float(np.median(of.ratio))
+    if of.nets < 3 or not _holds(of.ratio / middle - 1.0, AGREES):
         return None
     return Reading(f"{of.theirs} is {middle:.3g} times {of.blocks[0][2]} in every row, and is used", used=True)
 
@@ -332,35 +297,28 @@ def _with_embeddings(of: _Counts) -> Reading | None:
 
 def _with_other_blocks(of: _Counts) -> Reading | None:
     """The count is that of other blocks and embeddings, if its values determine both."""
-    if of.nets < FEWEST_FOR_BLOCKS:
+    if of.every or of.nets < FEWEST_FOR_BLOCKS:
         return None
-    basis = np.stack([of.plain, of.width], axis=1) / of.count[:, None]
+    basis = np.stack([of.blocks[0][1], of.width], axis=1) / of.count[:, None]
     (times, vocabulary), *_ = np.linalg.lstsq(basis, np.ones_like(of.count), rcond=None)
     explained = TIMES[0] < times < TIMES[1] and vocabulary >= LEAST_VOCABULARY
     if not explained or not _holds(basis @ (times, vocabulary) - 1.0, EXPLAINS):
         return None
-    standard = np.allclose(of.plain, 12.0 * of.depth * of.width**2)
-    shown = f"{12.0 * times:.3g}·L·d²" if standard else f"{times:.3g} times its columns"
-    return Reading(f"{of.embeddings(float(vocabulary))}the rest, {shown}", times=float(times), total=True)
+    why = f"{of.embeddings(float(vocabulary))}the rest, {times:.3g} times {of.blocks[0][2]}"
+    return Reading(why, times=float(times), total=True)
 
 
 def _nominal(of: _Counts) -> Reading | None:
     """Most nets share their count with another net of other blocks, as sizes that a plan asked for do."""
-    low, high, _ = of.times
-    if of.column != "n_params" or not NOMINAL[0] < low < 1.0 < high < NOMINAL[1]:
+    if of.column != "n_params" or not NOMINAL[0] < of.ratio.min() < 1.0 < of.ratio.max() < NOMINAL[1]:
         return None
-    nets = {(row["depth"], row["width"], row.get(BLOCK)): row for row in of.rows}
-    by_count: dict[float, list[Row]] = defaultdict(list)
-    for row in nets.values():
-        by_count[float(row["n_params"])].append(row)
-    ends = [(min(own, key=weights), max(own, key=weights), len(own)) for own in by_count.values()]
-    shared = [end for end in ends if weights(end[1]) > (1 + EXPLAINS) * weights(end[0])]
-    if not shared or 2 * sum(count for *_, count in shared) < len(nets):
+    by_count: dict[float, set[float]] = defaultdict(set)
+    for row in of.rows:
+        by_count[float(row["n_params"])].add(weights(row))
+    shared = [own for own in by_count.values() if max(own) > (1 + EXPLAINS) * min(own)]
+    if not shared or 2 * sum(map(len, shared)) < sum(map(len, by_count.values())):
         return None
-    least, most, _ = max(shared, key=lambda end: weights(end[1]) / weights(end[0]))
-    held = " and ".join(format_count(weights(row)) for row in (least, most))
-    where = f"{format_count(least['n_params'])} at {_size(least)} and {_size(most)}, whose blocks hold {held}"
-    return Reading(f"{of.theirs} is a nominal size: {where}; N is {of.blocks[0][2]}")
+    return Reading(f"{of.theirs} is a nominal size: nets of other weights share it; N is {of.blocks[0][2]}")
 
 
 def _unexplained(of: _Counts) -> Reading:
@@ -369,19 +327,20 @@ def _unexplained(of: _Counts) -> Reading:
     Raises:
         InputError: it is called n_params.
     """
-    low, high, times = of.times
+    low, high = float(of.ratio.min()), float(of.ratio.max())
+    if of.every:
+        return Reading(doubt=f"confound n_params: {of.times}, by the columns from which N is counted")
     if of.column == "n_params_total":
-        return Reading(f"{times}; the difference is not explained, and N is counted from the columns")
+        return Reading(f"{of.times}; the difference is not explained, and N is counted from the columns")
     if high <= ROUNDED * low and low > 1.0 / ROUNDED and high < ROUNDED:  # rounded heads and inner widths
-        doubt = f"confound n_params: {times}: blocks or counts differ between nets"
+        doubt = f"confound n_params: {of.times}: blocks or counts differ between nets"
         return Reading(used=True, doubt=doubt if high > (1.0 + AGREES) * low else "")
     if of.theirs != "n_params":  # the column's own name excludes embeddings
         which = f"which neither embeddings nor a gated MLP explain; {of.theirs} is used"
-        return Reading(used=True, doubt=f"confound n_params: {times}, {which}")
+        return Reading(used=True, doubt=f"confound n_params: {of.times}, {which}")
     row, held = of.rows[0], weights(of.rows[0])
-    given = f"{row['n_params']:,.0f}" if row["n_params"] < 1e15 else f"{row['n_params']:.3g}"
     raise InputError(
-        f"n_params: {given} at {_size(row)}, where the blocks hold {held:,.0f}; {low:.3g} to "
+        f"n_params: {row['n_params']:.4g} at {_size(row)}, where the blocks hold {held:,.0f}; {low:.3g} to "
         f"{high:.3g} times as many in {of.source}, which neither embeddings, a gated MLP nor biases explain; allowed: "
         + example("drop=['n_params']", "--drop n_params")
         + f" (N = {format_count(held)} there), or "
@@ -391,7 +350,7 @@ def _unexplained(of: _Counts) -> Reading:
 
 
 HYPOTHESES: tuple[Callable[[_Counts], Reading | None], ...] = (
-    *(_of_all_experts, _of_blocks, _in_proportion, _with_embeddings, _with_other_blocks, _nominal, _unexplained),
+    *(_of_blocks, _in_proportion, _with_embeddings, _with_other_blocks, _nominal, _unexplained),
 )
 """Readings of a count, each tried in its turn."""
 

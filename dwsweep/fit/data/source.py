@@ -1,7 +1,7 @@
 """Source of a table: a sweep directory, a folder of runs, a file, standard input, runs of a tracker, rows, columns or a
 frame, read into named columns.
 
-A format is one function of a file's bytes in ``READERS``. Texts become numbers at the end, once (``cell.typed``).
+A format is one function in ``BYTES`` or ``TEXTS``. Texts become numbers at the end, once (``cell.typed``).
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from dwsweep import paths
 from dwsweep.errors import InputError, install
-from dwsweep.fit.data import delimited, folder, objects, trackers
-from dwsweep.fit.data.cell import Columns, of_rows, typed
-from dwsweep.fit.data.delimited import Cells, check_names
+from dwsweep.fit.data import objects, trackers
+from dwsweep.fit.data.cell import Cells, Columns, check_names, delimited, of_fields, of_rows, typed
 from dwsweep.records.sweep import RESULTS_NAME
 from dwsweep.text import join, printable
 
@@ -41,11 +40,9 @@ BUILT_IN = {
 """Public tables that come with the package, by name; licence and origin of each are in its .yaml beside it."""
 MOST_BYTES = 2**31
 """Largest content of a packed file: a few kilobytes can unpack to fill the memory."""
-PACKED = (".gz", ".xz", ".bz2", ".zip")
 _OPENED: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open, b"BZh": bz2.open}
-_ZIP = b"PK\x03\x04"
-# of a packed file that is damaged, or closed by a password
-_DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
+PACKED = (".gz", ".xz", ".bz2")
+_DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)  # of a file that packs others
 _BOMS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",  # begins as UTF-16 does
@@ -117,7 +114,7 @@ def _of_path(name: str) -> Loaded:
             return found._replace(source=printable(str(results)), directory=str(path))
         if paths.is_remote(path) or (path / "spec.yaml").exists():
             raise InputError(f"table: {said}; a directory needs a results.csv (a sweep directory of `dwsweep run`)")
-        cells, digest = folder.read(path, read_cells)
+        cells, digest = objects.folder(path, read_cells)
         return Loaded(typed(cells.columns, f"table: {source};", cells.separator), source, digest)
     if not path.exists():
         if name not in BUILT_IN:
@@ -170,10 +167,10 @@ def read_cells(content: bytes, said: str, name: str) -> Cells:
     try:
         content, inner = _unpacked(content, name)
         suffix = f".{inner.lower().rpartition('.')[2]}"
-        kind = suffix if READERS.get(suffix) else _kind(content)
-        read = READERS[kind]
-        assert read is not None
-        return read(f"table: {said};", content)
+        kind = suffix if suffix in BYTES or suffix in TEXTS else _kind(content)
+        what = f"table: {said};"
+        found = BYTES[kind](what, content) if kind in BYTES else TEXTS[kind](what, _text_of(content))
+        return found if isinstance(found, Cells) else Cells(found)
     except InputError:
         raise
     except (ValueError, RecursionError, csv.Error, KeyError, *_DAMAGED) as error:
@@ -184,42 +181,25 @@ def read_cells(content: bytes, said: str, name: str) -> Cells:
 def _kind(content: bytes) -> str:
     if content.startswith(b"PAR1"):
         return ".parquet"
-    if content.startswith(_ZIP):
+    if content.startswith(b"PK\x03\x04"):
         return ".xlsx"
     return ".json" if _text_of(content).lstrip()[:1] in ("[", "{") else ".csv"
 
 
 def _unpacked(content: bytes, name: str) -> tuple[bytes, str]:
-    """The content of the one file that ``content`` packs, and the name it has there; both unchanged if nothing is
-    packed. An Excel workbook, a zip too, stays as it is.
+    """The content that ``content`` packs, and its name; both unchanged if nothing is packed.
 
     Raises:
-        InputError: a zip of several files; more than ``MOST_BYTES``. One of ``_DAMAGED``: it is damaged.
+        InputError: more than ``MOST_BYTES``. One of ``_DAMAGED``: it is damaged.
     """
     for magic, opened in _OPENED.items():
         if content.startswith(magic):
-            bare = name[: -len(name.rpartition(".")[2]) - 1] if name.lower().endswith(PACKED) else name
             with opened(io.BytesIO(content)) as file:
-                return _bounded(file, name), bare
-    if not content.startswith(_ZIP):
-        return content, name
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        every = [info.filename for info in archive.infolist() if not info.is_dir()]
-        if "[Content_Types].xml" in every:
-            return content, name
-        files = [one for one in every if not one.rpartition("/")[2].startswith(".") and one[:9] != "__MACOSX/"]
-        if len(files) != 1:
-            held = join(map(printable, files)) or "none"
-            raise InputError(f"table: {name}; a zip of {len(files)} files ({held}); must hold one table")
-        with archive.open(files[0]) as file:
-            return _bounded(file, name), files[0]
-
-
-def _bounded(file: IO[bytes], name: str) -> bytes:
-    content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise InputError(f"table: {name}; unpacks to more than {MOST_BYTES:,} bytes; give it unpacked")
-    return content
+                inner: bytes = file.read(MOST_BYTES + 1)
+            if len(inner) > MOST_BYTES:
+                raise InputError(f"table: {name}; unpacks to more than {MOST_BYTES:,} bytes; give it unpacked")
+            return inner, name.rpartition(".")[0] if name.lower().endswith(PACKED) else name
+    return content, name
 
 
 def _text_of(content: bytes) -> str:
@@ -244,19 +224,7 @@ def _text_of(content: bytes) -> str:
     return content.decode("cp1252", errors="replace")
 
 
-# Formats: functions of (beginning of the line of an error, bytes)
-
-
-def _delimited(what: str, content: bytes) -> Cells:
-    return delimited.read(what, _text_of(content))
-
-
-def _json(what: str, content: bytes) -> Cells:
-    return Cells(objects.read(what, _text_of(content)))
-
-
-def _lines(what: str, content: bytes) -> Cells:
-    return Cells(of_rows(objects.read_lines(what, _text_of(content))))
+# Formats: functions of (beginning of the line of an error, content)
 
 
 def _parquet(what: str, content: bytes) -> Cells:
@@ -293,18 +261,14 @@ def _workbook(what: str, content: bytes) -> Cells:
     if len(sheets) > 1:
         held = join(map(printable, sheets))
         raise InputError(f"{what} a workbook of {len(sheets)} sheets ({held}); must have one, or save one as CSV")
-    return delimited.of_fields(what, next(iter(sheets.values()), []))
+    return of_fields(what, next(iter(sheets.values()), []))
 
 
-READERS: dict[str, Callable[[str, bytes], Cells] | None] = {
-    ".csv": _delimited,
-    ".tsv": _delimited,
-    ".txt": None,  # by its first bytes
-    ".md": None,
-    ".json": _json,
-    ".jsonl": _lines,
-    ".ndjson": _lines,
-    ".parquet": _parquet,
-    ".xlsx": _workbook,
+BYTES: dict[str, Callable[[str, bytes], Cells]] = {".parquet": _parquet, ".xlsx": _workbook}
+TEXTS: dict[str, Callable[[str, str], Cells | Columns]] = {
+    **dict.fromkeys((".csv", ".tsv"), delimited),
+    ".json": objects.read,
+    **dict.fromkeys((".jsonl", ".ndjson"), objects.read_lines),
 }
-"""Formats by the end of a file's name."""
+READERS = (".csv", ".tsv", ".txt", ".md", ".json", ".jsonl", ".ndjson", *BYTES)
+"""Formats by the end of a file's name; .txt and .md are told by their first bytes."""

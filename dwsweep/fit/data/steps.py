@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from dwsweep.fit.data.roles import LENGTHS, RECIPE, TUNING
 from dwsweep.fit.data.rows import ALIKE, ARM, CONFIG, EVAL, SUMMARY, Row, bare_name, is_number, no_loss, plain
@@ -26,14 +26,6 @@ IDS = {
 }  # columns that may name runs
 UNIQUE = 0.9  # share of groups whose steps must differ for a group to be a run
 COMMON = 0.8  # share of runs ending at one step above which all are read there
-
-
-class Ends(NamedTuple):
-    """Last points of runs. rows: one per run (and replicate). left_out: rows not used. said: a sentence."""
-
-    rows: list[Row]
-    left_out: list[LeftOutRows]
-    said: str
 
 
 def curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[str]) -> tuple[str, list[list[Row]]] | None:
@@ -75,8 +67,9 @@ def mark(found: tuple[str, list[list[Row]]]) -> None:
                 row["learning_rate"] = None
 
 
-def ends(rows: Sequence[Row], found: tuple[str, list[list[Row]]]) -> Ends:
-    """Last point of each run that has a loss, at the step that nearly all runs reach."""
+def ends(rows: Sequence[Row], found: tuple[str, list[list[Row]]]) -> tuple[list[Row], list[LeftOutRows], str]:
+    """(last point of each run that has a loss, at the step that nearly all runs reach; rows that are out; a
+    sentence)."""
     time, groups = found
     curved = {id(row) for group in groups for row in group}
     _blank_between(time, groups)
@@ -112,21 +105,18 @@ def ends(rows: Sequence[Row], found: tuple[str, list[list[Row]]]) -> Ends:
     if not everywhere and max(last) > ALIKE * min(last):
         at += f'; --where "{plain(time)} <= {min(last):g}" compares all there'
     said = f"{len(groups):,} runs have rows at several values of {time}: the last is the loss ({at})"
-    return Ends(kept, [one for one in out if one.rows], said)
+    return kept, [one for one in out if one.rows], said
 
 
 def _blank_between(time: str, groups: Sequence[Sequence[Row]]) -> None:
     """Make NaN a blank where no run has a loss: trackers write it between evaluations. Where others have one, the run
     diverged."""
-    nan = [any(_is_nan(row["loss"]) for row in group) for group in groups]
-    evaluated = {row[time] for group in groups for row in group if is_number(row["loss"]) and not _is_nan(row["loss"])}
-    for row in (row for group in groups for row in group if 2 * sum(nan) > len(nan)):
-        if _is_nan(row["loss"]) and row[time] not in evaluated:
+    without = [[row for row in group if row["loss"] != row["loss"]] for group in groups]
+    if 2 * sum(map(bool, without)) > len(groups):
+        lost = {id(row) for rows in without for row in rows}
+        evaluated = {row[time] for of in groups for row in of if id(row) not in lost and is_number(row["loss"])}
+        for row in (row for rows in without for row in rows if row[time] not in evaluated):
             row["loss"] = None
-
-
-def _is_nan(loss: Any) -> bool:
-    return bool(loss != loss)
 
 
 def _measured(group: Sequence[Row]) -> Sequence[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -117,14 +117,14 @@ def read_table(
     rows = [dict(zip(held, values, strict=True)) for values in zip(*held.values(), strict=True)]
     theirs = {their: our for our, their in (*names.asked.items(), *names.taken.items())}
     out: Counter[LeftOut] = Counter()  # (why, option) → rows
-    rows = _distinct(_selected(rows, tuple(held), theirs, where, loaded.source, out), out)
+    rows = _distinct(_selected(rows, tuple(held), theirs, where, out), out)
     out["begin with # and count as comments", ""] += loaded.comments
     rows, left_out = _with_sizes(rows, out)
     _check_numbers(rows, tuple(held))
     _check_exchanged(rows, names.asked)
     trusted = loaded.directory is not None or "n_params" in names.asked or set(names.given) >= OWN
-    settled = settle(rows, trusted, loaded.source, names.theirs)
-    settled.said.extend(_lengths_in_units(rows, names.theirs))
+    said, doubts = settle(rows, trusted, loaded.source, names.theirs)
+    said += _lengths_in_units(rows, names.theirs)
     of = roles(rows, held, by_values=not loaded.directory)
     rows = _without_labels(rows, _chosen(of), out)
     given_unit = unit or _unit_in_rows(rows, tuple(held))
@@ -144,8 +144,8 @@ def read_table(
         roles=of,
         theirs=theirs,
         account=_left_out(out.items()),
-        notes=(*names.of_loss(of_loss), *names.said, *settled.said),
-        doubts=(*settled.doubts, *_contradicted(rows)),
+        notes=(*names.of_loss(of_loss), *names.said, *said),
+        doubts=tuple(doubts),
     )
 
 
@@ -208,8 +208,8 @@ def _with_arms(held: Columns, arm: str, taken: Mapping[str, str]) -> Columns:
     return {**{one: values for one, values in held.items() if one != name}, ARM: texts}
 
 
-def _unit_in_rows(rows: Sequence[Row], names: Sequence[str]) -> str | None:
-    """Unit of the losses that a column names in each row; None without one.
+def _unit_in_rows(rows: Sequence[Row], names: Sequence[str]) -> str:
+    """Unit of the losses that a column names in each row; empty without one.
 
     Raises:
         InputError: the rows have several.
@@ -218,35 +218,27 @@ def _unit_in_rows(rows: Sequence[Row], names: Sequence[str]) -> str | None:
         counts = Counter(str(row[name]) for row in rows if row[name] is not None and row["loss"] is not None)
         found = {UNIT_WORDS.get(plain(value), "") for value in counts}
         if len(found) > 1 and "" not in found:
-            shown = join(f"{value} in {count} rows" for value, count in counts.most_common())
             most = condition.equals(name, counts.most_common(1)[0][0])
-            alone = example(f"where={most!r}", condition.option(most))
-            as_they_are = example(f"drop=[{name!r}]", f"--drop {shlex.quote(name)}")
             raise InputError(
-                f"loss: {shown} (column {name!r}); must be in one unit: 1 nat is 1.4427 bits; {alone} fits one alone, "
-                f"{as_they_are} takes all as they are"
+                f"loss: {join(counts)} (column {name!r}); must be in one unit: 1 nat is 1.4427 bits; "
+                f"{example(f'where={most!r}', condition.option(most))} fits one alone, "
+                f"{example(f'drop=[{name!r}]', f'--drop {shlex.quote(name)}')} takes all as they are"
             )
         if unit := "".join(found):
             return unit
-    return None
+    return ""
 
 
 # Rows that count
 
 
 def _selected(
-    rows: list[Row],
-    names: Sequence[str],
-    theirs: Mapping[str, str],
-    where: Iterable[str],
-    source: str,
-    out: Counter[LeftOut],
+    rows: list[Row], names: Sequence[str], theirs: Mapping[str, str], where: Iterable[str], out: Counter[LeftOut]
 ) -> list[Row]:
     """Rows that ``where`` keeps; the others are counted in ``out``."""
     n_read = len(rows)
-    known = set(names)
-    written = {one: our for their, our in theirs.items() for one in (their, plain(their)) if one not in known}
-    written |= {one: name for name in names if (one := plain(name)) not in known and one not in written}
+    written = {one: name for name in reversed(names) if (one := plain(name)) not in names}
+    written |= {one: our for their, our in theirs.items() for one in (plain(their), their) if one not in names}
     expressions = [where] if isinstance(where, str) else list(where)
     for expression in expressions:
         keep = condition.compile_expression(expression, names, written)
@@ -255,9 +247,7 @@ def _selected(
         out[("are of other arms", "") if of_arms else ("are not asked for", "--where")] += len(rows) - len(kept)
         rows = kept
     if n_read and not rows and expressions:
-        raise InputError(
-            f"{argument('where')}: {' and '.join(expressions)!r}; keeps none of the {n_read} rows of {source}"
-        )
+        raise InputError(f"{argument('where')}: {' and '.join(expressions)!r}; keeps none of the {n_read} rows")
     return rows
 
 
@@ -310,22 +300,6 @@ def _without_labels(rows: list[Row], settings: Sequence[str], out: Counter[LeftO
 # Checks
 
 
-def _contradicted(rows: Sequence[Row]) -> Iterator[str]:
-    """Warning about runs whose rows differ in their losses alone, so that they contradict each other."""
-    outcomes = {*column_names("outcome")}
-    losses_of: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
-    for row in rows:
-        if row.get("run_id") is not None and row["loss"] is not None:
-            key = (str(row["run_id"]), *(_same(value) for name, value in row.items() if name not in outcomes))
-            losses_of[key].add(row["loss"])
-    names = list(dict.fromkeys(key[0] for key, found in losses_of.items() if len(found) > 1))
-    if names:
-        yield (
-            f"run_id: {join(names, 3)} {'has' if len(names) == 1 else 'have'} several losses in rows that are equal "
-            "otherwise; they count as replicates: check the table"
-        )
-
-
 def _lengths_in_units(rows: Sequence[Row], theirs: Callable[[str], str]) -> Iterator[str]:
     """Note on tokens that are no plain count.
 
@@ -333,26 +307,21 @@ def _lengths_in_units(rows: Sequence[Row], theirs: Callable[[str], str]) -> Iter
         InputError: the FLOPs are none: fewer than 6·N·tokens by a factor that no block explains.
     """
     tokens = [row["tokens"] for row in rows if positive(row.get("tokens"))]
-    if in_a_unit := bool(tokens) and max(tokens) < LEAST_TOKENS:
+    unit = bool(tokens) and max(tokens) < LEAST_TOKENS
+    if unit:
         yield (
             f"{theirs('tokens').upper()} ARE {min(tokens):g} TO {max(tokens):g}, fewer than any training has: losses "
             "are compared at them as they are, and each count of tokens or FLOPs below is in their unit"
         )
-    spent = [
-        (row, 6.0 * size * (1.0 if in_a_unit or not positive(row.get("tokens")) else float(row["tokens"])))
-        for row in rows
-        if positive(row.get("flops"))
-        and None not in (row["depth"], row["width"])
-        and positive(size := n_params_of(row))
-    ]
-    if not spent or min(least / row["flops"] for row, least in spent) < COUNT_FACTOR:
-        return
-    row, least = spent[0]
-    without = example("drop=['flops']", "--drop flops")
-    raise InputError(
-        f"flops: {row['flops']:g} at {row['depth']:g}×{row['width']:g}, where 6·N·tokens are {least:.3g} or more; must "
-        f"be a plain count; allowed without it: {without}"
-    )
+    sized = [row for row in rows if positive(row.get("flops")) and None not in (row["depth"], row["width"])]
+    least = [6.0 * n_params_of(row) * (1.0 if unit else row.get("tokens") or 1.0) for row in sized]
+    factors = [one / row["flops"] for row, one in zip(sized, least, strict=True) if positive(one)]
+    if factors and min(factors) >= COUNT_FACTOR:
+        without = example("drop=['flops']", "--drop flops")
+        raise InputError(
+            f"flops: {sized[0]['flops']:g} at {sized[0]['depth']:g}×{sized[0]['width']:g}, where 6·N·tokens are "
+            f"{least[0]:.3g} or more; must be a plain count; allowed without it: {without}"
+        )
 
 
 def _check_exchanged(rows: Sequence[Row], renamed: Mapping[str, str]) -> None:
@@ -372,17 +341,16 @@ def _check_exchanged(rows: Sequence[Row], renamed: Mapping[str, str]) -> None:
 
 
 def _check_numbers(rows: list[Row], names: Sequence[str]) -> None:
-    found = []
-    for order, name in enumerate(one for one in of_type("number", "count") if one in names):
+    lines = []
+    for name in (one for one in of_type("number", "count") if one in names):
         kinds = {(type(value), value) for row in rows if (value := row.get(name)) is not None or name in LARGEST}
         bad = {kind: must for kind in kinds if (must := _must(name, kind[1]))}
         for number, value in enumerate((row.get(name) for row in rows) if bad else (), start=1):
             if (kind := (type(value), value)) in bad:
-                found.append((number, order, f"{name}: {cell_text(value)} in row {number}; must {bad[kind]}"))
-    lines = [line for _, _, line in sorted(found)]
+                lines.append((number, f"{name}: {cell_text(value)} in row {number}; must {bad[kind]}"))
     if lines:
         more = [f"table: {len(lines) - 5} more bad values"] if len(lines) > 5 else []
-        raise InputError(*lines[:5], *more)
+        raise InputError(*(line for _, line in sorted(lines)[:5]), *more)
 
 
 def _must(name: str, value: Any) -> str:
@@ -395,17 +363,16 @@ def _must(name: str, value: Any) -> str:
     if name in LARGEST:
         if value is None or not 1 <= value <= LARGEST[name]:
             return f"be a number from 1 to {LARGEST[name]:g}"
-        if name == "depth" and not float(value).is_integer():
-            return "be a whole number of layers"
+        return "" if name == "width" or float(value).is_integer() else "be a whole number of layers"
     # zero or less is a blank: the row has no such count
-    elif name in COUNTS and 0 < value < math.inf and not LEAST_COUNT <= value <= LARGEST_COUNT:
+    if name in COUNTS and 0 < value < math.inf and not LEAST_COUNT <= value <= LARGEST_COUNT:
         return f"be from {LEAST_COUNT:g} to {LARGEST_COUNT:g}"
-    elif name == "bits_per_byte" and value < 0:
+    if name == "bits_per_byte" and value < 0:
         return "not be negative"
-    elif name == "learning_rate" and not 0 < value < math.inf:
+    if name == "learning_rate" and not 0 < value < math.inf:
         return "be positive and finite"
-    elif name == "loss" and math.isfinite(value) and abs(value) > LARGEST_LOSS:
+    if name == "loss" and math.isfinite(value) and abs(value) > LARGEST_LOSS:
         return f"be a cross-entropy, at most {LARGEST_LOSS:g} (inf marks a run that diverged)"
-    elif name == "loss" and -math.inf < value < 0:
+    if name == "loss" and -math.inf < value < 0:
         return "be a cross-entropy, not negative: a log-likelihood changes its sign, a baseline is added"
     return ""
