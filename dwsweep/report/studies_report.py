@@ -6,14 +6,8 @@ from dwsweep.fit.along import value_text
 from dwsweep.interval import Form, Interval
 from dwsweep.records import transitions
 from dwsweep.records.along import WORSE, Along, AlongRow
-from dwsweep.records.comparison import (
-    BEST_DEPTH,
-    NOT_COMPARABLE,
-    TRANSITION,
-    UNCHANGED,
-    Comparison,
-)
-from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, label, number, shown
+from dwsweep.records.comparison import BEST_DEPTH, NOT_COMPARABLE, TRANSITION, UNCHANGED, Comparison
+from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, estimate, label, number, shown
 from dwsweep.text import format_count
 
 MILLI = 1e3  # nats → 10⁻³ nats
@@ -107,8 +101,7 @@ def _changes(found: Comparison, letter: str, axis: str) -> Table:
             f"transition {row.depth}→{row.deep}" if row.deep else "best depth",
             format_count(row.n_params) if row.n_params and not row.deep else "",
             *(_estimate(one, status, row.form) for one, status in both),
-            shown(change.value, row.ratio_form),
-            "" if change.unbounded else change.ends(row.ratio_form),
+            *estimate(change, row.ratio_form),
             {UNCHANGED: "not shown", NOT_COMPARABLE: MISSING}.get(row.verdict, row.verdict),
         )
     for depth, rows in found.losses.items():
@@ -116,8 +109,7 @@ def _changes(found: Comparison, letter: str, axis: str) -> Table:
         for row in dict.fromkeys((rows[0], rows[-1])):
             change = row.change_interval.map(lambda nats: MILLI * nats)
             size = format_count(row.n_params) if row.n_params else ""
-            ends = "" if change.unbounded else change.ends("+.1f")
-            table.add(f"loss of {depth} layers", size, "", "", shown(change.value, "+.1f"), ends, ahead)
+            table.add(f"loss of {depth} layers", size, "", "", *estimate(change, "+.1f"), ahead)
     return table
 
 
