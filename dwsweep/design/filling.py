@@ -34,11 +34,24 @@ SHARE = 0.9  # share of the time that is planned; compilation and evaluation tak
 
 @dataclass(frozen=True)
 class Filled:
-    """Sweep that fills a time. spec: the sweep. text: its YAML with a heading. seconds: of training on the device."""
+    """Sweep that fills a time. seconds: of training on the device. rank: count of its likely transitions, and its error
+    with the sign changed."""
 
     spec: Spec
-    text: str
+    hours: float
     seconds: float
+    rank: tuple[int, float]
+
+    @property
+    def text(self) -> str:
+        """YAML of the keys that differ from the defaults, with a heading."""
+        content = self.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        return (
+            f"# {self.hours:g} hours of one {self.spec.execution.device}: {self.seconds / 3600:.2g} of training at an "
+            "assumed share of its peak;\n"
+            "# compiling and evaluating come on top. Its expected errors: `dwsweep design` on this file.\n"
+            "# Check learning_rates with a small sweep of rates (sweeps/lr-transfer.yaml) before it runs.\n"
+        ) + dump_yaml(content)
 
 
 CHOSEN = ("grid.depths", "grid.budgets", "grid.widths", "execution.device", "train.flops")
@@ -68,20 +81,18 @@ def fill(hours: float, device: str, prior: Prior, depths: Sequence[int] = (), ov
     # an invalid override is invalid at any size
     _seconds(_spec(found.name, hours, candidates[0], SMALLEST, 10 * SMALLEST, overrides))
     tried = [_largest(found.name, hours, each, prior, overrides) for each in candidates]
-    known = [candidate for candidate in tried if candidate is not None]
-    if not known:
-        raise InputError(
-            f"--hours: {hours:g} on one {found.name} reach no decade of sizes around a transition; allowed: more hours"
-            + (", other --depths, or none" if depths else "")
-        )
-    return max(known, key=lambda pair: pair[1])[0]
+    if best := max(filter(None, tried), key=lambda one: one.rank, default=None):
+        return best
+    raise InputError(
+        f"--hours: {hours:g} on one {found.name} reach no decade of sizes around a transition; allowed: more hours, or "
+        "other --depths"
+    )
 
 
 def _largest(
     device: str, hours: float, depths: tuple[int, ...], prior: Prior, overrides: Sequence[str]
-) -> tuple[Filled, tuple[int, float]] | None:
-    """Sweep of these depths with the largest sizes that the time allows, and its rank; None if the sizes span less than
-    a decade."""
+) -> Filled | None:
+    """Sweep of these depths with the largest sizes that the time allows; None if the sizes span less than a decade."""
     low = max(SMALLEST, math.exp(Judge(prior, depths, 1e9).crossings[0]) / BELOW)
     first, last = math.log(low) + FEWEST_DECADES * math.log(10.0), math.log(LARGEST)
 
@@ -103,8 +114,7 @@ def _largest(
     shapes = {(run.shape.depth, run.shape.width) for run in build(spec).runs if run.action != DROP}
     errors = Judge(prior, depths, high).judge(dict.fromkeys(shapes, frozenset(spec.grid.seed_values())))
     likely = sum((pair.power or 0.0) >= LIKELY for pair in errors.pairs)
-    seconds = _seconds(spec)
-    return Filled(spec, _text(spec, seconds, device, hours), seconds), (likely, -errors.rms)
+    return Filled(spec, hours, _seconds(spec), (likely, -errors.rms))
 
 
 def _spec(
@@ -114,22 +124,14 @@ def _spec(
         {
             "name": f"{device}-{hours:g}h",
             "grid": {
-                "depths": list(depths),
-                "budgets": {"from": low, "to": high, "count": SIZES},
-                "width_multiple": 4,
-                "heads": {"count": 2},
-                "seeds": SEEDS,
-                "learning_rates": [2.0e-3],
+                **{"depths": list(depths), "budgets": {"from": low, "to": high, "count": SIZES}, "width_multiple": 4},
+                **{"heads": {"count": 2}, "seeds": SEEDS, "learning_rates": [2.0e-3]},
             },
             "model": {"parametrization": "completep", "base_depth": 6, "base_width": 128},
             "data": {"source": "tfds:wikipedia/20230601.en", "vocab_size": 1000, "validation_fraction": 0.005},
             "train": {
-                "seq_len": 128,
-                "batch_size": 256,
-                "tokens_per_param": TOKENS_PER_PARAM,
-                "warmup_steps": 100,
-                "schedule": "cosine",
-                "precision": "bfloat16",
+                **{"seq_len": 128, "batch_size": 256, "tokens_per_param": TOKENS_PER_PARAM, "warmup_steps": 100},
+                **{"schedule": "cosine", "precision": "bfloat16"},
             },
             "execution": {"device": device},
         },
@@ -142,13 +144,3 @@ def _seconds(spec: Spec) -> float:
     if seconds is None:  # the table has the device
         raise InputError(f"train.precision: {spec.train.precision}; allowed: bfloat16, as in the table of devices")
     return seconds
-
-
-def _text(spec: Spec, seconds: float, device: str, hours: float) -> str:
-    """YAML of the keys that differ from the defaults, with a heading."""
-    content = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return (
-        f"# {hours:g} hours of one {device}: {seconds / 3600:.2g} of training at an assumed share of its peak;\n"
-        "# compiling and evaluating come on top. Its expected errors: `dwsweep design` on this file.\n"
-        "# Check learning_rates with a small sweep of rates (sweeps/lr-transfer.yaml) before it runs.\n"
-    ) + dump_yaml(content)

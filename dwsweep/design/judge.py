@@ -82,22 +82,16 @@ class Judge:
             reason = f"{depths} depths and {len(ordered)} shapes give no best depth: it takes three depths"
             return Errors(pairs, self.target, self.best_depth, reason)
         low, middle, high = quantiles(best_depths(posterior, math.log(self.target)), ONE_SD)
-        half, reason = (high - low) / 2.0, self._silence(ordered)
-        if not reason and (self.best_depth is None or not math.isfinite(half)):
+        half, reason, depth = (high - low) / 2.0, self._silence(ordered), self.best_depth
+        if not reason and not math.isfinite(half):
             reason = "these runs leave the best depth without a bound"
-        if reason or self.best_depth is None:
-            return Errors(pairs, self.target, self.best_depth, reason)
-        bias, few = middle - math.log(self.best_depth), depths < DEPTHS_FOR_A_LAW
-        return Errors(
-            pairs,
-            self.target,
-            self.best_depth,
-            f"{depths} depths give no law" if few else "",
-            *((None, None) if few else law_errors(self.prior.law.form, posterior)),
-            half * self.best_depth,
-            bias * self.best_depth,
-            math.hypot(half, bias),
-        )
+        if reason or depth is None:
+            return Errors(pairs, self.target, depth, reason)
+        bias, few = middle - math.log(depth), depths < DEPTHS_FOR_A_LAW
+        law = (None, None) if few else law_errors(self.prior.law.form, posterior)
+        reason = f"{depths} depths give no law" if few else ""
+        rms = math.hypot(half, bias)
+        return Errors(pairs, self.target, depth, reason, *law, half * depth, bias * depth, rms)
 
     def _silence(self, cells: Planned) -> str:
         """Reason why `fit` will give no best depth at the target; empty if it will."""

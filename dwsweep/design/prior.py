@@ -119,19 +119,18 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
     fitted = map_law(found.surface) if found and found.curves.axis == "n_params" else None
     if fitted and found and found.surface:
         law, gain = fitted, _gain(found.surface, fitted)
-    power_law = f"{gain.at_six:.2g}·(L/6)^{-gain.power:.2g}"
     # a law and gains of the fit are in its unit; assumed gains are in nats, and so must be the noise beside them
     unit = found.unit if fitted and found else NATS
     nats, measured = SHORT[unit], found.noise if found and found.unit == unit else None
-    basis = [f"law: {law.name}", f"gain of a layer: {power_law} {nats} per unit of ln N, as fitted"]
-    if fitted is None:
-        basis[1] = f"gain of a layer: ASSUMED, {power_law} nats per unit of ln N, from public data at depths 4 to 24"
+    power_law = f"{gain.at_six:.2g}·(L/6)^{-gain.power:.2g} {nats} per unit of ln N"
+    how = "as fitted" if fitted else "ASSUMED, from public data at depths 4 to 24"
+    basis = [f"law: {law.name}", f"gain of a layer: {power_law}, {how}"]
     sigma, how = NOISE, "ASSUMED; give --noise, or --fit with runs of several seeds"
     if noise is not None:
         sigma, how = noise, "as given"
     elif measured is not None and measured.sigma:
         sigma, how = measured.sigma, "measured in the fit"
-    basis.append(f"noise: {sigma:{'g' if noise is not None else '.2g'}} {nats} per run, {how}")
+    basis.append(f"noise: {sigma:.3g} {nats} per run, {how}")
     shape_sd, how = SHAPE_RATIO * sigma, "ASSUMED"
     if measured is not None and measured.shape_sd is not None:
         shape_sd, how = measured.shape_sd, "measured in the fit"
@@ -151,15 +150,11 @@ def _gain(record: Surface, law: Law) -> Gain:
     middle = math.exp(draws.model.frame.y0)
     slope = max(float(slope), 1e-5)
     gain = Gain(slope / middle * (middle / 6.0) ** power, power, float(skew) / slope, decay, draws.model.frame.x0)
-    depths = tuple(sorted({round(span.depth) for span in record.spans}))
     prior, ratios = Prior(law, NOISE, 0.0, 0.0, (), gain), []
-    for shallow, deep in pairwise(depths):
-        x = prior.crossing(shallow, deep)
-        ends = np.array([x - SLOPE_OVER, x + SLOPE_OVER])
+    for pair in pairwise(sorted({round(span.depth) for span in record.spans})):
+        ends = prior.crossing(*pair) + SLOPE_OVER * np.array([-1.0, 1.0])
         if record.low <= ends[0] and ends[1] <= record.high:
-            found = surface.differences(ends, [(shallow, deep)])[0, 1:].mean(axis=0)
-            ratios.append(
-                (found[1] - found[0]) / (prior.lead(shallow, deep, ends[1]) - prior.lead(shallow, deep, ends[0]))
-            )
+            found = surface.differences(ends, [pair])[0, 1:].mean(axis=0)
+            ratios.append((found[1] - found[0]) / (prior.lead(*pair, ends[1]) - prior.lead(*pair, ends[0])))
     known = [math.log(ratio) for ratio in ratios if ratio > 0.0]
     return replace(gain, at_six=gain.at_six * math.exp(float(np.mean(known)))) if known else gain

@@ -39,16 +39,11 @@ class Study:
 
     def to_dict(self) -> dict[str, Any]:
         """Study as plain values, for ``--json``."""
-        halving = self.halving
         return {
-            "name": self.spec.name,
-            "basis": list(self.prior.basis),
-            "noise": self.prior.noise,
-            "runs": self.runs,
-            "flops": self.flops,
-            "errors": self.errors.to_dict(),
+            **{"name": self.spec.name, "basis": list(self.prior.basis), "noise": self.prior.noise},
+            **{"runs": self.runs, "flops": self.flops, "errors": self.errors.to_dict()},
             "alternatives": [{**vars(a), "errors": a.errors.to_dict()} for a in self.alternatives],
-            "cheapest_that_halves": halving.name if halving else None,
+            "cheapest_that_halves": self.halving.name if self.halving else None,
         }
 
 
@@ -92,11 +87,5 @@ def study(
         planned[key] = planned.get(key, frozenset()) | {run.seed}
         todo[run.shape] = len(planned[key] - finished.get(key, frozenset()))
     errors = judge.judge(planned)
-    return Study(
-        spec=spec,
-        prior=prior,
-        errors=errors,
-        runs=sum(todo.values()) * len(spec.grid.learning_rates),
-        flops=sum(costs(shape) * count for shape, count in todo.items()),
-        alternatives=tuple(alternatives(spec, judge, planned, shapes, costs)),
-    )
+    count, flops = sum(todo.values()) * len(spec.grid.learning_rates), sum(costs(one) * n for one, n in todo.items())
+    return Study(spec, prior, errors, count, flops, tuple(alternatives(spec, judge, planned, shapes, costs)))

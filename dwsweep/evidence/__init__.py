@@ -8,16 +8,5 @@ from dwsweep.evidence.joined import Joined, OwnDepths, joined
 from dwsweep.evidence.random_effects import Estimates, Recipe, recipe
 from dwsweep.evidence.summary import Evidence, Populations, populations, read, read_populations
 
-__all__ = [
-    "Estimates",
-    "Evidence",
-    "Joined",
-    "OwnDepths",
-    "Populations",
-    "Recipe",
-    "joined",
-    "populations",
-    "read",
-    "read_populations",
-    "recipe",
-]
+__all__ = ["Estimates", "Evidence", "Joined", "OwnDepths", "Populations", "Recipe", "joined"]
+__all__ += ["populations", "read", "read_populations", "recipe"]

@@ -16,15 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dwsweep.evidence.random_effects import (
-    DRAWS,
-    SCORES,
-    Recipe,
-    Sampled,
-    normal_scores,
-    recipe,
-    resampled,
-)
+from dwsweep.evidence.random_effects import DRAWS, SCORES, Recipe, Sampled, normal_scores, recipe, resampled
 from dwsweep.evidence.summary import Populations
 
 PAIRS = 200_000  # pairs that are weighed

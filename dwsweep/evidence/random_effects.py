@@ -167,10 +167,7 @@ def depth_population(sources: Iterable[Estimates], bends: Sequence[float] = BEND
     ln_prior = -0.5 * ((b - SLOPE[0]) / SLOPE[1]) ** 2
     for sd, name in ((tau, "offset"), (rho, "own_slope"), (omega, "local")):
         ln_prior += np.log(sd) - 0.5 * (sd / HALF_NORMAL[name]) ** 2  # the grid's steps grow with the sd
-    which, constants = _drawn(
-        cells, sources, lambda source: np.stack([np.ones(len(source)), source.t]), (LEVEL, TOKENS), ln_prior
-    )
-    level, tokens = constants.T
+    which, level, tokens = _drawn(cells, sources, "t", (LEVEL, TOKENS), ln_prior)
     return Population(p[which], b[which], level, tokens, tau[which], rho[which], omega[which])
 
 
@@ -178,26 +175,21 @@ def price_population(sources: Iterable[Estimates]) -> PricePopulation:
     """Posterior draws of the population of prices κ of a wrong depth."""
     tau = np.array(PRICE_OFFSETS)
     nothing = np.zeros(len(tau))
-    which, constants = _drawn(
-        PricePopulation(nothing, nothing, tau),
-        sources,
-        lambda source: np.stack([np.ones(len(source)), source.x]),
-        (PRICE_LEVEL, PRICE_SLOPE),
-        -0.5 * (tau / HALF_NORMAL["price"]) ** 2,
-    )
-    level, slope = constants.T
+    cells, ln_prior = PricePopulation(nothing, nothing, tau), -0.5 * (tau / HALF_NORMAL["price"]) ** 2
+    which, level, slope = _drawn(cells, sources, "x", (PRICE_LEVEL, PRICE_SLOPE), ln_prior)
     return PricePopulation(level, slope, tau[which])
 
 
-def _drawn(cells, sources, regressors, prior, ln_prior):  # type: ignore[no-untyped-def]
-    """(cell of each draw (D,), its two constants (D, 2)): cells by their evidence, constants by their posterior."""
+def _drawn(cells, sources, regressor, prior, ln_prior):  # type: ignore[no-untyped-def]
+    """(cell of each draw (D,), its level (D,), its slope (D,) in ``regressor``, t or x, of the sources): cells by their
+    evidence, constants by their posterior."""
     mean, sd = np.array(prior).T
     products = np.zeros((len(cells), 3, 3))
     products[:, 1:, 1:], products[:, 0, 1:] = np.diag(sd**-2), mean / sd**2
     ln_weight = ln_prior.copy()
     for source in sources:
         if len(source):
-            found, ln_det = _products(cells, source, regressors(source))
+            found, ln_det = _products(cells, source, np.stack([np.ones(len(source)), getattr(source, regressor)]))
             products, ln_weight = products + found, ln_weight - 0.5 * ln_det
     covariance = np.linalg.inv(products[:, 1:, 1:])
     centre = np.einsum("kij,kj->ki", covariance, products[:, 0, 1:])
@@ -205,7 +197,7 @@ def _drawn(cells, sources, regressors, prior, ln_prior):  # type: ignore[no-unty
     ln_weight += 0.5 * np.linalg.slogdet(covariance)[1]
     which = resampled(ln_weight, DRAWS)
     scores = np.stack([normal_scores(DRAWS, axis) for axis in (0, 1)], axis=1)
-    return which, centre[which] + np.einsum("dij,dj->di", np.linalg.cholesky(covariance[which]), scores)
+    return which, *(centre[which] + np.einsum("dij,dj->di", np.linalg.cholesky(covariance[which]), scores)).T
 
 
 def _products(cells, source: Estimates, regressors: np.ndarray):  # type: ignore[no-untyped-def]
@@ -246,14 +238,6 @@ def normal_scores(count: int, axis: int) -> np.ndarray:
     return np.array([inverse(min(max(place, TINY), 1.0 - TINY)) for place in places(count, axis).tolist()])
 
 
-def above(end: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Normal draws above ``end``, from the quantiles of unrestricted normal draws ``score``."""
-    from scipy.special import log_ndtr, ndtri_exp
-
-    found: np.ndarray = -ndtri_exp(log_ndtr(-end) + log_ndtr(-score))
-    return found
-
-
 @dataclass(frozen=True)
 class Sampled:
     """Known values of ln of the best depth in each draw, without error. x, t: (K,). value: (D, K)."""
@@ -283,8 +267,11 @@ class Recipe:
 
     def beyond(self, x: float, end: np.ndarray, side: np.ndarray) -> np.ndarray:
         """(D,) draws at ln(N / 1e8) = x that lie above ``end`` (D,), or below it where ``side`` is −1."""
+        from scipy.special import log_ndtr, ndtri_exp
+
         mean, sd = self.moments(x)
-        return mean + side * sd * above(side * (end - mean) / np.maximum(sd, TINY), side * self.score)
+        least = side * (end - mean) / np.maximum(sd, TINY)
+        return mean - side * sd * ndtri_exp(log_ndtr(-least) + log_ndtr(-side * self.score))
 
     def moments(self, x: float, t: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
         """(D,) mean and standard deviation of each draw's recipe."""

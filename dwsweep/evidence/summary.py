@@ -57,10 +57,8 @@ NOTHING = Estimates((), (), (), ())
 class Evidence:
     """One source.
 
-    kind: of ``READINGS``. sure: of the figures; ``P`` read at the origin, ``S`` in a second place, ``C`` computed from
-    the origin's figures. depth: ln L*, best depth. shallow, deep: ln κ, the price of a depth on either side of it, κ =
-    c over −dloss/d ln N, for loss = c·(ln L − ln L*)² in nats. shift: ln of the best depth over the depths that the
-    source names.
+    kind: of ``READINGS``. sure: of the figures (README.md). depth: ln L*, best depth. shallow, deep: ln κ, the price of
+    a depth on either side of it. shift: ln of the best depth over the depths that the source names.
     """
 
     name: str
@@ -217,14 +215,8 @@ def _built(given: dict[str, Any]) -> Read:
     return {"depth": _independent(rows, given["below_sd"])}
 
 
-READINGS: Mapping[str, Callable[[dict[str, Any]], Read]] = {
-    "losses": _losses,
-    "optima": _optima,
-    "slope": _slope,
-    "pairs": _pairs,
-    "law": _law,
-    "built": _built,
-}
+READINGS: Mapping[str, Callable[[dict[str, Any]], Read]]
+READINGS = {"losses": _losses, "optima": _optima, "slope": _slope, "pairs": _pairs, "law": _law, "built": _built}
 
 
 OPTIONS = ("columns", "where", "drop", "unit", "adjust", "no_adjust", "at")

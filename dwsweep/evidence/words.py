@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,27 +39,20 @@ class SourceRow:
 
 def words(source: Evidence, everyone: Populations, n_params: float, tokens_per_param: float) -> SourceRow:
     """Best depth of a source at a size and a number of tokens per parameter."""
-    own = source.depth
-    factor = outside(n_params, min(own.n_params), max(own.n_params))
-
-    def row(ends: Sequence[float], origin: str) -> SourceRow:
-        depth, low, high = map(math.exp, ends)
-        return SourceRow(source.name, source.reference, source.kind, source.sure, depth, low, high, factor, origin)
-
-    def around(y: float, sd: float) -> list[float]:
-        return [y + z * sd for z in (0.0, -NORMAL, NORMAL)]
-
+    own, x = source.depth, math.log(n_params) - CENTRE
+    factor, t = outside(n_params, min(own.n_params), max(own.n_params)), math.log(tokens_per_param / TOKENS_PER_PARAM)
     if source.kind == "law":  # a law has words for every size for which it was published
         factor = laws.published().extrapolation(n_params)
-        sd = float(np.interp(math.log(n_params) - CENTRE, own.x, np.sqrt(np.diag(np.array(own.covariance)))))
-        return row(around(math.log(law_depth(n_params)), sd), "own" if factor <= 1.0 else "own, beyond its nets")
-    t = math.log(tokens_per_param / TOKENS_PER_PARAM)
-    if factor <= 1.0:
-        return row(around(*_between(source, math.log(n_params) - CENTRE, t)), "own")
-    scores = normal_scores(len(everyone.depth), SCORES)
-    drawn = Recipe(everyone.depth, scores, own).at(math.log(n_params) - CENTRE, t)
-    ends = (quantiles(drawn, [0.5, 0.025, 0.975]) - source.shift).tolist()
-    return row(ends, "extrapolated" if factor <= NEAR else "all, its offset")
+        y, sd = math.log(law_depth(n_params)), float(np.interp(x, own.x, np.sqrt(np.diag(np.array(own.covariance)))))
+        origin = "own" if factor <= 1.0 else "own, beyond its nets"
+    elif factor <= 1.0:
+        (y, sd), origin = _between(source, x, t), "own"
+    else:
+        drawn = Recipe(everyone.depth, normal_scores(len(everyone.depth), SCORES), own).at(x, t) - source.shift
+        origin = "extrapolated" if factor <= NEAR else "all, its offset"
+    ends = [y, y - NORMAL * sd, y + NORMAL * sd] if origin[:3] == "own" else quantiles(drawn, [0.5, 0.025, 0.975])
+    depth, low, high = np.exp(ends).tolist()
+    return SourceRow(source.name, source.reference, source.kind, source.sure, depth, low, high, factor, origin)
 
 
 def _between(source: Evidence, x: float, t: float) -> tuple[float, float]:

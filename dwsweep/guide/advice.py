@@ -7,24 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from dwsweep import evidence, published_law
-from dwsweep.cost.duration import ASSUMED, MEASURED
 from dwsweep.errors import InputError
 from dwsweep.evidence.words import SourceRow, words
 from dwsweep.guide import export, practice
 from dwsweep.guide import sources as guide_sources
-from dwsweep.guide.answers import (
-    AT,
-    BALANCED,
-    CONSTRAINTS,
-    Answer,
-    Assumptions,
-    BestDepth,
-    BudgetAnswer,
-    BuiltModel,
-    Candidate,
-    ShapeAnswer,
-    SourceNote,
-)
+from dwsweep.guide.answers import AT, BALANCED, CONSTRAINTS, Answer, BestDepth, BudgetAnswer, Candidate, ShapeAnswer
 from dwsweep.guide.costs import Budget, best_of, thinned
 from dwsweep.guide.losses import Tokens
 from dwsweep.guide.question import Question, parse_shape
@@ -50,36 +37,28 @@ def answer(
     """
     question = Question(params, shapes, **asked)
     source = source or question.source()
-    options, training = question.options.for_nets(source.nets), question.training
-    afforded = None
+    judged = options = question.options.for_nets(source.nets)
+    training, afforded = question.training, None
     if training is not None:
         found = training.affords(source, options)
-        question.check_size(found.n_params)
+        name, given = ("flops", flops) if (flops := question.flops) is not None else ("hours", question.hours)
+        if wrong := list(question.too_large(found.n_params, name, f"{given:g}")):
+            raise InputError(*wrong)
         afforded = training.sentence(found, options)
         params, options, training = (found.n_params,), replace(options, tokens=found.tokens), found.training
         source = replace(source, tokens=Tokens(found.tokens))
     budgets = tuple(budget(value, source, options, training) for value in params)
     if question.by_source:
         budgets = tuple(replace(row, by_source=sources_at(row.optimum.n_params, question.tokens)) for row in budgets)
-    judged = question.options.for_nets(source.nets)
     verdicts = tuple(verdict(*parse_shape(text), source, judged) for text in shapes)
-    measured, targets = options.calibration, () if budgets or verdicts else published_law.targets()
+    targets = () if budgets or verdicts else published_law.targets()
     return Answer(
-        sources=(SourceNote(source.name, source.notes),),
+        source=source.name,
+        source_notes=source.notes,
         budgets=budgets,
         verdicts=verdicts,
         overview=tuple(best_depth(name, n, shape, source, options) for name, n, shape in targets),
-        assumptions=Assumptions(
-            decode_seconds_per_layer=options.layer_seconds,
-            devices=options.devices,
-            vocabulary=options.vocabulary,
-            context=options.positions,
-            training_rate=MEASURED if measured else ASSUMED,
-            training_device=measured.device_kind if measured else options.device_name,
-            tokens=options.tokens,
-            own_block=options.own_block,
-            latency=options.latency.said if options.latency else "",
-        ),
+        assumptions=options,
         notes=_of_block(options, source),
         afforded=afforded,
         instead=source.instead or None,
@@ -94,7 +73,7 @@ def _of_block(options: Options, source: Source) -> tuple[str, ...]:
     return (f"Shapes have the blocks of your fit's nets: {options.own_block:.3g}·d² weights in a layer{experts}",)
 
 
-def exported(found: Answer, options: Options, project: str) -> str:
+def exported(found: Answer, project: str) -> str:
     """Configuration of ``project`` (see export.py) for the recommended shape, else for the judged one.
 
     Raises:
@@ -116,9 +95,7 @@ def exported(found: Answer, options: Options, project: str) -> str:
             f"{refused}the shapes here have the blocks of your fit's nets, {nets.own_block:.3g}·d² weights in a "
             f"layer; allowed with {named('mlp_ratio')} and its neighbours"
         )
-    return export.text(
-        _own_shape(*chosen[0], replace(options, vocab_size=nets.vocabulary, context=nets.context)), project
-    )
+    return export.text(_own_shape(*chosen[0], nets), project)
 
 
 def best_depth(
@@ -130,9 +107,9 @@ def best_depth(
     every = [best, *rivals.values()]
     if max(every) <= FORMS_AGREE * min(every):
         rivals = {}
-    depth = None if refused else best
-    low, high = (None, None) if refused else (low, high)
-    weights, named_forms = options.layer_weights(n_params, best), bool(rivals) and not refused
+    weights, depth = options.layer_weights(n_params, best), None if refused else best
+    if refused:
+        low, high, every = None, None, []
     return BestDepth(
         name=name,
         source=source.name_at(n_params),
@@ -151,8 +128,8 @@ def best_depth(
         width_high=width_at(n_params, low, weights),
         basis=source.basis(n_params),
         rivals=rivals,
-        rival_depth_min=min(every) if named_forms else None,
-        rival_depth_max=max(every) if named_forms else None,
+        rival_depth_min=min(every, default=None) if rivals else None,
+        rival_depth_max=max(every, default=None) if rivals else None,
         depth_decimals=None if refused else source.decimals(n_params),
     )
 
@@ -163,9 +140,8 @@ def budget(n_params: float, source: Source, options: Options, training: Training
     training: budget of training that the size and ``options.tokens`` follow from.
     """
     optimum = best_depth(format_count(n_params), n_params, None, source, options)
-    unanswered = BudgetAnswer(optimum=optimum, budget=n_params, at=options.at, best={}, unit=source.unit)
     if optimum.refused:
-        return unanswered
+        return BudgetAnswer(optimum=optimum, budget=n_params, at=options.at, best={}, unit=source.unit)
     asked = Budget(n_params, source, options, training)
     candidates = asked.priced()
     bests = {criterion: best_of(candidates, criterion) for criterion in AT}
@@ -175,17 +151,16 @@ def budget(n_params: float, source: Source, options: Options, training: Training
         shape = bests[built]
         trust = guide_sources.judge(source, n_params, risks.get(built), shape.depth if shape else None)
         optimum = replace(optimum, trust=guide_sources.of_shape(trust, at_size.size.less_compute))
-    return replace(
-        unanswered,
+    return BudgetAnswer(
         optimum=optimum,
+        budget=n_params,
+        at=options.at,
+        unit=source.unit,
         near_best=tuple(map(asked.loss.near_best, TOLERANCES)),
         candidates=thinned(candidates, bests.values()),
         best=bests,
         risks=risks,
-        built=tuple(
-            BuiltModel(m.model, m.depth, m.width, m.n_params, source.cost(m.depth, m.n_params), m.source)
-            for m in practice.near(n_params)
-        ),
+        built=tuple(replace(one, cost=source.cost(one.depth, one.n_params)) for one in practice.near(n_params)),
         loss_tag=asked.loss.tag,
     )
 
@@ -204,23 +179,22 @@ def sources_at(n_params: float, tokens: Tokens) -> tuple[SourceRow, ...]:
 
 
 def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAnswer:
-    """Verdict on a shape: too deep, too shallow, balanced or undecided, with its cost at its own size under each
-    constraint.
-
-    Balanced: wasting at most FAIR_DEPTH percent of compute. Too deep or too shallow: wasting more, outside the interval
-    of the best depth; undecided inside it. The size is the true count of the block that ``options`` describe,
-    12·L·d_x² for the standard one.
-    """
+    """Verdict on a shape, with its cost at its own size under each constraint. Balanced: wasting at most FAIR_DEPTH
+    percent of compute. Too deep or too shallow: wasting more, outside the interval of the best depth; undecided inside
+    it."""
     own = _own_shape(depth, width, options)
     if why := options.refusal(own):
         raise InputError(f"{named('shapes')}: {depth}x{width}; {why}")
     n_params = float(own.n_params)
     found = best_depth(f"{depth}x{width}", n_params, (depth, width), source, options)
     if found.depth is None:
-        return ShapeAnswer(optimum=found, depth=depth, width=width, verdict="refused", costs={}, best={})
+        return ShapeAnswer(optimum=found, depth=depth, width=width, verdict="refused")
     asked = Budget(n_params, source, options)
     candidates = asked.candidates(own)
-    mine = asked.bounded(next(c for c in candidates if (c.depth, c.width) == (depth, width)))
+    mine, at_size = next(c for c in candidates if (c.depth, c.width) == (depth, width)), source.cost(depth, n_params)
+    if mine.size and at_size:
+        bounded = replace(at_size, nats=mine.size.nats, less_compute=mine.size.less_compute)
+        mine = replace(mine, costs={**mine.costs, "size": bounded})
     said = "undecided"
     if mine.size is not None and mine.size.less_compute <= FAIR_DEPTH:
         said = "balanced"
@@ -234,7 +208,7 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
         width=width,
         verdict=said,
         depth_ratio=depth / found.depth,
-        costs=mine.costs,
+        judged=mine,
         best={constraint: best_of(candidates, constraint) for constraint in CONSTRAINTS},
         loss_tag=asked.loss.tag,
         unit=source.unit,

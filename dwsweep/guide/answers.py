@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from dwsweep.evidence.words import SourceRow
+from dwsweep.guide.practice import Model
 from dwsweep.interval import IntervalOf
 from dwsweep.records.record import to_dict
 from dwsweep.text import NATS
+
+if TYPE_CHECKING:
+    from dwsweep.guide.shapes import Options
 
 # constraints under which shapes are compared → words in a sentence, heading of a column
 PRICES = {
@@ -24,14 +29,6 @@ AT = (BALANCED, *CONSTRAINTS)  # criteria by which a shape is recommended
 
 
 @dataclass(frozen=True)
-class SourceNote:
-    """Notes on the source of the answers."""
-
-    name: str
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Trust:
     """Trust in an answer. level: low, medium or high, by the rule in sources.py. reasons: the gravest first."""
 
@@ -41,12 +38,9 @@ class Trust:
 
 @dataclass(frozen=True, kw_only=True)
 class BestDepth:
-    """Best depth and width at one size.
-
-    n_params: weights of the blocks. depth_low, depth_high: over form, parameters and recipe; None: no bound, or no
-    depth at all. width: √(N/w·L), w weights of a layer over d²; its low end belongs to the deep end. rivals: best depth
-    by every other form, if they differ by more than a tenth. extrapolation_factor: by which the size lies outside the
-    data, 1 inside. basis: of ``Source.basis``. depth_decimals: known ones, at sizes of a fit's own losses.
+    """Best depth and width at one size. n_params: weights of the blocks. width: its low end belongs to the deep end.
+    rivals: best depth by every other form, if they differ by more than a tenth. extrapolation_factor: by which the size
+    lies outside the data, 1 inside. basis: of ``Source.basis``. depth_decimals: known ones, at sizes of a fit's losses.
     """
 
     name: str
@@ -143,31 +137,10 @@ class Risk:
     worst: Cost
 
 
-@dataclass(frozen=True)
-class BuiltModel:
-    """Built model of about the budget's size. cost: of its depth at its own size. source: file that states the
-    shape."""
-
-    model: str
-    depth: int
-    width: int
-    n_params: int
-    cost: Cost | None
-    source: str
-
-    @property
-    def label(self) -> str:
-        return f"{self.depth} × {self.width}"
-
-
 @dataclass(frozen=True, kw_only=True)
 class BudgetAnswer:
-    """Answer for a budget: shapes to build.
-
-    optimum: best depth at the budget's size. budget: as requested. best: candidate of least cost by each criterion,
-    among candidates within the budget. risks: its regret. at: the requested criterion. built: models of families near
-    this size. unit: of the losses, by the fit behind them.
-    """
+    """Answer for a budget: shapes to build. best: candidate of least cost by each criterion, within the budget. risks:
+    its regret. at: the requested criterion. built: models of families near this size. unit: of the losses."""
 
     optimum: BestDepth
     budget: float
@@ -175,7 +148,7 @@ class BudgetAnswer:
     near_best: tuple[NearBest, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     best: Mapping[str, Candidate | None]
-    built: tuple[BuiltModel, ...] = ()
+    built: tuple[Model, ...] = ()
     risks: Mapping[str, Risk] = field(default_factory=dict)
     by_source: tuple[SourceRow, ...] = ()
     loss_tag: str | None = None
@@ -193,50 +166,32 @@ class BudgetAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class ShapeAnswer:
-    """Answer for a shape, the verdict ``too deep``, ``too shallow``, ``balanced``, ``undecided`` or ``refused``; its
-    cost under each constraint, and the shape that it is measured against there.
-
-    optimum: best depth at the shape's own size. unit: of the losses.
-    """
+    """Answer for a shape, the verdict ``too deep``, ``too shallow``, ``balanced``, ``undecided`` or ``refused``, and
+    the best shape of its size under each constraint. optimum: best depth at the shape's own size."""
 
     optimum: BestDepth
     depth: int
     width: int
     verdict: str
     depth_ratio: float | None = None
-    costs: Mapping[str, Cost | None]
-    best: Mapping[str, Candidate | None]
+    judged: Candidate | None = None
+    best: Mapping[str, Candidate | None] = field(default_factory=dict)
     loss_tag: str | None = None
     unit: str = NATS
 
 
 @dataclass(frozen=True)
-class Assumptions:
-    """Assumptions of an answer. training_rate: ``measured`` or ``assumed``, on training_device. tokens: of training, if
-    given. own_block: weights over d² of a layer of the fit's nets, where the shapes have their blocks. latency: as it
-    was measured, in words."""
-
-    decode_seconds_per_layer: float
-    devices: int
-    vocabulary: int
-    context: int
-    training_rate: str
-    training_device: str
-    tokens: float | None
-    own_block: float | None = None
-    latency: str = ""
-
-
-@dataclass(frozen=True)
 class Answer:
-    """Answer of one call of ``dwsweep guide``. notes: remarks on the whole answer. afforded: size and tokens that a
-    budget in FLOPs or hours pays for. instead: why public evidence replaces a given fit at every size, if it does."""
+    """Answer of one call of ``dwsweep guide``. source, source_notes: of the answers. assumptions: options with the
+    tokens that a budget pays for, and what a fit's nets have. notes: remarks on the whole answer. afforded: size and
+    tokens that a budget in FLOPs or hours pays for. instead: why public evidence replaces a given fit, if it does."""
 
-    sources: tuple[SourceNote, ...]
+    source: str
+    source_notes: tuple[str, ...]
     budgets: tuple[BudgetAnswer, ...]
     verdicts: tuple[ShapeAnswer, ...]
     overview: tuple[BestDepth, ...]
-    assumptions: Assumptions
+    assumptions: Options
     notes: tuple[str, ...] = ()
     afforded: str | None = None
     instead: str | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from operator import lt
 
@@ -21,6 +21,7 @@ from dwsweep.shapes import Shape
 
 TIE_NATS, TIE_PERCENT = 1e-4, 0.1  # last digits of the table: costs that print alike tie
 BYTES_PER_VALUE = 2  # while decoding
+OF_SHAPE = ("depth", "width", "heads", "head_size", "kv_heads", "mlp_hidden", "n_params")
 NEWTON_STEPS = 8
 NEAR_BUDGET = 0.25  # ASSUMED: weight of the distance from the budget within its tolerance
 FEWEST_ROWS, MOST_ROWS = 4, 9
@@ -86,11 +87,9 @@ class Budget:
         """Spending of shapes per token (3, K): FLOPs and seconds of training, seconds of decoding one sequence; and the
         nats (4, K) that each loses in addition to the cost of its depth, by constraint.
 
-        A shape off the budget, S against B, pays slope·|ln(S/B)|, a quarter of that up to BUDGET_TOLERANCE: a smaller
-        one has a higher loss, a larger one spends more. Let r be FLOPs (or seconds) per token and parameter relative to
-        the others. A shape of equal spending gets ln N smaller by ln r: loss + slope·ln r, on equally many tokens. At
-        equal decode latency it grows by g in ln N until it is, at its own ratio of width to depth, as slow as the net
-        of the best depth: loss − slope·(ln S/N + g).
+        A shape off the budget, S against B, pays slope·|ln(S/B)|, a quarter of that up to BUDGET_TOLERANCE. A shape of
+        r times the FLOPs (or seconds) per token and parameter loses slope·ln r. At equal decode latency it grows by g
+        in ln N until it is as slow as the net of the best depth: loss − slope·(ln S/N + g).
         """
         size, slope = np.array([shape.n_params for shape in shapes], dtype=float), self.loss.slope
         off = np.abs(np.log(size / self.n_params))
@@ -130,20 +129,15 @@ class Budget:
         if compared.any():
             above[1:] -= above[1:, compared].min(axis=1)[:, None]
 
+        known = np.stack([np.isfinite(above[0]), *[compared] * (len(CONSTRAINTS) - 1)])
+
         def costs(i: int) -> dict[str, Cost | None]:
-            known = {"size": np.isfinite(above[0, i])}
-            rows = zip(CONSTRAINTS, above[:, i].tolist(), strict=True)
-            return {one: self.loss.cost(value) if known.get(one, compared[i]) else None for one, value in rows}
+            rows = zip(CONSTRAINTS, above[:, i].tolist(), known[:, i], strict=True)
+            return {one: self.loss.cost(value) if there else None for one, value, there in rows}
 
         return [
             Candidate(
-                depth=shape.depth,
-                width=shape.width,
-                heads=shape.heads,
-                head_size=shape.head_size,
-                kv_heads=shape.kv_heads,
-                mlp_hidden=shape.mlp_hidden,
-                n_params=shape.n_params,
+                **{name: getattr(shape, name) for name in OF_SHAPE},
                 n_params_total=shape.n_params_total + round(self.options.idle * shape.depth * shape.width**2),
                 mismatch=float(off[i]),
                 within_budget=bool(fits[i]),
@@ -155,16 +149,6 @@ class Budget:
             )
             for i, shape in enumerate(shapes)
         ]
-
-    def bounded(self, candidate: Candidate) -> Candidate:
-        """Add the confidence interval of the size cost."""
-        at_size = self.source.cost(candidate.depth, candidate.n_params)
-        if candidate.size is None or at_size is None or at_size.nats_low is None or at_size.nats_high is None:
-            return candidate
-        low, high = (max(0.0, candidate.missing_nats + end) for end in (at_size.nats_low, at_size.nats_high))
-        return replace(
-            candidate, costs={**candidate.costs, "size": replace(candidate.size, nats_low=low, nats_high=high)}
-        )
 
     def risks(self, bests: Mapping[str, Candidate | None]) -> dict[str, Risk]:
         """Risks: regret of the best shape under each constraint, against the best shape of each draw; at equal size,
@@ -213,11 +197,7 @@ def _decoding(shape: Shape, options: Options) -> tuple[float, float, float]:
 
 def _grown(parts: np.ndarray, seconds: float, measured: bool) -> np.ndarray:
     """Growth (K,): ln of the factor in size at which each shape, scaled at its own ratio of width to depth, decodes in
-    ``seconds``.
-
-    Weights grow as N, depth as N^(1/3), the rest (cache and unembedding) as N^(2/3) and N^(1/3), taken as N^(1/2); the
-    rest that was measured is one of any net.
-    """
+    ``seconds``. Weights grow as N, depth as N^(1/3), the rest (cache, unembedding) as about N^(1/2), measured not."""
     powers = np.array([1.0, 0.0 if measured else 0.5, 1.0 / 3.0])
     grown = np.zeros(len(parts))
     for _ in range(NEWTON_STEPS):  # the logarithm of the sum is convex, its slope from 1/3 to 1
@@ -228,11 +208,8 @@ def _grown(parts: np.ndarray, seconds: float, measured: bool) -> np.ndarray:
 
 
 def best_of(candidates: Iterable[Candidate], constraint: str) -> Candidate | None:
-    """Best candidate under a constraint: least cost within the budget; among ties, nearest to the budget.
-
-    Balanced: the least of the worst costs. Among ties, none that another one beats at equal size, FLOPs and time, the
-    most regular heads first, then the least sum of the three costs.
-    """
+    """Best candidate under a constraint: least cost within the budget; among ties, nearest to the budget. Balanced: the
+    least of the worst costs; among ties that no other beats in all three, regular heads first, then the least sum."""
     known = [(cost, c) for c in candidates if c.within_budget and (cost := c.cost(constraint)) is not None]
     if constraint == BALANCED and known:
         least = min(_printed(cost) for cost, _ in known)

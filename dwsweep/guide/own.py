@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwsweep.evidence import Joined, OwnDepths, Populations, joined, levels
+from dwsweep.evidence import OwnDepths, levels
 from dwsweep.evidence.joined import LITTLE
 from dwsweep.evidence.random_effects import CENTRE
 from dwsweep.evidence.summary import interpolated, own_slope
@@ -76,14 +76,11 @@ class OwnBudgets:
         inside = outside(size.value or 0.0, self.sizes[0, 0], self.sizes[0, -1]) < OWN_REACH
         return (size, tokens) if inside else None
 
-    def said(self, flops: float, size: Interval) -> str:
+    def said(self, size: Interval) -> str:
         """Origin of the size, and its interval, in words."""
-        low, high = (format_count(value) for value in self.flops[[0, -1]])
-        best = f"your own runs put the best size at {size.ends(format_count)}"
-        if self.flops[0] <= flops <= self.flops[-1] or format_count(flops) in (low, high):
-            return best
-        span, how = " to ".join(dict.fromkeys((low, high))), "assumed" if self.assumed else "measured"
-        return f"{best}, by those of {span} FLOPs and a growth of FLOPs^{self.powers[0]:.2f}, {how}"
+        span = " to ".join(dict.fromkeys(map(format_count, self.flops[[0, -1]])))
+        how = f"a growth of FLOPs^{self.powers[0]:.2f} beyond, {'assumed' if self.assumed else 'measured'}"
+        return f"your own runs put the best size at {size.ends(format_count)}, by those of {span} FLOPs and {how}"
 
 
 @dataclass(frozen=True)
@@ -139,10 +136,10 @@ class OwnLosses:
         known = ~surface.posterior.without_effect
         return OwnDepths(np.array(self.sizes) - CENTRE, low, high, best, np.stack(rises, axis=1), known)
 
-    def joined(self, everyone: Populations) -> Joined:
-        """Joint posterior of these losses and public evidence."""
-        kept = np.unique(np.linspace(0, len(self.sizes) - 1, KNOWN_SIZES).round().astype(int))
-        return joined(everyone, self.depths.among(kept))
+    @property
+    def kept(self) -> OwnDepths:
+        """Draws at the few sizes at which the joint posterior is drawn."""
+        return self.depths.among(np.unique(np.linspace(0, len(self.sizes) - 1, KNOWN_SIZES).round().astype(int)))
 
     def nearest(self, n_params: float) -> float:
         """The nearest of the own sizes."""
@@ -170,11 +167,9 @@ class OwnLosses:
 
 @dataclass(frozen=True)
 class Window:
-    """Prices of depths by own losses between the ``ends`` of the depths tried, ln L, and by a parabola beyond.
-
-    best: (D,) ln of the best depth at the size of the losses, which is moved by ``moved``. rows: (D, G) prices over
-    ``grid``, NaN in a draw without an effect of depth. shallow, deep: (D,) prices κ of public evidence; drift: (D,) a
-    factor on all prices away from the size of the losses.
+    """Prices of depths by own losses between the ``ends`` of the depths tried, ln L, and by a parabola beyond. best:
+    (D,) ln of the best depth at the size of the losses, which is moved by ``moved``. rows: (D, G) prices over ``grid``,
+    NaN in a draw without an effect of depth. shallow, deep: (D,) public prices κ; drift: (D,) a factor on all prices.
     """
 
     best: np.ndarray

@@ -1,7 +1,7 @@
-"""Practice: the shapes of built model families.
+"""Practice: the shapes of built model families, facts from their configuration files (families.csv).
 
-Shapes of families are facts from their configuration files (families.csv). Counts are of the blocks: attention and MLP
-of every layer. nanochat's shapes follow from its rule of 64·L, rounded up to whole heads of 128.
+Counts are of the blocks: attention and MLP of every layer. nanochat's shapes follow from its rule of 64·L, rounded
+up to whole heads of 128.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 FILE = Path(__file__).with_name("families.csv")
 NEAR = 2.0  # size factor within which a model is named
@@ -18,13 +19,14 @@ NEAR = 2.0  # size factor within which a model is named
 
 @dataclass(frozen=True)
 class Model:
-    """Built model. sure: ``P`` for a shape read in the family's own repository, ``S`` in a second place. source: the
-    file."""
+    """Built model. n_params: weights of the blocks. sure: ``P`` for a shape read in the family's own repository, ``S``
+    in a second place. source: the file. cost: of its depth at its own size, in an answer."""
 
     family: str
     model: str
     depth: int
     width: int
+    n_params: int
     heads: int
     head_size: int
     kv_heads: int
@@ -32,32 +34,27 @@ class Model:
     mlp_hidden: int
     sure: str
     source: str
+    cost: Any = None
 
-    @property
-    def n_params(self) -> int:
-        """Weights of the blocks."""
-        attention = 2 * self.width * self.head_size * (self.heads + self.kv_heads)
-        return self.depth * (attention + (3 if self.mlp == "gated" else 2) * self.width * self.mlp_hidden)
+    @classmethod
+    def of(cls, row: dict[str, Any]) -> Model:
+        one: dict[str, Any] = {name: int(text) if text.isdigit() else text for name, text in row.items()}
+        attention = 2 * one["width"] * one["head_size"] * (one["heads"] + one["kv_heads"])
+        mlp = (3 if one["mlp"] == "gated" else 2) * one["width"] * one["mlp_hidden"]
+        return cls(**one, n_params=one["depth"] * (attention + mlp))
 
 
 @cache
 def models() -> tuple[Model, ...]:
     """All models, in the order of the file."""
     with FILE.open(encoding="utf-8", newline="") as lines:
-        return tuple(
-            Model(**{name: int(text) if text.isdigit() else text for name, text in row.items()})  # type: ignore[arg-type]
-            for row in csv.DictReader(lines)
-        )
+        return tuple(map(Model.of, csv.DictReader(lines)))
 
 
-def near(n_params: float, factor: float = NEAR) -> list[Model]:
-    """Nearest model in size of each family, within a ``factor``, the nearest first."""
-
-    def apart(model: Model) -> float:
-        return abs(math.log(model.n_params / n_params))
-
+def near(n_params: float) -> list[Model]:
+    """Nearest model in size of each family, within a factor of ``NEAR``, the nearest first."""
     found: dict[str, Model] = {}
-    for model in sorted(models(), key=apart):
-        if apart(model) <= math.log(factor):
+    for model in sorted(models(), key=lambda one: abs(math.log(one.n_params / n_params))):
+        if 1.0 / NEAR <= model.n_params / n_params <= NEAR:
             found.setdefault(model.family, model)
     return list(found.values())

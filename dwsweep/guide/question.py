@@ -15,12 +15,10 @@ from dwsweep.guide.losses import Tokens
 from dwsweep.guide.shapes import Options, named
 from dwsweep.guide.sources import LARGEST, Source, fitted_source, public_source, published_source
 from dwsweep.guide.training import Training
-from dwsweep.shapes import LARGEST_SIZE
 from dwsweep.text import format_count
 
 LEAST_OF_A_FIT, LEAST_PUBLIC = 1e3, 1e5  # smallest budgets: with a fit, and with public evidence
 MOST = 1e30
-DEEPER_THAN_WIDE = 4  # ratio of depth to width above which a shape counts as exchanged
 SIZED = ("params", "flops", "hours", "shapes")
 
 
@@ -47,7 +45,7 @@ class Question:
     options: Options = field(default_factory=Options)
 
     def __post_init__(self) -> None:
-        if errors := [*self._wrong_sizes(), *self._wrong_training(), *self._wrong_together(), *self._wrong_shapes()]:
+        if errors := list(self._wrong()):
             raise InputError(*errors)
 
     @property
@@ -68,88 +66,60 @@ class Question:
             return fitted_source(self.fit, self.tokens)
         return published_source() if self.law else public_source(self.tokens)
 
-    def check_size(self, n_params: float) -> None:
-        """Refuse a size that a budget of training pays for.
+    def too_large(self, n_params: float, name: str, given: str) -> Iterator[str]:
+        """Line that refuses a size beyond all evidence, which the argument ``name`` asks for."""
+        if self.law is None and n_params > LARGEST * AS_PRINTED:
+            yield (
+                f"{named(name)}: {given}; must be at most {format_count(LARGEST)} non-embedding parameters: no "
+                f"shapes were compared beyond 15B and no law was published beyond {format_count(LARGEST)}"
+            )
 
-        Raises:
-            InputError: it is beyond all evidence.
-        """
-        if self._beyond(n_params):
-            name, given = ("flops", self.flops) if self.flops is not None else ("hours", self.hours)
-            raise InputError(_too_large(name, f"{given:g}"))
-
-    def _beyond(self, n_params: float) -> bool:
-        return self.law is None and n_params > LARGEST * AS_PRINTED
-
-    def _wrong_sizes(self) -> Iterator[str]:
+    def _wrong(self) -> Iterator[str]:
+        sized, several = self.params or self.training, "allowed: one of them"
         least = LEAST_OF_A_FIT if self.fit is not None else LEAST_PUBLIC
         for value in self.params:
             if not least <= value <= MOST:
                 allowed = f"at least {least:g} (and at most {MOST:g}) non-embedding parameters"
                 yield f"{named('params')}: {value:g}; must be {allowed}"
-            elif self._beyond(value):
-                yield _too_large("params", format_count(value))
+            else:
+                yield from self.too_large(value, "params", format_count(value))
         if self.law not in (None, published_law.SHORT):
             yield f"{named('law')}: {self.law!r}; allowed: {published_law.SHORT}"
         elif self.law is not None and self.fit is not None:
-            yield f"{named('law')}: {self.law}; stands in place of {named('fit')}; allowed: one of them"
-
-    def _wrong_training(self) -> Iterator[str]:
+            yield f"{named('law')}: {self.law}; stands in place of {named('fit')}; {several}"
         if self.flops is not None and self.hours is not None:
-            yield f"{named('hours')}: a budget is in FLOPs or in hours; allowed: one of them"
-        for name, value in (("flops", self.flops), ("hours", self.hours)):
-            if value is not None and not 0.0 < value < math.inf:
-                yield f"{named(name)}: {value:g}; must be above 0"
-            elif value is not None and self.params:
-                yield f"{named(name)}: {value:g}; stands in place of {named('params')}; allowed: one of them"
-
-    def _wrong_together(self) -> Iterator[str]:
-        sized = self.params or self.training
+            yield f"{named('hours')}: a budget is in FLOPs or in hours; {several}"
+        for name, budget in (("flops", self.flops), ("hours", self.hours)):
+            if budget is not None and not 0.0 < budget < math.inf:
+                yield f"{named(name)}: {budget:g}; must be above 0"
+            elif budget is not None and self.params:
+                yield f"{named(name)}: {budget:g}; stands in place of {named('params')}; {several}"
         if self.by_source and not sized:
             yield f"{named('sources')}: lists answers at a size; allowed with one of {_listed(SIZED[:3])}"
         if None not in (self.options.tokens, self.options.tokens_per_param):
-            yield f"{named('tokens')}, {named('tokens_per_param')}: both determine the tokens; allowed: one of them"
+            yield f"{named('tokens')}, {named('tokens_per_param')}: both determine the tokens; {several}"
         if not (sized or self.shapes) and (given := self.options.given):
             yield f"{_listed(given)}: has no effect without a size; allowed with one of {_listed(SIZED)}"
-
-    def _wrong_shapes(self) -> Iterator[str]:
         for text in self.shapes:
             try:
                 depth, width = parse_shape(text)
+                yield from self.too_large(12.0 * depth * width**2, "shapes", f"{depth}x{width}")
             except InputError as error:
                 yield from error.templates
-                continue
-            if self._beyond(12.0 * depth * width**2):
-                yield _too_large("shapes", f"{depth}x{width}")
 
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(named, names))
 
 
-def _too_large(name: str, given: str) -> str:
-    """Line that refuses a size beyond all evidence."""
-    return (
-        f"{named(name)}: {given}; must be at most {format_count(LARGEST)} non-embedding parameters: no "
-        f"shapes were compared beyond 15B and no law was published beyond {format_count(LARGEST)}"
-        + (f" (allowed: {named('law')} {published_law.SHORT}, to 1.2T)" if name == "params" else "")
-    )
-
-
 def parse_shape(text: str) -> tuple[int, int]:
     """Depth and width of a text such as ``96x12288``.
 
     Raises:
-        InputError: the text is no shape, or a shape written the wrong way round.
+        InputError: the text is no shape.
     """
-    refused = f"{named('shapes')}: {text[:40]!r}"
-    found = re.fullmatch(r"\s*(\d+)\s*[xX×]\s*(\d+)\s*", text)
-    # twelve digits exceed any net and keep 12·L·d_x² within the range of floats
-    if not found or not all(len(part) <= 12 and int(part) for part in found.groups()):
-        raise InputError(f"{refused}; allowed: DEPTHxWIDTH, such as 96x12288")
-    depth, width = int(found[1]), int(found[2])
-    if depth > DEEPER_THAN_WIDE * width and depth >= 128:
-        raise InputError(f"{refused}; the depth comes first: did you mean {width}x{depth}?")
-    if width > LARGEST_SIZE:
-        raise InputError(f"{refused}; the width must be at most {LARGEST_SIZE:,.0f}")
-    return depth, width
+    # seven digits exceed any net and keep 12·L·d_x² within the range of floats
+    found = re.fullmatch(r"\s*0*([1-9]\d{0,6})\s*[xX×]\s*0*([1-9]\d{0,6})\s*", text)
+    if not found:
+        raise InputError(f"{named('shapes')}: {text[:40]!r}; allowed: DEPTHxWIDTH, such as 96x12288")
+    return int(found[1]), int(found[2])

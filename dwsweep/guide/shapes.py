@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dwsweep.cost.devices import GIVEN, Device, find, suggestion
-from dwsweep.cost.duration import Calibration
+from dwsweep.cost.duration import ASSUMED, MEASURED, Calibration
 from dwsweep.errors import InputError, argument
 from dwsweep.guide.answers import AT
 from dwsweep.shapes import (
@@ -52,10 +52,7 @@ RANGES = {  # option → least and largest value, and their unit
     "tokens": (1e3, 1e18, ""),
     "tokens_per_param": (0.01, 1e6, ""),
 }
-OPTION_OF = {
-    **{"shapes": "--shape", "project": "--export"},
-    **{"calibration": "--bench", "layer_seconds": "--layer-time"},
-}
+OPTION_OF = {"shapes": "--shape", "project": "--export", "calibration": "--bench", "layer_seconds": "--layer-time"}
 
 
 def named(name: str) -> str:
@@ -98,17 +95,13 @@ VOCABULARY, CONTEXT = 50_257, 2048  # GPT-2's vocabulary and context
 
 @dataclass(frozen=True)
 class Options:
-    """Options: constraints on the shapes, and the assumptions of their costs.
+    """Options: constraints on the shapes, and the assumptions of their costs; None: the usual value (README.md).
 
-    width_multiple: of d_x; None: 128 from WIDE on, 64 from MIDDLE on, 8 from NARROW on, else 4. head_size: None: one of
-    HEAD_SIZES of which the width has a round number; two heads below SMALL. heads: as many at every width.
-    mlp_multiple: of the inner width; None: 256 from WIDE on, 64 from MIDDLE on. tensor_parallel divides heads,
-    key/value heads and inner width. vocab_size, context: None: of the nets of
-    the fit that guides, else ``VOCABULARY`` and ``CONTEXT``. at: the criterion by which a shape is recommended. tokens:
-    of training; None: tokens_per_param for each parameter of the blocks. device: a name, or with a count, ``H100:8``.
-    layer_seconds: launches and waits per layer and decoded token; latency: measured, in place of it and of the device's
-    rate of reading. own_block, idle: weights over d² of a layer of that fit's nets, where no block was asked for: those
-    that a token uses, and those of other experts.
+    heads: as many at every width. tensor_parallel divides heads, key/value heads and inner width. at: the criterion by
+    which a shape is recommended. device: a name, or with a count, ``H100:8``. layer_seconds: launches and waits per
+    layer and decoded token; latency: measured, in place of it and of the device's rate of reading. own_block, idle:
+    weights over d² of a layer of a fit's nets, where no block was asked for: those that a token uses, and those of
+    other experts.
     """
 
     width_multiple: int | None = None
@@ -194,6 +187,12 @@ class Options:
     @property
     def positions(self) -> int:
         return self.context or CONTEXT
+
+    @property
+    def training_rate(self) -> str:
+        """Device of the training times, and the origin of its rate."""
+        measured = self.calibration
+        return f"one {measured.device_kind}, rate {MEASURED}" if measured else f"one {self.device_name}, rate {ASSUMED}"
 
     @property
     def found_device(self) -> Device:

@@ -1,18 +1,5 @@
-"""Sources of a guideline: each makes draws of the best depth and of the price of a wrong one at any size.
-
-README.md tells what public evidence, own losses and the published law answer at which sizes.
-
-One rule gives the trust, from the regret of the depth to build and from the distance to the nearest compared sizes,
-public or own:
-
-    high    own losses bound the best depth at this size on both sides, and a regret of at most SURE percent of
-            compute (95 %)
-    medium  sizes and tokens at most FAR times outside, a regret of at most FAIR percent in expectation, GRAVE (95 %)
-    low     else, and with any doubt of the source (``doubts``)
-
-A remark of the source, or a shape to build that wastes more than FAIR percent of compute at its own size, leaves medium
-trust at most.
-"""
+"""Sources of a guideline: each makes draws of the best depth and of the price of a wrong one at any size, and is
+trusted by one rule (``judge``). README.md tells who answers at which sizes, and the rule."""
 
 from __future__ import annotations
 
@@ -27,7 +14,7 @@ import numpy as np
 
 from dwsweep import published_law
 from dwsweep.errors import argument
-from dwsweep.evidence import Evidence, Joined, Populations, Recipe, levels, read, read_populations, recipe
+from dwsweep.evidence import Evidence, Joined, Populations, Recipe, joined, levels, read, read_populations, recipe
 from dwsweep.evidence.joined import contradicted
 from dwsweep.evidence.random_effects import (
     CENTRE,
@@ -70,12 +57,11 @@ FORMS_AGREE = 1.1  # ratio of the forms' best depths beyond which both are named
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Source of answers: draws of the best depth and of the price of a wrong one at any size, by public evidence on a
-    similar recipe; with ``own`` losses, on the user's recipe.
+    """Source of answers by public evidence on a similar recipe; with ``own`` losses, on the user's recipe.
 
-    notes: on the source. nets: of the user's fit; budgets: its best sizes at FLOPs.
-    instead: why public evidence replaces the fit at every size, if it does. unit: of the losses. largest: size of an
-    answer. everyone: the common part of the sources. misfit: True if the own losses contradict every form somewhere.
+    notes: on the source. nets: of the user's fit; budgets: its best sizes at FLOPs. instead: why public evidence
+    replaces the fit. unit: of the losses. largest: size of an answer. misfit: True if the own losses contradict every
+    form somewhere.
     """
 
     name: str = PUBLIC
@@ -177,16 +163,13 @@ class Source:
         """Loss at a size, by draws."""
         own = self.own_at(n_params)
         best, (shallow, deep) = self._best_depths(n_params), self._prices(n_params)
-        slope, tag = levels.slope(n_params), _by_slope(n_params)
-        tag += f"; price of a depth (in size) from {len(self.sources)} public sources"
+        slope = levels.slope(n_params) if self.own is None else self.own.slope(n_params)
+        by_slope, priced_by = _by_slope(n_params), f"{len(self.sources)} public sources"
         window, by_losses = None, np.zeros(DRAWS, dtype=bool)
-        if self.own is not None:
-            slope = self.own.slope(n_params)
         if own is not None:
-            by_slope = "by the slope of your own losses"
-            if own.away(n_params) > 1.0:
-                by_slope = f"{_by_slope(n_params)}, as steep as your own losses at their end"
-            tag = f"{by_slope}; price of a depth (in size) from {len(self.sources)} public sources and your own losses"
+            inside, priced_by = own.away(n_params) <= 1.0, f"{priced_by} and your own losses"
+            by_slope = f"{by_slope}, as steep as your own losses at their end"
+            by_slope = "by the slope of your own losses" if inside else by_slope
             window, by_losses = self._window(own, n_params), places(DRAWS, BY_LOSSES) < own.share(n_params)
             part = own.price_share(n_params)
             shallow, deep = (
@@ -202,6 +185,7 @@ class Source:
             return rows
 
         low, middle, high = np.exp(quantiles(best, [TAIL, 0.5, 1.0 - TAIL])).tolist()
+        tag = f"{by_slope}; price of a depth (in size) from {priced_by}"
         return LossAt((middle, low, high), best, priced, slope, tag)
 
     def _best_depths(self, n_params: float) -> np.ndarray:
@@ -229,7 +213,7 @@ class Source:
     def joined(self) -> Joined:
         """Joint posterior of the own losses and public evidence."""
         assert self.own is not None
-        return self.own.joined(self.everyone)
+        return joined(self.everyone, self.own.kept)
 
     def _window(self, own: OwnLosses, n_params: float) -> Window:
         """Prices by the joint posterior at the nearest own size."""

@@ -83,7 +83,7 @@ class Training:
             # the FLOPs of a token are the fit's: a net may take as many as the best one takes here
             counted = Training(training_flops_per_token(shape) * n / shape.n_params * count, None)
             training = counted if self.flops is not None else self
-            return Afforded(n, count, f"{count / n:.2g} for each parameter; {own.said(flops, best[0])}", training)
+            return Afforded(n, count, f"{count / n:.2g} for each parameter; {own.said(best[0])}", training)
         if options.tokens is not None:
             return Afforded(n, tokens.at(n), "as asked", self)
         usual = ", compute-optimal by Hoffmann et al. 2022" if tokens.ratio == TOKENS_PER_PARAM else ""

@@ -19,7 +19,7 @@ from dwsweep.records.answers import (
     AnswerRow,
 )
 from dwsweep.records.transitions import layers
-from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, estimate, label, number, shown
+from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, ends, estimate, label, number, shown
 from dwsweep.text import SHORT, format_count, format_duration, join
 
 EQUAL = {  # equal quantity → its name
@@ -54,9 +54,7 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
         title = f"Best learning rate of each depth at N = {format_count(record.rates[0].n_params or 0.0)}"
         rates = Table(title, [number("depth"), number("rate"), INTERVAL])
         for row in record.rates:
-            rate = row.estimate_interval
-            ends = "" if rate.unbounded else rate.ends(".2g")
-            rates.add(f"{row.depth:g}", shown(rate.value, ".2g", row.reason), ends)
+            rates.add(f"{row.depth:g}", *estimate(row.estimate_interval, ".2g", row.reason))
         parts.append(rates)
     return parts
 
@@ -80,11 +78,11 @@ def best_nets(title: str, rows: Sequence[AnswerRow]) -> Table:
     heads = label("equal"), number("budget"), label("of"), number("depth"), INTERVAL, number("N"), INTERVAL
     table = Table(title, [*heads, number("tokens")])
     for row in rows:
-        depth, text, size = row.depth_interval, layers(row.decimals), row.n_params_interval
+        depth, text = row.depth_interval, layers(row.decimals)
         of = row.arm or (f"{row.column}: {row.value}" if row.column else "")
-        best = [shown(depth.value, text), "unbounded" if depth.unbounded else depth.ends(text)]
-        ends = "" if row.n_params is None or size.unbounded else size.ends(format_count)
-        table.add(EQUAL[row.equal], budget(row), of, *best, _size(row), ends, shown(row.tokens, format_count))
+        size = [_size(row), "" if row.n_params is None else ends(row.n_params_interval)]
+        best = [shown(depth.value, text), depth.ends(text)]
+        table.add(EQUAL[row.equal], budget(row), of, *best, *size, shown(row.tokens, format_count))
     return table
 
 

@@ -55,9 +55,9 @@ def render_compiled(rows: Sequence[CompiledRow]) -> Group:
     for target in dict.fromkeys(row.target for row in rows):
         of_target = [row for row in rows if row.target == target]
         where = f"{target}, compiled without it" if target else f"compiled for {of_target[0].device_kind}"
-        given_up: list[Line] = [f"{_name(row)}: {', '.join(row.concessions)}" for row in of_target if row.concessions]
-        title = Heading(f"{where}: nothing was run")
-        parts += [title, _compiled(of_target), Lines([*given_up, *_refusals(of_target)])]
+        said: list[Line] = [f"{_name(row)}: {', '.join(row.concessions)}" for row in of_target if row.concessions]
+        said += [[(f"{_name(row)}: does not fit even so: {row.refused}", "yellow")] for row in of_target if row.refused]
+        parts += [Heading(f"{where}: nothing was run"), _compiled(of_target), Lines(said)]
     store = "" if rows[0].n_train_tokens else ", without the token store, which is not prepared"
     legend = (
         "micro: sequences of each replica in a forward pass, r with activations recomputed. memory: the training "
@@ -69,23 +69,14 @@ def render_compiled(rows: Sequence[CompiledRow]) -> Group:
 
 
 def _compiled(rows: Sequence[CompiledRow]) -> Table:
-    columns = [
-        label("recipe"),
-        *map(number, ("L", "d_x", "N total", "replicas")),
-        label("mesh"),
-        *map(number, ("micro", "compile", "memory")),
-        label("fits"),
-        *map(number, ("FLOPs/step", "XLA")),
-    ]
-    table = Table("", columns, ruled=False, apart=False)
+    numbers = [*map(number, ("L", "d_x", "N total", "replicas"))], [*map(number, ("micro", "compile", "memory"))]
+    columns = [label("recipe"), *numbers[0], label("mesh"), *numbers[1], label("fits"), number("FLOPs/step")]
+    table = Table("", [*columns, number("XLA")], ruled=False, apart=False)
     for recipe, row in zip(_recipes(rows), rows, strict=True):
         table.add(
             recipe,
-            str(row.depth),
-            str(row.width),
-            format_count(row.n_params_total),
-            str(row.replicas),
-            _mesh(row),
+            *(str(row.depth), str(row.width), format_count(row.n_params_total), str(row.replicas)),
+            " ".join(f"{axis} {size}" for axis, size in row.mesh.items() if size > 1) or MISSING,
             f"{row.microbatch}{'r' if row.remat else ''}",
             f"{row.compile_seconds:.1f} s",
             format_bytes(row.memory_bytes) if row.memory_bytes else UNKNOWN,
@@ -98,11 +89,3 @@ def _compiled(rows: Sequence[CompiledRow]) -> Table:
 
 def _name(row: CompiledRow) -> str:
     return f"L{row.depth} d{row.width}"
-
-
-def _refusals(rows: Sequence[CompiledRow]) -> list[Line]:
-    return [[(f"{_name(row)}: does not fit even so: {row.refused}", "yellow")] for row in rows if row.refused]
-
-
-def _mesh(row: CompiledRow) -> str:
-    return " ".join(f"{axis} {size}" for axis, size in row.mesh.items() if size > 1) or MISSING

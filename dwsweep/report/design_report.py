@@ -46,12 +46,8 @@ def _layers(value: float) -> str:
 
 
 def _pair_errors(errors: Errors) -> Table:
-    table = Table(
-        "",
-        [*map(number, ("pair", "N", "width", "± ln N", "± width", "bias ln N", "P(crossed)"))],
-        ruled=False,
-        apart=False,
-    )
+    heads = ("pair", "N", "width", "± ln N", "± width", "bias ln N", "P(crossed)")
+    table = Table("", [*map(number, heads)], ruled=False, apart=False)
     for pair in errors.pairs:
         cells = [f"{pair.shallow}/{pair.deep}", format_count(pair.n_params), f"{pair.width:,.0f}"]
         if pair.se_ln_n is None or pair.bias_ln_n is None or pair.power is None:
@@ -63,12 +59,8 @@ def _pair_errors(errors: Errors) -> Table:
 
 
 def _alternatives(study: Study) -> Table:
-    table = Table(
-        "",
-        [label("change"), *map(number, ("runs", "FLOPs", "best depth ±", "stated ±", "of as planned"))],
-        ruled=False,
-        apart=False,
-    )
+    heads = ("runs", "FLOPs", "best depth ±", "stated ±", "of as planned")
+    table = Table("", [label("change"), *map(number, heads)], ruled=False, apart=False)
     rows = [("as planned", 0, 0, study.errors)]
     rows += [(f"+ {a.name}", a.runs, a.flops, a.errors) for a in study.alternatives]
     for name, runs, flops, errors in rows:
@@ -85,12 +77,10 @@ def _alternatives(study: Study) -> Table:
 
 
 def _halving(study: Study) -> str:
-    best = study.halving
+    best, does = study.halving, "halves the error" if study.errors.known else "gives a best depth"
     if best is None:
-        what = "halves the error at" if study.errors.known else "gives a best depth at"
-        return f"None of these changes {what} the target."
-    what = "that halves the error at the target" if study.errors.known else "that gives a best depth at the target"
-    return f"The cheapest of these {what}: {best.name}, {format_count(best.flops)} FLOPs more."
+        return f"None of these changes {does} at the target."
+    return f"The cheapest that {does} at the target: {best.name}, {format_count(best.flops)} FLOPs more."
 
 
 LEGEND = (

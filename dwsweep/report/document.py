@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from dwsweep.interval import Form, Interval, written
-from dwsweep.text import printable
+from dwsweep.text import format_count, printable
 
 Said = str | tuple[str, str]  # a text, or (text, style): bold, dim or a colour
 Line = str | Sequence[Said]
@@ -146,9 +146,14 @@ def shown(value: float | None, text: Form, missing: str = MISSING) -> str:
     return missing if value is None else written(value, text)
 
 
+def ends(found: Interval, text: Form = format_count) -> str:
+    """Cell of the ends of an interval; blank without a bound."""
+    return "" if found.unbounded else found.ends(text)
+
+
 def estimate(found: Interval, text: Form, missing: str = MISSING) -> list[str]:
-    """Cells of a value and its interval; ``missing`` and a blank without a value."""
-    return [missing, ""] if found.value is None else [written(found.value, text), found.ends(text)]
+    """Cells of a value, or ``missing``, and of its interval."""
+    return [shown(found.value, text, missing), ends(found, text)]
 
 
 def bullets(lines: Iterable[str]) -> list[Part]:

@@ -14,14 +14,10 @@ from dwsweep.fit.answers import answers
 from dwsweep.fit.guideline import headline
 from dwsweep.fit.laws import FORMS
 from dwsweep.fit.transitions import size_ratio
-from dwsweep.interval import Form, Interval
+from dwsweep.interval import Interval
 from dwsweep.interval import layers as in_layers
 from dwsweep.records.fit import ONE_VARIABLE, AlongFit, Fit, FitResult, OtherFit, Surface, WidthLaw
-from dwsweep.records.transitions import (
-    CHECKS,
-    Optimum,
-    Transition,
-)
+from dwsweep.records.transitions import CHECKS, Optimum, Transition
 from dwsweep.report import console
 from dwsweep.report.adjusted_report import adjusted_parts, at_budget, at_budgets
 from dwsweep.report.document import (
@@ -32,6 +28,7 @@ from dwsweep.report.document import (
     Part,
     Table,
     bullets,
+    ends,
     estimate,
     label,
     markdown,
@@ -54,14 +51,8 @@ BUILD = "build: as `dwsweep guide --fit` builds, with the least worst waste over
 FIRST = ("along", "comparison", "budgets", "depths", "transitions")  # sections, of which a brief text has the first
 
 
-def render(result: Fit) -> Group:
-    """Output of ``dwsweep fit --full`` for a terminal."""
-    return console.render(document(result))
-
-
-def brief(result: Fit, folder: Any) -> Group:
-    """Output of ``dwsweep fit``: the answer, the table behind it, warnings, and the next command; ``folder`` and
-    ``--full`` have the rest."""
+def render(result: Fit, folder: Any = None) -> Group:
+    """Output of ``dwsweep fit --full`` for a terminal; with a ``folder`` the brief one of ``dwsweep fit``."""
     return console.render(document(result, folder))
 
 
@@ -129,8 +120,8 @@ def _taken(result: Fit) -> list[str]:
     tried = {(row.depth, row.width) for row in result.rates}
     best = {row.learning_rate for row in result.cells if not row.excluded and (row.depth, row.width) in tried}
     if known := sorted(rate for rate in best if rate is not None):
-        ends = dict.fromkeys(map(format_rate, (known[0], known[-1])))
-        lines.append(f"Each shape counts at its best learning rate, {' … '.join(ends)}.")
+        both = dict.fromkeys(map(format_rate, (known[0], known[-1])))
+        lines.append(f"Each shape counts at its best learning rate, {' … '.join(both)}.")
     return lines
 
 
@@ -162,7 +153,7 @@ def _crossings(result: FitResult) -> str:
     for row in told:
         size = row.n_params_interval
         at = f"at N = {size.format(format_count)}" if size.value else _status(row)
-        said.append(f"{row.shallow}→{row.deep} {at}{'' if size.value or size.unbounded else f' ({_ends(size)})'}")
+        said.append(f"{row.shallow}→{row.deep} {at}{'' if size.value or size.unbounded else f' ({ends(size)})'}")
     if len(told) < len(rows):
         more = f"{len(rows) - len(told)} more of {len(rows)} pairs in the table"
         said.append(more if told else f"not known of any of {len(rows)} pairs")
@@ -220,40 +211,20 @@ def _noise_line(result: Fit) -> str:
     return "; ".join(parts)
 
 
-def _ends(found: Interval, text: Form = format_count) -> str:
-    """Ends of an interval as text; empty without a bound."""
-    return "" if found.unbounded else found.ends(text)
-
-
 def _transitions(result: FitResult) -> list[Part]:
     level = round(100 * result.transitions[0].confidence)
     title = f"Transitions (where the deeper net overtakes, {level} % intervals)"
-    table = Table(
-        title,
-        [number("pair"), label("status"), number("N"), INTERVAL, number("width"), INTERVAL],
-    )
+    table = Table(title, [number("pair"), label("status"), number("N"), INTERVAL, number("width"), INTERVAL])
     for row in result.verdicts:
         size, width = row.n_params_interval.known, row.width_interval.known
-        table.add(
-            f"{row.shallow}→{row.deep}",
-            _status(row),
-            shown(size.value, format_count),
-            _ends(size),
-            shown(width.value, ".0f"),
-            _ends(width, ".0f"),
-        )
+        cells = [*estimate(size, format_count), *estimate(width, ".0f")]
+        table.add(f"{row.shallow}→{row.deep}", _status(row), *cells)
     if not result.provenance.options.paper:
         return [table]
     estimators = [name for name in CHECKS if any(row.estimator == name for row in result.transitions)]
     checks = Table("", [number("pair"), *(one for name in estimators for one in (label(name), INTERVAL))])
     for (shallow, deep), rows in groupby(result.transitions, key=lambda row: (row.shallow, row.deep)):
-        by = {
-            row.estimator: [
-                shown(row.n_params_interval.known.value, format_count, _status(row)),
-                _ends(row.n_params_interval),
-            ]
-            for row in rows
-        }
+        by = {row.estimator: estimate(row.n_params_interval.known, format_count, _status(row)) for row in rows}
         checks.add(f"{shallow}→{deep}", *(cell for name in estimators for cell in by.get(name, ["", ""])))
     return [table, Fold("As the paper does it: each pair by its own two curves alone", [checks])]
 
@@ -282,16 +253,16 @@ def _place(row: Transition) -> str:
     """Crossing of a pair as text, with its interval, or its bound."""
     if row.n_params:
         return row.n_params_interval.format(format_count)
-    return " ".join(filter(None, (_status(row), _ends(row.n_params_interval))))
+    return " ".join(filter(None, (_status(row), ends(row.n_params_interval))))
 
 
 def _law(result: FitResult) -> list[Part]:
     """The law of the best depth, its alternatives, and below them the law of the pairs as a check."""
     law, check = result.width_law, Lines(())
     if law is not None or result.pairs_law:
-        ends = f"; {_ends_of_constants(result.pairs_law)}" if result.pairs_law else ""
+        constants = f"; {_ends_of_constants(result.pairs_law)}" if result.pairs_law else ""
         first = "check by the pairs of depths, each at its shallower depth, half a step of the grid shallower:"
-        check = Lines([first, result.law_check + ends], indent=2)
+        check = Lines([first, result.law_check + constants], indent=2)
     if law is None:
         published = f"for reference, {published_law.NAME}: ln d_x = {published_law.A} + {published_law.B}·L"
         return [Lines([result.law_statement, published], apart=True), check]
@@ -338,18 +309,15 @@ def write_guideline(result: Fit, folder: Any) -> list[str]:
 
 def _guideline_notes(result: FitResult) -> list[str]:
     """Notes under the table of guideline.md."""
-    notes = [
+    return [
         f"Law: {result.law_statement}.",
         "N counts non-embedding parameters, 12·L·d².",
         f"{BUILD[:1].upper()}{BUILD[1:]}.",
+        "Inside the data these losses and public evidence answer together; far outside public evidence alone. "
+        "Outside: times beyond the nearest sizes at which public or these losses compare shapes. Beyond 10 times "
+        "no best depth can be named; the interval then holds the depths that waste at most 5 % of compute.",
+        *(f"Warning: {line}" for line in result.warnings),
     ]
-    if any(row.law.startswith((OWN, PUBLIC)) for row in result.guideline):
-        notes.append(
-            "Inside the data these losses and public evidence answer together; far outside public evidence alone. "
-            "Outside: times beyond the nearest sizes at which public or these losses compare shapes. Beyond 10 times "
-            "no best depth can be named; the interval then holds the depths that waste at most 5 % of compute."
-        )
-    return notes + [f"Warning: {line}" for line in result.warnings]
 
 
 def _best_depths(result: FitResult) -> list[Part]:
@@ -399,5 +367,5 @@ def _shape_matters(result: FitResult) -> str:
         layers = f"{row.worst_depth:g} layers lose" if row.worst_depth != 1 else "1 layer loses"
         return f"{layers} {row.worst_percent:.2g} % ({ends}) of the loss at {where}"
 
-    ends = [rows[0]] if len(rows) == 1 else [rows[0], rows[-1]]
-    return f"Shape matters: of the depths tried, {', '.join(map(said, ends))}."
+    both = dict.fromkeys((rows[0], rows[-1]))
+    return f"Shape matters: of the depths tried, {', '.join(map(said, both))}."

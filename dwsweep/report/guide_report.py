@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
 from rich.console import Group
 
-from dwsweep import published_law
 from dwsweep.guide.answers import (
     BALANCED,
     CONSTRAINTS,
     PRICES,
     Answer,
-    Assumptions,
     BestDepth,
     BudgetAnswer,
     Candidate,
@@ -23,7 +21,7 @@ from dwsweep.guide.answers import (
     Trust,
 )
 from dwsweep.guide.costs import is_near
-from dwsweep.guide.shapes import BUDGET_TOLERANCE, FREE_GRID, LAYER_SECONDS
+from dwsweep.guide.shapes import FREE_GRID, LAYER_SECONDS, Options
 from dwsweep.guide.sources import PUBLIC, SPEAKS_FOR
 from dwsweep.interval import Interval
 from dwsweep.records.transitions import GuidelineRow, layers
@@ -31,7 +29,6 @@ from dwsweep.report.console import render as rendered
 from dwsweep.report.document import (
     INTERVAL,
     MISSING,
-    Column,
     Heading,
     Lines,
     Part,
@@ -46,7 +43,6 @@ from dwsweep.text import SHORT, format_count, format_factor, format_hours
 
 MARK = "►"
 MEASURED_LAYER = "transformers took 0.67 ms"  # at batch 1; 24 public shapes: 1.3 ms + 0.67 ms/layer + 0.30 ms/1e9
-NEAR_BUDGET = f"{100 * BUDGET_TOLERANCE:.0f} %"
 
 
 def render(answer: Answer) -> Group:
@@ -68,10 +64,9 @@ def document(answer: Answer) -> list[Part]:
     if answer.notes:
         parts.append(Lines([f"{note}." for note in answer.notes], indent=2, apart=True))
     listed = any(row.by_source for row in answer.budgets)
-    for source in answer.sources:
-        own = tuple(takewhile(lambda note: note != SPEAKS_FOR, source.notes))  # notes on a fit or a law
-        if notes := source.notes if listed else own:
-            parts += [Heading(source.name, apart=True), _soft(*notes)]
+    own = tuple(takewhile(lambda note: note != SPEAKS_FOR, answer.source_notes))  # notes on a fit or a law
+    if notes := answer.source_notes if listed else own:
+        parts += [Heading(answer.source, apart=True), _soft(*notes)]
     return parts
 
 
@@ -93,10 +88,6 @@ def _estimate(found: Interval, decimals: int | None = None) -> str:
 WASTED = f"Percent of compute wasted at equal {', '.join(at.removeprefix('equal ') for at, _ in PRICES.values())}"
 
 
-def _table(columns: Sequence[Column], title: str = "") -> Table:
-    return Table(title, columns, ruled=False)
-
-
 def _begins(unit: str) -> str:
     """Short form of a unit of losses, at the beginning of a sentence."""
     return SHORT[unit][:1].upper() + SHORT[unit][1:]
@@ -108,55 +99,61 @@ def _trust(trust: Trust) -> Lines:
     return _said((f"Trust: {trust.level}. ", "bold"), f"{reasons[:1].upper()}{reasons[1:]}.")
 
 
-def _on_device(assumptions: Assumptions) -> str:
-    return f"one {assumptions.training_device}, rate {assumptions.training_rate}"
-
-
-def _budget(row: BudgetAnswer, assumptions: Assumptions) -> list[Part]:
+def _budget(row: BudgetAnswer, options: Options) -> list[Part]:
     best = row.optimum
     parts: list[Part] = [Heading(best.name, " non-embedding parameters")]
     if best.refused:
         return [*parts, _soft(best.reach)]
+    low, high = _little(row)
+    deepest = "all depths of the data" if high is None else high
+    waste = f"waste at most {row.near_best[1].less_compute:g} % of compute"
     if best.basis == "range":
-        parts.append(_range(row))
-    parts += [_build(row), *_free(row), *_risk(row), _trust(best.trust)]
-    if row.by_source:
-        parts += _built(row)
-    parts.append(_candidates(row, assumptions))
+        said = f"No comparison of shapes exists at {format_count(best.n_params)}. {low} to {deepest} layers {waste} in "
+        parts.append(_said((f"{said}expectation", "bold"), ": let the hardware choose."))
+    parts.append(_build(row))
+    free = "" if best.basis == "range" else f"Depths {low} to {deepest} {waste} at equal size."
+    parts += [_said(f"{_best_depth(best)}. ", (free, "bold")), *_risk(row), _trust(best.trust)]
+    if rows := [
+        f"{one.model} {one.depth} × {one.width}, {one.cost.less_compute:.1f} %" for one in row.built if one.cost
+    ]:
+        waste = "with the compute that their depths waste at equal size"
+        parts += [_said(("Built near this size", "bold"), f", {waste}: {'; '.join(rows)}.")] * bool(row.by_source)
+    parts.append(_shapes(row.candidates, row.recommended, row.unit, options))
     if row.by_source:
         parts += _sources(row)
-    return [*parts, _soft(_legend(row, assumptions), apart=True)]
-
-
-def _legend(row: BudgetAnswer, assumptions: Assumptions) -> str:
-    """Legend of the table of shapes."""
-    text = f"{MARK} recommended; off: from the budget. "
-    if row.by_source:
-        text += f"Within {NEAR_BUDGET} of the budget a shape pays for a quarter of the difference. "
-    text += f"Times: {_on_device(assumptions)}; latency: {_layer_time(assumptions)}."
-    if assumptions.tokens:
-        devices = "one device" if assumptions.devices == 1 else f"{assumptions.devices} devices"
-        text += f" hours: of training on {format_count(assumptions.tokens)} tokens, on {devices}."
+    text = _legend(options) + ("" if row.by_source else " --full: sources, built models.")
     if row.loss_tag and row.loss_tag.startswith("ASSUMED"):
         text += f" {_begins(row.unit)} {row.loss_tag}."
-    return text + ("" if row.by_source else " --full: sources, built models.")
+    return [*parts, _soft(text, apart=True)]
+
+
+def _legend(options: Options) -> str:
+    """Legend of a table of shapes."""
+    text = f"{MARK} recommended, or judged; off: from the budget. Times: {options.training_rate}; latency: "
+    if options.latency:
+        text += f"{options.latency.said}."
+    else:
+        seconds = options.layer_seconds
+        text += f"{seconds * 1e6:.3g} µs per layer" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms per layer"
+        text += f" (ASSUMED; {MEASURED_LAYER}: --layer-time)." if seconds == LAYER_SECONDS else " (--layer-time)."
+    if options.tokens:
+        text += f" hours: of training on {format_count(options.tokens)} tokens, on {options.devices} devices."
+    return text
 
 
 def _build(row: BudgetAnswer) -> Lines:
     """First line: the shape to build, and the best one at equal size alone."""
     shape = row.recommended
     if shape is None:
-        why = f"no shape of the depths compared is between half the budget and {NEAR_BUDGET} above it."
-        if any(candidate.within_budget for candidate in row.candidates):
-            why = "the source gives no prices for shapes of about this budget."
+        why = "no shape of the depths compared, with a price, is near this budget."
         return _said(("Nothing is recommended: ", "bold"), why)
     heads = f"{shape.heads} head{'s' if shape.heads > 1 else ''} of {shape.head_size}"
     if shape.kv_heads != shape.heads:
         heads += f", {shape.kv_heads} for keys and values"
-    count = format_count(shape.n_params)
+    off = "" if is_near(shape) else f", {shape.mismatch:+.1%} off"  # no width comes near the budget
     built = f"{'A default:' if row.optimum.basis == 'range' else 'Build'} {shape.label}"
     projected = ", a projection" if row.optimum.basis == "projection" else ""
-    return _said((built, "bold"), f" ({heads}; {count}{_off(shape)}){projected}: {_why(row, shape)}")
+    return _said((built, "bold"), f" ({heads}; {format_count(shape.n_params)}{off}){projected}: {_why(row, shape)}")
 
 
 def _why(row: BudgetAnswer, shape: Candidate) -> str:
@@ -167,30 +164,12 @@ def _why(row: BudgetAnswer, shape: Candidate) -> str:
         more = f"; balanced over size, FLOPs and time {balanced.label}" if balanced and balanced != shape else ""
         return f"the best at {PRICES[row.at][0]}{more}."
     worst, alone = shape.cost(BALANCED), row.best["size"]
-    assert worst is not None
+    assert worst and alone and alone.size and shape.size
     text = f"wastes at most {worst.less_compute:.1f} % of compute at {at_size}, FLOPs and training time, the least"
-    if alone is None or alone == shape or alone.size is None or shape.size is None:
+    if alone == shape:
         return f"{text}, and is the best at {at_size} alone."
-    return (
-        f"{text}; at {at_size} alone {alone.label}{_off(alone)} is best ({alone.size.less_compute:.1f} against "
-        f"{shape.size.less_compute:.1f} %)."
-    )
-
-
-def _range(row: BudgetAnswer) -> Lines:
-    """Lines for a size without compared shapes."""
-    low, high = _little(row)
-    last = MISSING if high is None else f"{high:.0f}"
-    return _said(
-        (f"No comparison of shapes exists at {format_count(row.optimum.n_params)}.", "bold"),
-        (f" {low:.0f} to {last} layers waste at most {_allowed(row):g} % of compute in expectation", "bold"),
-        ": let the hardware choose. --sources lists the law, built models and extrapolated recipes.",
-    )
-
-
-def _allowed(row: BudgetAnswer) -> float:
-    """Percent of compute that the named range of depths may waste."""
-    return row.near_best[1].less_compute
+    costs = f"{alone.size.less_compute:.1f} against {shape.size.less_compute:.1f} %"
+    return f"{text}; at {at_size} alone {alone.label} is best ({costs})."
 
 
 def _little(row: BudgetAnswer) -> tuple[int, int | None]:
@@ -206,30 +185,19 @@ def _little(row: BudgetAnswer) -> tuple[int, int | None]:
     return low, high
 
 
-def _off(shape: Candidate) -> str:
-    """Distance of a shape from the budget, if no width comes near it."""
-    return "" if is_near(shape) else f", {shape.mismatch:+.1%} off"
-
-
 def _risk(row: BudgetAnswer) -> list[Part]:
     """Line on the regret of the recommended shape: of its depth, or of the shape under a constraint."""
-    risk = row.risks.get(row.at)
-    if risk is None:
+    if (risk := row.risk) is None:
         return []
-    expected, worst = risk.expected.less_compute, risk.worst.less_compute
-    of_size = row.at in ("size", BALANCED)
-    at = "" if of_size else f" at {PRICES[row.at][0]}"
-    share = (f"{expected:.1f} % of compute in expectation", "bold")
-    bound = f", at most {worst:.1f} % (95 %)."
-    if expected > worst:  # a mean over draws, of which a few lose without bound at untrained depths
-        bound = f"; at most {worst:.1f} % in 95 % of the draws of the fit, and far more in the others."
-    against = f"Regret against the best {'depth' if not at else 'shape'}{at}, which nobody knows: "
-    return [_said(against, share, bound)]
+    against = "depth" if row.at in ("size", BALANCED) else f"shape at {PRICES[row.at][0]}"
+    share = (f"{risk.expected.less_compute:.1f} % of compute in expectation", "bold")
+    bound = f", at most {risk.worst.less_compute:.1f} % (95 %)."
+    return [_said(f"Regret against the best {against}, which nobody knows: ", share, bound)]
 
 
 def _sources(row: BudgetAnswer) -> list[Part]:
     columns = [label("source"), number("best depth"), INTERVAL, label("words"), number("outside"), label("kind")]
-    table = _table([*columns, label("sure")])
+    table = Table("", [*columns, label("sure")], ruled=False)
     for one in row.by_source:
         depth = estimate(one.depth_interval, ".1f")
         outside = f"{format_factor(one.outside)}×" if one.outside > 1 else "inside"
@@ -240,44 +208,19 @@ def _sources(row: BudgetAnswer) -> list[Part]:
         "by all sources with this source's offset. sure: P read in the original, S quoted elsewhere, C computed from "
         "the original's figures."
     )
-    # the forms of a law are its own, and not those of all sources
-    if not row.optimum.source.startswith(published_law.SHORT):
-        legend += _by_form(row.optimum)
-    return [Heading("Where public data disagree"), table, _soft(legend)]
+    return [Heading("Where public data disagree"), table, _soft(legend + _by_form(row.optimum))]
 
 
-def _free(row: BudgetAnswer) -> list[Part]:
-    """Lines on the best depth and the depths that waste little."""
-    low, high = _little(row)
-    parts: list[Said] = [f"{_best_depth(row.optimum)}. "]
-    if row.optimum.basis != "range":
-        depths = f"Depths {low} to {'all depths of the data' if high is None else high} waste"
-        parts += [(f"Only a depth of {low} wastes" if low == high else depths, "bold")]
-        parts += [f" at most {_allowed(row):g} % of compute at equal size. "]
-    return [_said(*parts)]
-
-
-def _built(row: BudgetAnswer) -> list[Part]:
-    """Line on built models of about this size, with the cost of their depths."""
-    rows = [f"{one.model} {one.label}, {one.cost.less_compute:.1f} %" for one in row.built if one.cost is not None]
-    if not rows:
-        return []
-    return [
-        _said(
-            ("Built near this size", "bold"),
-            f", with the compute that their depths waste at equal size: {'; '.join(rows)}.",
-        )
-    ]
-
-
-def _candidates(row: BudgetAnswer, assumptions: Assumptions) -> Table:
-    numbers = (*(heading for _, heading in PRICES.values()), f"+{SHORT[row.unit]}", "heads", "N", "off")
-    table = _table([label("  L × d_x"), *map(number, (*numbers, *(["hours"] if assumptions.tokens else [])))], WASTED)
-    chosen = row.recommended
-    for shape in row.candidates:
-        marked = chosen is not None and (shape.depth, shape.width) == (chosen.depth, chosen.width)
+def _shapes(shapes: Iterable[Candidate], chosen: Candidate | None, unit: str, options: Options) -> Table:
+    """Table of shapes with their costs; the ``chosen`` one is marked."""
+    numbers = (*(heading for _, heading in PRICES.values()), f"+{SHORT[unit]}", "heads", "N", "off")
+    more = ["hours"] if options.tokens else []
+    table = Table(WASTED, [label("  L × d_x"), *map(number, (*numbers, *more))], ruled=False)
+    for shape in shapes:
+        marked = chosen is not None and shape.label == chosen.label
         heads = f"{shape.heads}×{shape.head_size}" + (f"/{shape.kv_heads}" if shape.kv_heads != shape.heads else "")
         costs = (shape.cost(constraint) for constraint in CONSTRAINTS)
+        seconds = shape.training_seconds_per_token * (options.tokens or 0.0) / options.devices
         table.add(
             f"{MARK if marked else ' '} {shape.label}",
             *(MISSING if cost is None else f"{cost.less_compute:.1f}" for cost in costs),
@@ -285,15 +228,10 @@ def _candidates(row: BudgetAnswer, assumptions: Assumptions) -> Table:
             heads,
             format_count(shape.n_params),
             f"{shape.mismatch:+.1%}",
-            *([_hours(shape, assumptions)] if assumptions.tokens else []),
+            *([format_hours(seconds / 3600)] if more else []),
             strong=marked,
         )
     return table
-
-
-def _hours(shape: Candidate, assumptions: Assumptions) -> str:
-    seconds = shape.training_seconds_per_token * (assumptions.tokens or 0.0) / assumptions.devices
-    return format_hours(seconds / 3600)
 
 
 def _best_depth(best: BestDepth) -> str:
@@ -311,41 +249,25 @@ def _by_form(best: BestDepth) -> str:
     return f" Best depth by form: {named}." if named else ""
 
 
-def _layer_time(assumptions: Assumptions) -> str:
-    """Time of a layer in decoding, and its origin."""
-    if assumptions.latency:
-        return assumptions.latency
-    seconds = assumptions.decode_seconds_per_layer
-    text = f"{seconds * 1e6:.3g} µs" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
-    if seconds != LAYER_SECONDS:
-        return f"{text} per layer (--layer-time)"
-    return f"{text} per layer (ASSUMED; {MEASURED_LAYER}: --layer-time)"
-
-
-def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
-    best = row.optimum
+def _verdict(row: ShapeAnswer, options: Options) -> list[Part]:
+    best, mine = row.optimum, row.judged
     size = f"{row.depth} × {row.width}, {format_count(best.n_params)}"
-    if row.verdict == "refused":
+    if mine is None:
         return [Heading(size, f": no verdict; {best.reach}")]
-    lines: list[Part] = [Heading(f"{size}: {row.verdict}", f" ({best.source})")]
-    columns = [label("  at equal"), number("wasted, %"), number(SHORT[row.unit]), INTERVAL, label("best shape")]
-    table = Table("", columns, ruled=False, apart=False)
-    for constraint in CONSTRAINTS:
-        cost, better = row.costs[constraint], row.best[constraint]
-        at = f"  {PRICES[constraint][0].removeprefix('equal ')}"
-        at += f", {_on_device(assumptions)}" if constraint == "time" else ""
-        if cost is None:
-            table.add(at, MISSING, MISSING, "", "not known: outside the depths of the source")
-            continue
-        interval = cost.nats_interval
-        own = better is None or (better.depth, better.width) == (row.depth, row.width)
-        text = "this one" if better is None or own else f"{better.label} ({format_count(better.n_params)})"
-        ends = interval.ends(".4f") if interval.bounded else ""
-        table.add(at, f"{cost.less_compute:.1f}", f"{cost.nats:.4f}", ends, text)
-    lines.append(table)
-    lines.append(_trust(best.trust))
-    lines += [_soft(f"{row.depth_ratio:.2f} times as deep as the best. {_best_depth(best)}.{_by_form(best)}")]
-    return [*lines, _soft(f"{_begins(row.unit)} {row.loss_tag}.")]
+    others = {one.label: one for one in (*row.best.values(), mine) if one}
+    shapes = _shapes(sorted(others.values(), key=lambda one: one.depth), mine, row.unit, options)
+    lost = mine.size.nats_interval if mine.size else Interval()
+    cost = (
+        f" Loss above the best depth: {lost.format('.4f')} {SHORT[row.unit]}, {row.loss_tag}." if lost.bounded else ""
+    )
+    said = f"{row.depth_ratio:.2f} times as deep as the best. {_best_depth(best)}.{_by_form(best)}{cost}"
+    parts: list[Part] = [
+        Heading(f"{size}: {row.verdict}", f" ({best.source})"),
+        _trust(best.trust),
+        _soft(said),
+        shapes,
+    ]
+    return [*parts, _soft(_legend(options), apart=True)]
 
 
 def sizes_table(
@@ -354,18 +276,20 @@ def sizes_table(
     """Table of best depths and widths at sizes, of an overview or a guideline. more: further heading → cell."""
     heads = [label("model"), *map(number, ("N", "trained", "depth")), INTERVAL, number("width"), label("forms")]
     table = Table(title, [*heads, *map(number, ("outside", *more))])
-    of_public = [_source(row).startswith(PUBLIC) for row in rows]
-    for row, public in zip(rows, of_public, strict=True):
-        forms = Interval(None, row.rival_depth_min, row.rival_depth_max)
-        known = "inside"
-        if public and (isinstance(row, GuidelineRow) or not all(of_public)):  # inside other sizes than the reader's own
-            known = "public"
+    for row in rows:
+        if isinstance(row, BestDepth):
+            source, refused, ranged = row.source, row.refused, row.basis == "range"
+        else:
+            source, refused, ranged = row.law, "refused" in row.law, row.depth is None and row.depth_interval.bounded
+        forms, depth = Interval(None, row.rival_depth_min, row.rival_depth_max), row.depth_interval
+        best = estimate(depth, layers(row.depth_decimals), "refused" if refused else MISSING)
+        known = "public" if source.startswith(PUBLIC) else "inside"  # inside other sizes than the reader's own
         table.add(
             row.name,
             format_count(row.n_params),
             net(row.trained_depth, row.trained_width),
-            *_best(row),
-            shown(None if _is_range(row) else row.width, ",.0f"),
+            *([MISSING, depth.ends(".0f")] if ranged else best),
+            shown(None if ranged else row.width, ",.0f"),
             MISSING if forms.unbounded else forms.ends(".0f"),
             known if row.extrapolation_factor <= 1 else f"{format_factor(row.extrapolation_factor)}×",
             *(cell(row) for cell in more.values()),
@@ -376,23 +300,6 @@ def sizes_table(
 def net(depth: int | None, width: int | None) -> str:
     """Cell of a shape."""
     return MISSING if depth is None or width is None else f"{depth}×{width}"
-
-
-def _source(row: BestDepth | GuidelineRow) -> str:
-    return row.source if isinstance(row, BestDepth) else row.law
-
-
-def _is_range(row: BestDepth | GuidelineRow) -> bool:
-    """True if a size has a range of depths and no known best depth."""
-    return row.basis == "range" if isinstance(row, BestDepth) else row.depth is None and row.depth_interval.bounded
-
-
-def _best(row: BestDepth | GuidelineRow) -> list[str]:
-    """Cells of the best depth and its interval; only a range without a known best depth."""
-    if _is_range(row):
-        return [MISSING, row.depth_interval.ends(".0f")]
-    refused = row.refused if isinstance(row, BestDepth) else "refused" in row.law
-    return estimate(row.depth_interval, layers(row.depth_decimals), "refused" if refused else MISSING)
 
 
 OVERVIEW_LEGEND = (

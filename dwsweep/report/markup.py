@@ -12,18 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from dwsweep.report.document import (
-    BLANKS,
-    Figure,
-    Fold,
-    Heading,
-    Line,
-    Lines,
-    Part,
-    Table,
-    plain,
-    spans,
-)
+from dwsweep.report.document import BLANKS, Figure, Fold, Heading, Line, Lines, Part, Table, plain, spans
 from dwsweep.text import printable
 
 # forbids the browser to load anything: style sheet, script and images are inside the page
@@ -50,7 +39,7 @@ def html_of(parts: Iterable[Part]) -> str:
                 out.append(_html_table(part))
             case Figure():
                 # an image rather than inline SVG: two inline drawings would share one space of element ids
-                content = base64.b64encode(_rounded(part.svg)).decode("ascii")
+                content = base64.b64encode(part.svg).decode("ascii")
                 out.append(
                     f'<figure><img alt="{escaped(part.title)}" src="data:image/svg+xml;base64,{content}">'
                     f"<figcaption>{_marked(part.caption)}</figcaption></figure>"
@@ -60,11 +49,6 @@ def html_of(parts: Iterable[Part]) -> str:
                 content = html_of(part.parts)
                 out.append(f"<details{kind}><summary>{_marked(part.title)}</summary>{content}</details>")
     return "".join(out)
-
-
-def _rounded(svg: bytes) -> bytes:
-    """Drawing with line coordinates rounded to hundredths of a point, which saves a fifth of its bytes."""
-    return re.sub(rb' d="[^"]*"', lambda path: re.sub(rb"(\.\d\d)\d+", rb"\1", path[0]), svg)
 
 
 def escaped(value: object) -> str:

@@ -95,19 +95,9 @@ def _header(plan: Plan) -> Lines:
         f"{train.precision}{'' if train.optimizer == 'adamw' else f', {train.optimizer.capitalize()}'}"
     )
     if plan.lengths.is_budget:
-        lines.append(_length(plan))
+        steps = [one.lengths.total_steps(run.shape) for one in plan.parts.values() for run in one.runs]
+        lines.append(f"length: {_ends(steps)} steps, {plan.lengths.value:.6g} FLOPs per run (train.flops)")
     return Lines(lines)
-
-
-def _length(plan: Plan) -> str:
-    """Line on the steps of the shapes and their origin."""
-    parts = plan.parts.values()
-    steps = [(part.lengths.total_steps(run.shape), run.shape) for part in parts for run in part.runs]
-    fewest, most = (pick(steps, key=lambda one: one[0]) for pick in (min, max))
-    ends = f"{fewest[0]:,} steps at {fewest[1].label}"
-    if most[0] > fewest[0]:
-        ends += f" to {most[0]:,} at {most[1].label}"
-    return f"length: {ends}, from {plan.lengths.value:.6g} FLOPs per run (train.flops)".replace("e+", "e")
 
 
 def _table(plan: Plan, notes: dict[str, int], apart: bool) -> Table:
@@ -166,26 +156,19 @@ def _states(runs: Sequence[Run], notes: dict[str, int]) -> str:
 def _totals(plan: Plan) -> Table:
     total = plan.estimates
     actions = ", ".join(f"{plan.count(action)} {action}" for action in (RUN, SKIP, DROP))
-    seconds = total.device_seconds
-    if seconds is None:
-        times: list[tuple[str, Line]] = [("time", f"unknown: {total.basis}")]
-    else:
-        more = (
-            f" = {format_hours(seconds / 3600)} device-hours on one {total.device}, without compilation and evaluation"
-        )
+    times: list[tuple[str, Line]] = [("time", f"unknown: {total.basis}")]
+    if (seconds := total.device_seconds) is not None:
+        more = f" = {format_hours(seconds / 3600)} device-hours on one {total.device}, without compiling and evaluating"
         times = [("time", [(format_duration(seconds), "bold"), more]), ("", total.basis)]
-    return _pairs(
-        [
-            (
-                "runs",
-                f"{actions}; in {total.n_packs} packs (of one shape, its seeds and learning rates trained together)",
-            ),
-            ("tokens", format_count(total.tokens)),
-            ("FLOPs", f"{format_count(total.flops)}  (6·N·D: {format_count(total.flops_6nd)})"),
-            *times,
-            ("memory", f"{format_bytes(total.peak_memory_bytes)} at most on one device"),
-        ]
-    )
+    packs = f"{total.n_packs} packs (of one shape, its seeds and learning rates trained together)"
+    rows: list[tuple[str, Line]] = [
+        ("runs", f"{actions}; in {packs}"),
+        ("tokens", format_count(total.tokens)),
+        ("FLOPs", f"{format_count(total.flops)}  (6·N·D: {format_count(total.flops_6nd)})"),
+        *times,
+        ("memory", f"{format_bytes(total.peak_memory_bytes)} at most on one device"),
+    ]
+    return _pairs(rows)
 
 
 def _pairs(rows: Iterable[tuple[str, Line]], apart: bool = False) -> Table:

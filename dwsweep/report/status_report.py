@@ -104,23 +104,13 @@ def time_left(now: Snapshot) -> float | None:
 
 
 def _damaged(now: Snapshot) -> Lines:
-    count = len(now.damaged)
-    if not count:
-        return Lines([])
-    text = (
-        f"{count} damaged or missing file{'s' * (count != 1)}; `dwsweep run` sets damaged ones aside and continues "
-        "without them"
-    )
-    more = [f"  … and {count - MAX_REASONS} more"] if count > MAX_REASONS else []
-    return Lines([[(text, "yellow")], *(f"  {line}" for line in now.damaged[:MAX_REASONS]), *more])
+    text = f"Damaged or missing files, {len(now.damaged)}; `dwsweep run` continues without them"
+    return Lines([[(text, "yellow")], *(f"  {line}" for line in now.damaged[:MAX_REASONS])] if now.damaged else [])
 
 
 def _headline(now: Snapshot) -> Lines:
-    said: list[Said] = [(f"{now.name}: {len(now.runs)} runs", "bold")]
-    counts = Counter(run.state.state for run in now.runs)
-    for state in RUN_STATES:
-        if count := counts[state]:
-            said.append((f" · {count} {state}", f"bold {_STYLES.get(state, '')}".strip()))
+    said: list[Said] = [(f"{now.name}: {len(now.runs)} runs · ", "bold")]
+    said += _states(Counter(run.state.state for run in now.runs), whole=False)
     work = sum(run.plan.flops for run in now.runs)
     done = sum(run.plan.flops * now.step_of(run) / run.plan.steps for run in now.runs)
     if now.is_live and work:
@@ -196,16 +186,15 @@ def _reasons(now: Snapshot) -> list[Lines]:
         if state in (FAILED, OOM) and runs[0].state.log_tail:
             tail = [f"  │ {line[:160]}" for line in runs[0].state.log_tail.splitlines()[-4:]]
             parts.append(Lines([*tail, f"  └ packs/{runs[0].pack_id}/log.txt"], soft=True))
-    if len(found) > MAX_REASONS:
-        parts.append(Lines([f"… and {len(found) - MAX_REASONS} more causes"]))
     return parts
 
 
-def _states(counts: Counter[str]) -> Line:
+def _states(counts: Counter[str], whole: bool = True) -> list[Said]:
+    """Count of each state; without the count where ``whole`` and all are in one."""
     said: list[Said] = []
     for state in RUN_STATES:
         if counts[state]:
-            words = state if counts[state] == counts.total() else f"{counts[state]} {state}"
+            words = state if whole and counts[state] == counts.total() else f"{counts[state]} {state}"
             said.append((f"{', ' if said else ''}{words}", _STYLES.get(state, "dim")))
     return said
 

@@ -15,7 +15,7 @@ from dwsweep.records.answers import (
     Comparison,
 )
 from dwsweep.records.transitions import layers
-from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, label, number, shown
+from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, estimate, label, number, shown
 from dwsweep.text import format_count
 
 MILLI = 1e3  # nats → 10⁻³ nats
@@ -108,8 +108,7 @@ def _changes(found: Comparison, letter: str, axis: str) -> Table:
             "best depth" if row.column == BEST_DEPTH else of,
             format_count(row.n_params) if row.n_params else "",
             *(_depth(one) if one and row.question == RATIO else "" for one in own),
-            shown(change.value, form),
-            "" if change.unbounded else change.ends(form),
+            *estimate(change, form),
             {UNCHANGED: "not shown", NOT_COMPARABLE: MISSING}.get(row.reason, row.reason),
         )
     return table

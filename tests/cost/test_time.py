@@ -214,7 +214,7 @@ def test_a_guide_takes_the_rates_of_a_bench_and_says_where_they_were_measured(tm
     found = Calibration.read(tmp_path)
     assert found is not None and found == Calibration.read(path)
     said = answer([1e9], options=Options(device="A100-80GB", calibration=found)).assumptions
-    assert (said.training_rate, said.training_device) == ("measured", "NVIDIA H100 80GB HBM3")
+    assert said.training_rate == "one NVIDIA H100 80GB HBM3, rate measured"
 
 
 def test_a_missing_calibration_is_none_and_a_broken_one_is_refused(tmp_path: Path) -> None:

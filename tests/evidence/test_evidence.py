@@ -90,17 +90,6 @@ def test_the_best_depth_rises_with_size_for_every_subset_of_sources(thin: int) -
         assert all(after > before for before, after in itertools.pairwise(best)), subset
 
 
-def test_forms_part_ways_beyond_the_data_and_agree_inside() -> None:
-    everyone = read_populations()
-    power, theory = (recipe(getattr(everyone, form)) for form in ("power", "theory"))
-
-    def apart(n: float) -> float:
-        x = math.log(n) - CENTRE
-        return float(np.median(power.at(x)) - np.median(theory.at(x)))
-
-    assert abs(apart(1e8)) < 0.1 < apart(7e9) < apart(7e10)
-
-
 def test_rows_are_the_sources_own_words() -> None:
     everyone = read_populations()
     law = SOURCES["levine2020"]

@@ -9,13 +9,10 @@ import pytest
 from cli_tools import Command
 
 from dwsweep.cli.options import layer_time_value
-from dwsweep.errors import InputError
 from dwsweep.guide import Options, advice, answer, public_source
-from dwsweep.guide.answers import AT, BALANCED, CONSTRAINTS
+from dwsweep.guide.answers import BALANCED
 from dwsweep.guide.costs import Budget, _decoding, best_of
 from dwsweep.guide.shapes import shapes_near
-from dwsweep.report import guide_report
-from dwsweep.terminal import plain_text
 
 
 def test_a_shape_to_build_is_near_the_least_waste_of_every_depth() -> None:
@@ -25,21 +22,6 @@ def test_a_shape_to_build_is_near_the_least_waste_of_every_depth() -> None:
     every = Budget(n, source, Options()).costed(shapes_near(n, 8, 200, Options()))
     least = best_of(every, BALANCED)
     assert least and row.recommended and least.label == row.recommended.label
-
-
-def test_the_first_sentence_names_the_best_at_equal_size_alone() -> None:
-    found = answer([3e8])
-    built, alone = (found.budgets[0].best[at] for at in (BALANCED, "size"))
-    assert built and alone and built != alone
-    said = " ".join(plain_text(guide_report.render(found)).split())
-    assert f"Build {built.label} (" in said and f"alone {alone.label} is best" in said
-
-
-@pytest.mark.parametrize("at", AT)
-def test_one_criterion_can_be_asked_for(at: str) -> None:
-    row = answer([3e9], options=Options(at=at)).budgets[0]
-    assert row.recommended is row.best[at] is not None
-    assert row.best[at] == answer([3e9]).budgets[0].best[at]
 
 
 def test_latency_is_the_loss_of_the_shape_grown_until_it_is_as_slow() -> None:
@@ -86,17 +68,6 @@ def test_a_budget_of_training_is_never_exceeded(asked: dict[str, float], device:
 )
 def test_the_time_of_a_layer_has_a_unit(text: str, seconds: float) -> None:
     assert layer_time_value(text) == pytest.approx(seconds)
-
-
-def test_a_slow_layer_asks_for_fewer_of_them() -> None:
-    fast, slow = (answer([3e9], options=Options(layer_seconds=t)) for t in (2e-5, 6.7e-4))
-    assert slow.assumptions.decode_seconds_per_layer == 6.7e-4
-    one, two = (found.budgets[0].best["decode"] for found in (fast, slow))
-    assert one and two and two.depth < one.depth
-    for at in CONSTRAINTS[:3]:
-        assert fast.budgets[0].best[at].label == slow.budgets[0].best[at].label  # type: ignore[union-attr]
-    with pytest.raises(InputError, match="layer_seconds: -1; must be from 0 to 10 seconds"):
-        Options(layer_seconds=-1.0)
 
 
 def test_the_command_takes_a_layer_time_and_says_that_its_own_is_assumed(dwsweep: Command) -> None:

@@ -67,12 +67,11 @@ def test_guide_assumes_the_vocabulary_and_the_context_of_the_nets_that_were_fitt
     fit_record.write(found, tmp_path)
     nets = answer([1.5e5], fit=tmp_path)
     one, width = nets.budgets[0].candidates[0], nets.budgets[0].candidates[0].width
-    assert nets.assumptions.vocabulary == 1000 and nets.assumptions.context == 128
+    assert nets.assumptions.vocabulary == 1000 and nets.assumptions.positions == 128
     assert one.n_params_total - one.n_params == pytest.approx(2 * 1000 * width, rel=0.01)
-    assert answer([1.5e5], fit=tmp_path, options=Options(vocab_size=1000, context=128)).to_dict() == nets.to_dict()
     assert answer([1.5e5], fit=tmp_path, options=Options(vocab_size=256)).assumptions.vocabulary == 256
     assert answer([FAR]).assumptions.vocabulary == 50_257
-    assert json.loads(exported(nets, Options(), "hf"))["vocab_size"] == 1000
+    assert json.loads(exported(nets, "hf"))["vocab_size"] == 1000
 
 
 def test_a_fit_without_a_best_depth_says_first_that_others_answer(found: FitResult, tmp_path: Path) -> None:
@@ -122,7 +121,7 @@ def test_shapes_and_prices_of_a_fit_have_its_own_block(tmp_path: Path) -> None:
     (judged,) = answer([], ["16x384"], fit=tmp_path).verdicts
     assert judged.optimum.n_params == pytest.approx(weights * 16 * 384**2, rel=0.03)
     with pytest.raises(InputError, match="project: the shapes here have the blocks of your fit's nets"):
-        exported(found, Options(), "hf")
+        exported(found, "hf")
     asked = answer([3e7], fit=tmp_path, options=Options(mlp_ratio=4.0)).budgets[0].recommended
     assert asked.n_params / (asked.depth * asked.width**2) == pytest.approx(12.0)
 
@@ -187,13 +186,6 @@ def test_tokens_far_from_those_of_the_losses_are_named_move_the_best_depth_and_c
     )
     by_time = answer(hours=2.0, fit=tmp_path).budgets[0].optimum.trust
     assert by_time.level != "high" and any("after 500M tokens" in reason for reason in by_time.reasons)
-
-
-def test_the_values_that_a_heap_is_held_at_stand_beside_its_answer(tmp_path: Path) -> None:
-    rows = [{**row, "batch_size": 32 * 2 ** (k % 3)} for k, row in enumerate(grid())]
-    found = fit_table(rows, draws=200, at={"batch_size": 128})
-    notes = source_of(found, tmp_path).notes
-    assert any(note.startswith("fit: Depths are compared at") and "batch 128" in note for note in notes)
 
 
 def test_a_guideline_has_one_confidence_inside_the_data_and_by_public_evidence() -> None:

@@ -33,7 +33,7 @@ def test_a_shape_costs_the_time_that_was_measured(tmp_path: Path) -> None:
     for shape in given.budgets[0].candidates:
         wanted = 1.3e-3 + 0.67e-3 * shape.depth + 0.30e-12 * shape.n_params
         assert shape.decode_seconds_per_token == pytest.approx(wanted)
-    assert given.assumptions.latency.startswith("1.3 ms + 0.67 ms per layer")
+    assert given.assumptions.latency.said.startswith("1.3 ms + 0.67 ms per layer")
     at_decode = [answer([3e9], options=Options(at="decode", latency=one)) for one in (None, Latency.of(rows()))]
     assert at_decode[1].budgets[0].recommended.depth < at_decode[0].budgets[0].recommended.depth  # type: ignore[union-attr]
 

@@ -21,10 +21,10 @@ from dwsweep.fit.analysis import fit_table
 from dwsweep.guide import Options, answer, export, exported, practice, published_source
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.answers import CONSTRAINTS, Answer
-from dwsweep.guide.costs import TIE_NATS, Budget
+from dwsweep.guide.costs import TIE_NATS
 from dwsweep.guide.guideline import answered
 from dwsweep.guide.own import OWN_REACH
-from dwsweep.guide.shapes import HEAD_SIZES, LAYER_SECONDS, lattice, matched, shapes_near
+from dwsweep.guide.shapes import HEAD_SIZES, LAYER_SECONDS, lattice, matched
 from dwsweep.guide.sources import LAW_PRICE, LAW_PRICE_ENDS, fitted_source
 from dwsweep.records import fit as fit_record
 from dwsweep.report import guide_report
@@ -78,7 +78,7 @@ def test_verdicts(shape: str, verdict: str) -> None:
     depth, width = (int(part) for part in shape.replace("×", "x").split("x"))
     assert (row.depth, row.width, row.optimum.n_params) == (depth, width, 12 * depth * width**2)
     assert row.verdict == verdict
-    size = row.costs["size"]
+    size = row.judged.costs["size"]
     assert size.nats >= 0 and size.nats_low <= size.nats <= size.nats_high
     assert size.less_compute == pytest.approx(
         published_source().loss(row.optimum.n_params).cost(size.nats).less_compute
@@ -87,7 +87,8 @@ def test_verdicts(shape: str, verdict: str) -> None:
         best = row.best[constraint]
         # fast decoding is worth some of the size
         assert (0.85 if constraint == "decode" else 0.9) < best.n_params / row.optimum.n_params <= 1.05
-        assert row.costs[constraint] is None or best.cost(constraint).nats <= row.costs[constraint].nats + 1e-4
+        mine = row.judged.costs[constraint]
+        assert mine is None or best.cost(constraint).nats <= mine.nats + 1e-4
 
 
 def test_the_cost_of_a_depth_by_the_law_is_its_price_times_the_square_of_its_distance() -> None:
@@ -104,21 +105,6 @@ def test_the_cost_of_a_depth_by_the_law_is_its_price_times_the_square_of_its_dis
     assert np.quantile(far, [0.025, 0.5, 0.975]) == pytest.approx(
         [LAW_PRICE_ENDS[0], LAW_PRICE, LAW_PRICE_ENDS[1]], rel=0.05
     )
-
-
-def test_near_best_sets_end_where_the_loss_says() -> None:
-    model = published_source().loss(3e9)
-    previous = None
-    for tolerance in (0.01, 0.05, 0.1):
-        found = model.near_best(tolerance)
-        assert (found.depth_low, found.depth_high) == model.stretch(tolerance)
-        for end in (found.depth_low, found.depth_high):
-            wasted = model.cost(model.penalties(np.array([end]))[0]).less_compute
-            assert 0.9 * found.less_compute < wasted <= 1.001 * found.less_compute
-        assert found.less_compute == 100 * tolerance
-        if previous:
-            assert found.depth_low < previous.depth_low and found.depth_high > previous.depth_high
-        previous = found
 
 
 @pytest.mark.parametrize(
@@ -150,15 +136,6 @@ def test_candidates_have_true_counts_and_fit_the_hardware(options: Options) -> N
         widths, counts = options.widths.counts(L)
         assert counts[list(widths).index(d)] == c.n_params
         assert abs(c.n_params - 3e9) <= np.abs(counts[counts <= 1.05 * 3e9] - 3e9).min()
-
-
-def test_grouped_heads_leave_no_gap_between_depths() -> None:
-    """Heads of 128 alone, in groups of 8, have the widths 2048 and 3072 and nothing between 31 and 62 layers."""
-    row = by_law([3e9], options=Options(kv_heads=8, mlp="gated")).budgets[0]
-    near = [c.depth for c in row.candidates if abs(c.mismatch) <= 0.05]
-    assert {c.head_size for c in row.candidates} <= set(HEAD_SIZES) and all(c.heads % 8 == 0 for c in row.candidates)
-    inside = [depth for depth in near if 25 <= depth <= 70]
-    assert max(b / a for a, b in pairwise(inside)) < 1.4, near
 
 
 @pytest.mark.parametrize(
@@ -196,9 +173,7 @@ def test_models_of_families_are_facts_with_a_source() -> None:
     vocabulary = {"Llama 3.1 8B": (8.03e9, 2 * 128256), "SmolLM3 3B": (3.08e9, 128256), "Qwen3 4B": (4.02e9, 151936)}
     for name, (total, tables) in vocabulary.items():
         assert models[name].n_params + tables * models[name].width == pytest.approx(total, rel=0.005)
-    near = practice.near(3e9)
-    assert [abs(math.log(m.n_params / 3e9)) for m in near] == sorted(abs(math.log(m.n_params / 3e9)) for m in near)
-    assert {"SmolLM3 3B", "Llama 3.2 3B"} <= {m.model for m in near} and not practice.near(1e4)
+    assert {"SmolLM3 3B", "Llama 3.2 3B"} <= {m.model for m in practice.near(3e9)} and not practice.near(1e4)
 
 
 @pytest.mark.parametrize(
@@ -215,63 +190,16 @@ def test_a_shape_costs_the_same_in_the_table_and_by_itself(budget: float, more: 
     verdicts = by_law([], [f"{c.depth}x{c.width}" for c in some], options=options).verdicts if some else ()
     for c, alone in zip(some, verdicts, strict=True):
         assert alone.optimum.n_params == c.n_params
-        assert alone.costs["size"].nats + c.missing_nats == pytest.approx(c.size.nats, rel=1e-9)
+        assert alone.judged.costs["size"].nats + c.missing_nats == pytest.approx(c.size.nats, rel=1e-9)
     assert all(best.mismatch <= 0.05 for best in row.best.values() if best)
 
 
-def test_coarse_widths_ask_for_depths_that_meet_the_budget() -> None:
-    coarse = Options(head_size=128, kv_heads=8, mlp="gated", width_multiple=256, context=8192, vocab_size=128_256)
-    row = by_law([3e9], options=coarse).budgets[0]
-    assert {2048, 3072} <= {c.width for c in row.candidates if abs(c.mismatch) <= 0.05}
-    assert row.best["time"].label == "30 × 3072" and row.best["size"].width == 2048
-    none = by_law([1e6], options=Options(head_size=128, kv_heads=8)).budgets[0]
-    assert not none.candidates and none.recommended is None is none.best["time"]
-
-
-@pytest.mark.parametrize("budget", [2.8e6, 3e9])
-def test_heads_can_be_dealt_out_whatever_head_size_a_shape_has(budget: float) -> None:
-    """The head size follows the size of the shape, also with key/value heads, even if the budget is another size."""
-    options = Options(kv_heads=2, tensor_parallel=4, mlp="gated")
-    for c in by_law([budget], options=options).budgets[0].candidates:
-        assert c.heads % 4 == 0 and c.mlp_hidden % 8 == 0 and c.head_size % 2 == 0
-
-
 def test_constraints_that_no_net_has_are_one_clear_line() -> None:
-    with pytest.raises(InputError, match="head_size: 100000000; must be"):
-        Options(head_size=10**8)
     with pytest.raises(InputError, match=r"^heads: 100,000; no width up to 1,048,576 has"):
         by_law([3e9], options=Options(heads=10**5))
     # rather nothing than 49 layers of 32 with an inner width of a million, or 16 heads of 3 in 2688
     for options in (Options(mlp_multiple=10**6), Options(heads=16, head_size=3)):
         assert by_law([3e9], options=options).budgets[0].recommended is None
-    with pytest.raises(InputError, match=r"^heads: 7; must be a multiple of kv_heads and of tensor_parallel, 2"):
-        Options(heads=7, kv_heads=2)
-    with pytest.raises(InputError, match=r"^width_multiple: 10,000,000; no width"):
-        by_law([3e9], options=Options(width_multiple=10**7))
-
-
-def test_far_from_the_best_is_not_balanced() -> None:
-    """Below the law's first depth a step of its grid is more than the depth itself."""
-    (small,) = by_law([], ["8x102"]).verdicts
-    assert small.verdict != "balanced" and small.costs["size"].less_compute > 5
-    (none,) = by_law([], ["4x7"]).verdicts
-    assert none.verdict == "refused" and "below one layer" in none.optimum.reach
-
-
-@pytest.mark.parametrize(
-    ("options", "weights"),
-    [
-        (Options(mlp_ratio=2.0), 8.0),
-        (Options(kv_heads=2), 10.3),
-    ],
-    ids=["narrow", "two key/value heads"],
-)
-def test_the_width_beside_a_best_depth_is_of_the_blocks_asked_for(options: Options, weights: float) -> None:
-    """Blocks of 8·d² weights: a best width of 1,042 stood above a recommended 23 × 1280."""
-    row = by_law([1e9], options=options).budgets[0]
-    best, shape = row.optimum, row.recommended
-    assert best.width == pytest.approx(math.sqrt(best.n_params / (weights * best.depth)), rel=0.02)
-    assert shape and shape.n_params / (shape.depth * shape.width**2) == pytest.approx(weights, rel=0.02)
 
 
 def test_costs_at_equal_size_flops_and_time() -> None:
@@ -286,16 +214,6 @@ def test_costs_at_equal_size_flops_and_time() -> None:
         shape = matched(c.depth, 3e9, Options())
         wanted = decode_bytes_per_token(shape, 2048) / (0.8 * h100.bandwidth) + c.depth * LAYER_SECONDS
         assert c.decode_seconds_per_token == pytest.approx(wanted)
-
-
-def test_training_time_per_parameter_falls_with_the_width_whatever_heads_fit_it() -> None:
-    """Widths that only heads of 64 or 96 divide lie between those of heads of 128, and so do their times."""
-    n_params = 3e9
-    shapes = shapes_near(n_params, 20, 60, Options())
-    rows = sorted(Budget(n_params, published_source(), Options()).costed(shapes), key=lambda row: row.width)
-    assert len({row.head_size for row in rows}) > 1
-    seconds = [row.training_seconds_per_token / row.n_params for row in rows]
-    assert all(wider < 1.02 * narrower for narrower, wider in pairwise(seconds))
 
 
 def test_a_shape_that_spends_as_much_is_as_good_as_its_cost_says() -> None:
@@ -313,29 +231,6 @@ def test_a_shape_that_spends_as_much_is_as_good_as_its_cost_says() -> None:
         assert levels.level(n * (1 - c.costs["flops"].less_compute / 100)) - levels.level(n) == pytest.approx(
             c.costs["flops"].nats, rel=0.05, abs=1e-6
         )
-
-
-def test_reach_is_said_in_words() -> None:
-    found = {n: by_law([n]).budgets[0].optimum for n in (1e8, 3e9, 1e11, 2e12)}
-    reach = {n: row.reach for n, row in found.items()}
-    assert reach[1e8].startswith("inside")
-    assert reach[3e9].startswith("projection, 5 times")
-    assert reach[1e11].startswith("far projection")
-    assert reach[2e12].startswith("refused") and all("do not use beyond 1.2T" in reach[n] for n in (3e9, 1e11, 2e12))
-    assert [row.trust.level for row in found.values()] == ["low"] * 4
-    refused = by_law([2e12], ["200x40000"])
-    assert refused.budgets[0].optimum.depth is None and not refused.budgets[0].candidates
-    assert refused.verdicts[0].verdict == "refused"
-
-
-def test_the_one_interval_holds_forms_and_recipes() -> None:
-    """A law whose transitions lie up to four times earlier or later in N, in any of the three forms, is inside."""
-    n = 3e9
-    _, low, high = published_source().depth(n)
-    for law in (laws.published(), *laws.published_alternatives()):
-        for factor in (0.26, 1.0, 3.9):
-            assert low < law.depth(n * factor)[0] < high
-    assert not low < laws.published().depth(n / 6)[0]
 
 
 def test_configurations_hold_the_shape() -> None:
@@ -364,20 +259,20 @@ def test_configurations_hold_the_shape() -> None:
     # what is exported is the row that was recommended, heads included
     found = by_law([3e9])
     row = found.budgets[0].recommended
-    assert json.loads(exported(found, Options(), "hf"))["n_head"] == row.heads
-    assert f"n_layer={row.depth}" in exported(found, Options(), "nanochat")
-    assert json.loads(exported(by_law([], ["8x512"]), Options(), "hf"))["n_embd"] == 512
+    assert json.loads(exported(found, "hf"))["n_head"] == row.heads
+    assert f"n_layer={row.depth}" in exported(found, "nanochat")
+    assert json.loads(exported(by_law([], ["8x512"]), "hf"))["n_embd"] == 512
     with pytest.raises(InputError, match="no shape is recommended"):
-        exported(by_law(), Options(), "hf")
+        exported(by_law(), "hf")
 
 
 def test_one_configuration_holds_one_shape_and_no_option_that_its_project_lacks() -> None:
     for asked in (by_law([1e9, 3e9]), by_law([3e9], ["32x2816"])):
         with pytest.raises(InputError, match=r"prints one configuration, and .* allowed: one size"):
-            exported(asked, Options(), "hf")
+            exported(asked, "hf")
     tied = Options(tied_embeddings=True)
     with pytest.raises(InputError, match="nanochat has an unembedding of its own; leave out tied_embeddings"):
-        exported(by_law([1e9], options=tied), tied, "nanochat")
+        exported(by_law([1e9], options=tied), "nanochat")
 
 
 @pytest.mark.parametrize(
@@ -385,8 +280,7 @@ def test_one_configuration_holds_one_shape_and_no_option_that_its_project_lacks(
     [
         ({"params": [-1.0, math.nan], "shapes": ["96"]}, ["--params: -1;", "--params: nan;", "--shape: '96';"]),
         ({"shapes": ["0x5", "axb"]}, ["--shape: '0x5';", "--shape: 'axb';"]),
-        ({"shapes": ["2560x24"]}, ["--shape: '2560x24'; the depth comes first: did you mean 24x2560?"]),
-        ({"shapes": ["3x99999999999"]}, ["--shape: '3x99999999999'; the width must be at most 10,000,000"]),
+        ({"shapes": ["3x99999999999"]}, ["--shape: '3x99999999999';"]),
         ({"shapes": ["12x768"], "tensor_parallel": 5}, ["--shape: 12x768; 6 heads are no multiple of --tensor-p"]),
         ({"shapes": ["12x768"], "width_multiple": 100}, ["--shape: 12x768; the width 768 is no multiple of --width"]),
         ({"params": [1e9], "flops": 1e20}, ["--flops: 1e+20; stands in place of --params; allowed: one of them"]),
@@ -406,6 +300,8 @@ def test_one_configuration_holds_one_shape_and_no_option_that_its_project_lacks(
             {"head_size": 0, "tensor_parallel": -1, "mlp": "fancy", "device": "H999"},
             ["--head-size: 0;", "--tensor-parallel: -1;", "--mlp: 'fancy';", "--device: 'H999' is not"],
         ),
+        ({"device": "H100:0"}, ["--device: 'H100:0'; must be from 1"]),
+        ({"heads": 7, "kv_heads": 2}, ["--heads: 7; must be a multiple of --kv-heads"]),
         ({"kv_heads": 3, "tensor_parallel": 2}, ["--kv-heads: 3; must divide --tensor-parallel 2"]),
     ],
 )
@@ -421,7 +317,6 @@ def test_where_options_leave_no_shape_nothing_is_recommended() -> None:
     found = answer([1e9], options=Options(heads=3, head_size=7))
     assert found.budgets[0].recommended is None
     assert "Nothing is recommended" in str(guide_report._build(found.budgets[0]))
-    assert "% off" in str(guide_report._build(answer([1e8], options=Options(kv_heads=24)).budgets[0]))
     assert answer(options=Options(tokens_per_param=100.0, device="A100")).overview, "these change no shape"
 
 

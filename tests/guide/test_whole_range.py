@@ -1,4 +1,4 @@
-"""From 1e5 to 1e12 parameters under every constraint: best depths rise, none is dominated, and no cost jumps."""
+"""From 1e5 to 1e12 parameters under every constraint: best depths rise, and none is dominated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from checkout import ROOT
 
 from dwsweep.guide import Options, advice, fitted_source, public_source, published_source
 from dwsweep.guide.answers import AT, BALANCED, TRADED, BudgetAnswer
-from dwsweep.guide.sources import Source
 
 LAPTOP = ROOT / "sweeps" / "results" / "laptop"
 SIZES = tuple(float(n) for n in np.geomspace(1e5, 1e12, 300))
@@ -79,28 +78,3 @@ def test_no_recommendation_is_dominated_in_its_own_table(source: str, options: s
                 theirs = [cost.nats for one in TRADED if (cost := other.cost(one))]
                 assert len(theirs) < 3 or not other.within_budget or any(map(operator.ge, theirs, mine)), other.label
     assert recommended > 0.6 * len(AT) * len(found)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("source", SOURCES)
-def test_costs_do_not_jump_from_depth_to_depth_or_from_size_to_size(source: str) -> None:
-    made: Source = SOURCES[source]()
-    last = None
-    for n in np.geomspace(1e5, 1e12, 1200):
-        best = made.depth(float(n))[0]
-        if made.silent(float(n)):
-            last = None
-            continue
-        loss = made.loss(float(n))
-        depths = np.arange(1.0, np.ceil(4 * best) + 2)
-        depths = depths[(depths >= loss.depths[0]) & (depths <= loss.depths[-1])]
-        nats = loss.penalties(depths)
-        turn = int(nats.argmin())
-        assert np.all(np.diff(nats[: turn + 1]) <= 1e-9) and np.all(np.diff(nats[turn:]) >= -1e-9), f"{n:.4g}"
-        if last is not None:
-            both = min(len(depths), len(last[1]))
-            same = depths[:both] == last[0][:both]
-            # sizes are 1.4 % apart: the best depth moves by half a percent, a cost by c·2·ln(L/L*) times that
-            step = np.abs(nats[:both] - last[1][:both])[same]
-            assert np.all(step <= 0.002 + 0.03 * np.maximum(nats[:both], last[1][:both])[same]), f"{n:.4g}"
-        last = (depths, nats)

@@ -151,7 +151,7 @@ def test_every_output_says_one_thing_of_the_best_depths(name: str) -> None:
 
 def test_the_default_text_answers_first_ends_with_the_next_command_and_is_half_as_long() -> None:
     result = fitted("clean")
-    text, full = plain_text(fit_report.brief(result, "my fit")), plain_text(fit_report.render(result))
+    text, full = plain_text(fit_report.render(result, "my fit")), plain_text(fit_report.render(result))
     assert text.splitlines()[0] == full.splitlines()[0] and text.startswith("The best depth grows with N: ")
     assert re.search(r"Next: `dwsweep guide \S+ --fit 'my fit'`", " ".join(text.split()))
     assert len(text.split()) < 0.5 * len(full.split()) and table_of(text, BEST) == table_of(full, BEST)
@@ -160,14 +160,14 @@ def test_the_default_text_answers_first_ends_with_the_next_command_and_is_half_a
 def test_the_default_text_names_what_losses_are_not_adjusted_for() -> None:
     table = losses(SmoothTruth((6, 12, 18)), 0, 1e6, 2e8, 4, sigma=0.001)
     result = dwsweep.fit_table([{**row, "dropout": 0.1 * (row["depth"] > 12)} for row in table], draws=100)
-    text = " ".join(plain_text(fit_report.brief(result, "out")).split())
+    text = " ".join(plain_text(fit_report.render(result, "out")).split())
     assert any("DROPOUT" in note for note in result.provenance.account.notes)
     assert all(note in text for note in result.provenance.account.notes)
 
 
 def test_a_table_that_is_too_early_to_ask_says_so_first() -> None:
     rows = [{"depth": depth, "width": 64 * k, "loss": 3.0 - 0.1 * k} for depth in (2, 4) for k in (1, 2)]
-    text = plain_text(fit_report.brief(dwsweep.fit_table(rows, draws=100), "out"))
+    text = plain_text(fit_report.render(dwsweep.fit_table(rows, draws=100), "out"))
     assert text.startswith("Too early to ask for a best depth: 4 shapes of 2 depths and 4 sizes; it takes seven")
     assert "not rejected" not in text and "Next: `dwsweep design --hours" in " ".join(text.split())
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from xml.etree import ElementTree
 
 from dwsweep.guide import answer
-from dwsweep.report import guide_report
 from dwsweep.report.figures import laws
 
 
@@ -26,17 +24,6 @@ def test_one_panel_a_budget_and_none_of_a_verdict(tmp_path) -> None:
         "recommended ",
     ):
         assert words in text
-
-
-def test_a_bound_below_the_expected_regret_is_the_share_of_the_draws() -> None:
-    """A few draws without bound raise the mean above the 95 % quantile: "at most" alone would contradict it."""
-    row = answer([3e8]).budgets[0]
-    assert row.risk is not None
-
-    worst = f"at most {row.risk.worst.less_compute:.1f} %"
-    assert f"{worst} (95 %)" in str(guide_report._risk(row))
-    heavy = replace(row.risk, expected=replace(row.risk.expected, less_compute=32.9))
-    assert f"{worst} in 95 % of the draws of the fit" in str(guide_report._risk(replace(row, risks={row.at: heavy})))
 
 
 def test_regret_and_trust_name_one_number() -> None:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from dwsweep.guide.answers import Answer, Assumptions, BudgetAnswer
+    from dwsweep.guide.answers import Answer, BudgetAnswer
+    from dwsweep.guide.shapes import Options
     from dwsweep.report.figures.style import Look
 
 
@@ -113,14 +114,14 @@ def figures(answer: Answer) -> dict[str, Callable[[], Figure]]:
     return {"guide": lambda: _costs(rows, answer.assumptions)} if rows else {}
 
 
-def _costs(rows: Sequence[BudgetAnswer], assumptions: Assumptions) -> Figure:
+def _costs(rows: Sequence[BudgetAnswer], options: Options) -> Figure:
     made = style.figure(style.WIDTH, 0.5 + 4.4 * len(rows))
     for axes, row in zip(made.subplots(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
-        _panel(axes, row, assumptions)
+        _panel(axes, row, options)
     return made
 
 
-def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
+def _panel(axes: Axes, row: BudgetAnswer, options: Options) -> None:
     shapes, best = sorted(row.candidates, key=lambda shape: shape.depth), row.optimum
     for k, (label, constraint) in enumerate(CURVES):
         costs = [(shape.depth, shape.cost(constraint)) for shape in shapes]
@@ -129,7 +130,7 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
         if not points or (constraint == "decode" and row.at != constraint):
             continue
         if constraint == "time":
-            label += f" on one {assumptions.training_device}, rate {assumptions.training_rate}"
+            label += f" on {options.training_rate}"
         axes.plot(*zip(*points, strict=True), **style.series(k), label=label)
     if best.depth_low is not None and best.depth_high is not None:
         axes.axvspan(best.depth_low, best.depth_high, color=style.OWN, alpha=0.1, label="best depth, 95 %")

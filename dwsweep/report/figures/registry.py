@@ -32,11 +32,6 @@ class Drawing:
     has_content: Callable[[FitResult], bool] = lambda _: True
 
 
-# files of figures that left: a folder of an earlier version may hold them
-LEFT = (
-    *("adjusted", "budget_trends", "comparison", "differences", "equal_budgets", "equal_what", "forms"),
-    *("guideline", "loss_vs_size", "others", "tokens"),
-)
 # ordered as on the page
 DRAWINGS = (
     Drawing(
@@ -97,8 +92,8 @@ def figures(fit: Fit) -> dict[str, Callable[[], Figure]]:
 def clear(out_dir: Path) -> None:
     """Remove the figures of an earlier fit."""
     out = paths.as_path(out_dir)
-    for name in (*LEFT, *(drawing.name for drawing in DRAWINGS)):
-        for path in style.files(out, name):
+    for drawing in DRAWINGS:
+        for path in style.files(out, drawing.name):
             path.unlink(missing_ok=True)
 
 
