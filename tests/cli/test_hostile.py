@@ -16,7 +16,7 @@ from report_sweeps import write_csv
 
 from dwsweep import fit_table
 
-pytestmark = pytest.mark.usefixtures("short_guideline")
+pytestmark = pytest.mark.usefixtures("short_guideline", "surfaces_again")
 
 ONE = "depth,width,loss\n2,32,4.0\n"
 

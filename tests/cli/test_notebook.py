@@ -21,7 +21,7 @@ from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitKeywords, FitOptions
 from tests.simulations.along import AlongStudy, draw_along
 
-pytestmark = pytest.mark.usefixtures("short_guideline")
+pytestmark = pytest.mark.usefixtures("short_guideline", "surfaces_again")
 
 LAPTOP = str(ROOT / "sweeps" / "results" / "laptop")
 PNG = b"\x89PNG\r\n\x1a\n"
