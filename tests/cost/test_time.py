@@ -14,7 +14,7 @@ from spec_tools import spec_of
 
 from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.cost.devices import DEVICES, find
-from dwsweep.cost.duration import Calibration, assumed_mfu
+from dwsweep.cost.duration import Calibration, Rate, assumed_mfu, recipe_of
 from dwsweep.errors import InputError
 from dwsweep.guide import Options, answer
 from dwsweep.plan import Plan, build
@@ -155,6 +155,16 @@ def test_a_calibration_gives_times_on_a_device_without_a_peak(tmp_path: Path) ->
         assert rate == pytest.approx(nearest.pop("-".join(pack_id.split("-")[:2])))
         assert estimates.packs[pack_id].mfu is None
     assert not nearest
+
+
+def test_a_rate_of_the_same_recipe_comes_before_a_nearer_one() -> None:
+    changes = ({}, {"biases": False}, {"embedding_rank": 8}, {"embedding_rank": 16}, {"attention": "linear"})
+    shapes = [Block(HeadRule(count=2), 1000, 128, **one).shape(6, 128) for one in changes]
+    recipes = [recipe_of(shape, "adamw") for shape in shapes]
+    assert recipes[0] == "pre-layernorm, plain gelu 4, learned, adamw" and "no biases" in recipes[1]
+    measured = Calibration("cpu", tuple(Rate(24 + k, 512, 1.0 + k, name) for k, name in enumerate(recipes)))
+    assert [measured.flops_per_second(shape) for shape in shapes] == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert measured.flops_per_second(shapes[0], "muon") == 1.0
 
 
 def test_rates_of_several_devices_count_for_one_each() -> None:

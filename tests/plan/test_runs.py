@@ -11,7 +11,7 @@ from spec_tools import BASE, DATA, filled, only, spec_of
 
 from dwsweep.errors import InputError
 from dwsweep.plan import DROP, RUN, SKIP, DataFacts, Plan, Run, build
-from dwsweep.plan.schedule import phases
+from dwsweep.plan.schedule import Phase, phases
 from dwsweep.spec import DataSpec, ModelSpec, Spec, TrainSpec
 from dwsweep.text import format_count
 
@@ -167,7 +167,7 @@ def test_max_replicas_splits_packs_and_keeps_runs(data: DataFacts | None) -> Non
 def test_token_branches_are_runs_of_their_own() -> None:
     plan = build(spec_of(train={"schedule": "wsd", "token_branches": [25_600, 51_200]}), data=DATA)
     pack = plan.packs[0]
-    assert pack.branch_steps == (25, 50, 100)
+    assert pack.branch_steps == (25, 50, 100) and phases((100,), pack.train) == (Phase(0, 100, 0, False),)
     runs = [by_id(plan)[name] for name in pack.replicas[0].run_ids]
     assert [run.steps for run in runs] == [25, 50, 100]
     assert [run.tokens for run in runs] == [25_600, 51_200, 102_400]

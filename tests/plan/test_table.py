@@ -205,6 +205,7 @@ def test_too_little_held_out(held_out: int, caution: str | None, eval_tokens: in
     [
         ("train.momentum 0.5 has no effect: it belongs to train.optimizer: muon", {"train": {"momentum": 0.5}}),
         ("model.rope_theta 500.0 has no effect", {"model": {"rope_theta": 500.0}}),
+        ("data.text_field body has no effect", {"data": {"text_field": "body"}}),
         ("data.seed 3 has no effect", {"data": {"seed": 3, "tokenizer": "bytes", "vocab_size": 256}}),
         ("", {"train": {"momentum": 0.5, "optimizer": "muon"}, "data": {"source": "jsonl:a", "text_field": "body"}}),
     ],
