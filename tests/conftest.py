@@ -70,43 +70,19 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
 # Each file is one worker's, so that what its tests share is made once: `--dist loadfile` deals them out in this order,
 # by which no long one begins while the other workers have nothing left to do. These take eight seconds or more.
 LONGEST = (
-    "design/test_errors.py",
-    "fit/test_heap.py",
-    "train/test_loop.py",
-    "train/test_step.py",
-    "train/test_mesh.py",
-    "train/test_bucket.py",
-    "sweep/test_claim.py",
-    "sweep/test_runner.py",
-    "fit/test_analysis.py",
-    "fit/test_meaning.py",
-    "report/test_page.py",
-    "sweep/test_kill.py",
-    "fit/test_best_depth.py",
-    "model/test_transformer.py",
-    "report/test_figures.py",
-    "report/test_agreement.py",
-    "guide/test_evidence_answers.py",
-    "fit/test_truths.py",
-    "sweep/test_inventory.py",
-    "fit/test_budgets.py",
-    "fit/test_posterior.py",
-    "cli/test_notebook.py",
-    "cli/test_first_steps.py",
-    "cli/test_commands.py",
-    "sweep/test_remote.py",
-    "guide/test_law.py",
-    "guide/test_inside.py",
-    "report/test_page_browser.py",
-    "train/test_optimizer.py",
-    "train/test_fit.py",
-    "fit/test_compare.py",
-    "train/test_bench.py",
+    *("design/test_errors", "fit/test_heap", "train/test_loop", "train/test_step", "train/test_mesh"),
+    *("train/test_bucket", "sweep/test_claim", "sweep/test_runner", "fit/test_analysis", "fit/test_meaning"),
+    *("report/test_page", "sweep/test_kill", "fit/test_best_depth", "model/test_transformer"),
+    *("report/test_figures", "report/test_agreement", "guide/test_evidence_answers", "fit/test_truths"),
+    *("sweep/test_inventory", "fit/test_budgets", "fit/test_posterior", "cli/test_notebook"),
+    *("cli/test_first_steps", "cli/test_commands", "sweep/test_remote", "guide/test_law", "guide/test_inside"),
+    *("report/test_page_browser", "train/test_optimizer", "train/test_fit", "fit/test_compare"),
+    "train/test_bench",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    order = {f"tests/{name}": k for k, name in enumerate(LONGEST)}
+    order = {f"tests/{name}.py": k for k, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0], len(order)))
 
 

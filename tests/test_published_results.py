@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 from functools import cache
 from pathlib import Path
@@ -20,11 +19,6 @@ pytestmark = pytest.mark.usefixtures("whole_grids")
 
 ROOT = Path(__file__).parents[1] / "sweeps" / "results"
 SWEEPS = sorted(path.parent for path in ROOT.glob("*/results.csv"))
-MOST_BYTES = 2_500_000
-
-
-def test_they_are_there() -> None:
-    assert [path.name for path in SWEEPS] == ["laptop", "laptop-tokens"]
 
 
 @cache
@@ -92,15 +86,3 @@ def test_every_run_is_of_the_spec_and_has_its_documents(sweep: Path) -> None:
     tokens = [*spec.train.token_branches, spec.train.tokens]
     assert all(any(float(row["tokens"]) == pytest.approx(count, rel=1e-3) for count in tokens) for row in rows)
     assert all((sweep / "runs" / row["run_id"] / "documents.npy").is_file() for row in rows)
-
-
-@pytest.mark.parametrize("sweep", SWEEPS, ids=lambda path: path.name)
-def test_it_is_small_and_names_no_machine(sweep: Path) -> None:
-    files = [path for path in sweep.rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in files) < MOST_BYTES
-    for path in files:
-        if path.suffix in (".csv", ".json", ".md", ".yaml"):
-            text = path.read_text(encoding="utf-8")
-            assert not re.search(r"(?<![\w.])/(root|home|tmp|work|Users)/", text), path
-    manifest = json.loads((sweep / "manifest.json").read_text(encoding="utf-8"))
-    assert {"jax", "dwsweep", "numpy"} <= set(manifest["versions"]) and manifest["devices"]

@@ -12,7 +12,8 @@ The sides, each where it is installed:
 Each side of each shape is a process of its own, with the environment that its user would have. All begin with the same
 parameters and batches, and the losses of three training steps must agree within 1e-4, so that "the same" is checked and
 not claimed. Then they take turns, round by round, so that whatever else the machine does meets all. A ratio is that of
-one round. The table gives the median of the ratios and each side's best rate. PyTorch runs with the faster of its two
+one round. The table gives the median of the ratios and each side's best rate. One rate serves all parameters, without
+decay, so that nobody needs groups. PyTorch runs with the faster of its two
 fast AdamWs (fused, foreach) and of one thread and all cores, plain JAX with the faster of a loop over its blocks and a
 scan: both are chosen for each shape before the clock starts. Compilation is over by then too. Smoke shapes are trained
 as the sweep trains them, three seeds a pack; the others train the three one after another. Data: ``stdlib-docs``,
@@ -25,7 +26,6 @@ import argparse
 import importlib.util
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -38,14 +38,13 @@ from functools import partial
 from importlib.metadata import version
 from itertools import product
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from dwsweep.data.batches import window_indices
 from dwsweep.data.prepare import prepare
 from dwsweep.data.token_store import Store
-from dwsweep.model.parametrization import Scales, resolve
 from dwsweep.plan import DataFacts, Pack, build
 from dwsweep.plan.schedule import multipliers
 from dwsweep.spec import load_spec, parse_spec
@@ -73,10 +72,6 @@ class Case:
     def tokens_per_step(self) -> int:
         return len(self.pack.replicas) * self.pack.train.batch_size * self.pack.train.seq_len
 
-    @property
-    def scales(self) -> Scales:
-        return resolve(self.pack.shape, self.pack.model, self.pack.train, 1.0)
-
     def batches(self, begin: int, n: int) -> tuple[list[np.ndarray], list[float]]:
         """(window indices (n, B) of each replica, multipliers of the rate) of ``n`` steps from ``begin`` on."""
         train = self.pack.train
@@ -89,33 +84,19 @@ class Case:
 
 def cases(wanted: list[str], progress: bool = True) -> list[Case]:
     """The smoke sweep's packs and the larger shapes whose name (L6-d192) or group (smoke, larger) is wanted."""
-    smoke = load_spec(SMOKE)
-    larger = parse_spec(
-        {
-            "name": "larger",
-            "grid": {"widths": LARGER, "seeds": 1, "heads": {"count": 2}, "learning_rates": [2e-3]},
-            "model": smoke.model.model_dump(),
-            "data": smoke.data.model_dump(),
-            "train": {"seq_len": 128, "batch_size": 16, "steps": 200, "warmup_steps": 20},
-        }
-    )
+    smoke = load_spec(SMOKE, ["model.parametrization=standard", "train.weight_decay=0"])
+    larger = {
+        "grid": {"widths": LARGER, "seeds": 1, "heads": {"count": 2}, "learning_rates": [2e-3]},
+        "train": {"seq_len": 128, "batch_size": 16, "steps": 200, "warmup_steps": 20, "weight_decay": 0.0},
+    }
     store = prepare(smoke.data, progress=progress)
     found = []
-    for group, spec in (("smoke", smoke), ("larger", larger)):
+    for group, spec in (("smoke", smoke), ("larger", parse_spec({**smoke.model_dump(), **larger}))):
         for pack in build(spec, data=DataFacts.of(store)).packs:
             name = f"L{pack.shape.depth}-d{pack.shape.width}"
             if not wanted or group in wanted or name in wanted:
                 found.append(Case(name, pack, store))
     return found
-
-
-class Side(Protocol):
-    """One way to train a case, from given parameters on."""
-
-    facts: dict[str, Any]
-
-    def steps(self, n: int) -> np.ndarray:
-        """Take ``n`` steps of all replicas and wait; the losses (n, R)."""
 
 
 class Ours:
@@ -128,13 +109,7 @@ class Ours:
 
         self.jax, self.case = jax, case
         self.program = compile_program(Blueprint.of(case.pack, case.store))
-        self.state, init_seconds = self.program.init()
-        choices = self.program.choices
-        self.facts = {
-            "compile_seconds": self.program.compile_seconds + init_seconds,
-            "microbatch": choices.microbatch,
-            "devices": choices.layout.size,
-        }
+        self.state, _ = self.program.init()
         own = self.program.params(self.state, range(len(case.pack.replicas)))
         np.savez(params, **{f"{r}.{name}": array for r, named in own.items() for name, array in named.items()})
         self.done = 0
@@ -173,11 +148,8 @@ class Torch:
         from torch_model import Trainer
 
         self.torch, self.case, self.threads = torch, case, threads
-        self.facts = {"adamw": "fused" if fused else "foreach", "threads": threads}
         pack = case.pack
-        self.replicas = [
-            Trainer(pack.shape, case.scales, pack.train, r.learning_rate, fused, compiled) for r in pack.replicas
-        ]
+        self.replicas = [Trainer(pack.shape, pack.train, r.learning_rate, fused, compiled) for r in pack.replicas]
         for i, trainer in enumerate(self.replicas):
             trainer.model.take(taken(params, i))
         self.tokens = torch.from_numpy(np.array(case.store.train_tokens(), np.int64))
@@ -200,13 +172,12 @@ class Plain:
     def __init__(self, case: Case, params: Path, scanned: bool) -> None:
         from plain_jax import Trainer, unstacked
 
-        pack, self.case, self.facts = case.pack, case, {"blocks": "scan" if scanned else "loop"}
+        pack, self.case = case.pack, case
         trees = [taken(params, i) for i in range(len(pack.replicas))]
         if not scanned:
             trees = [unstacked(tree, pack.shape.depth) for tree in trees]
         self.replicas = [
-            Trainer(tree, pack.shape, case.scales, pack.train, r.learning_rate)
-            for tree, r in zip(trees, pack.replicas, strict=True)
+            Trainer(tree, pack.shape, pack.train, r.learning_rate) for tree, r in zip(trees, pack.replicas, strict=True)
         ]
         self.tokens = np.array(case.store.train_tokens(), np.int32)
         self.done = 0
@@ -221,7 +192,7 @@ class Plain:
         return np.array(losses, np.float32).T
 
 
-def fastest(make: Callable[..., Side], options: Iterable[tuple[Any, ...]]) -> Side:
+def fastest(make: Callable[..., Any], options: Iterable[tuple[Any, ...]]) -> Any:
     """The fastest of a side's options for this shape, warm, at its first step again."""
     best: tuple[float, tuple[Any, ...]] | None = None
     for chosen in options:
@@ -236,7 +207,7 @@ def fastest(make: Callable[..., Side], options: Iterable[tuple[Any, ...]]) -> Si
     return make(*best[1])
 
 
-def timed(side: Side, n: int) -> float:
+def timed(side: Any, n: int) -> float:
     """Seconds a step (of all replicas)."""
     began = time.perf_counter()
     side.steps(n)
@@ -244,11 +215,11 @@ def timed(side: Side, n: int) -> float:
 
 
 def serve(name: str, case: Case, params: Path) -> None:
-    """Be one side: answer each number of steps on standard input by a line of JSON, after one about itself."""
+    """Be one side: answer each number of steps on standard input by a line of JSON, after an empty one."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a compiler prints is no answer
     if name == "ours":
-        side: Side = Ours(case, params)
+        side: Any = Ours(case, params)
     elif name == "plain":
         side = fastest(partial(Plain, case, params), [(False,), (True,)])
     else:
@@ -257,7 +228,7 @@ def serve(name: str, case: Case, params: Path) -> None:
         torch._dynamo.config.recompile_limit = 64
         options = product((True, False), sorted({1, len(cores())}))
         side = fastest(partial(Torch, case, params, name == "compiled"), options)
-    print(json.dumps(side.facts), file=answers, flush=True)
+    print("{}", file=answers, flush=True)
     for line in sys.stdin:
         n = int(line)
         began = time.perf_counter()
@@ -278,7 +249,8 @@ class Peer:
             text=True,
             env={**os.environ, **ours},
         )
-        self.name, self.facts = name, self._answer()
+        self.name = name
+        self._answer()
 
     def _answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None
@@ -319,14 +291,7 @@ def compare(case: Case, rounds: int, names: list[str]) -> dict[str, Any]:
     Raises:
         AssertionError: the losses of the first three steps differ by more than ``AGREE``.
     """
-    pack = case.pack
-    row: dict[str, Any] = {
-        "shape": case.name,
-        "replicas": len(pack.replicas),
-        "batch": pack.train.batch_size,
-        "seq_len": pack.train.seq_len,
-        "n_params_total": pack.shape.n_params_total,
-    }
+    row: dict[str, Any] = {"case": case}
     with peers(names, case) as sides:
         first = [np.array(side.steps(3)["losses"]) for side in sides]
         for side, losses in zip(sides, first, strict=True):
@@ -336,35 +301,21 @@ def compare(case: Case, rounds: int, names: list[str]) -> dict[str, Any]:
         taken = [[side.steps(n)["seconds"] for side, n in zip(sides, numbers, strict=True)] for _ in range(rounds)]
         for k, side in enumerate(sides):
             ratios = [of_round[k] / of_round[0] for of_round in taken]
-            row[side.name] = side.facts | {
-                "tokens_per_second": case.tokens_per_step / min(of_round[k] for of_round in taken),
-                "ratio": statistics.median(ratios),
-                "ratio_low": min(ratios),
-                "ratio_high": max(ratios),
-            }
+            rate = case.tokens_per_step / min(of_round[k] for of_round in taken)
+            row[side.name] = rate, statistics.median(ratios), min(ratios), max(ratios)
     return row
-
-
-def header(names: list[str]) -> dict[str, Any]:
-    packages = ["jax", "flax", "optax", "numpy", *(["torch"] if "compiled" in names else [])]
-    return {
-        "python": platform.python_version(),
-        **{name: version(name) for name in packages},
-        "cores": len(cores()),
-        "load_average": list(os.getloadavg()),
-    }
 
 
 def print_speed(rows: list[dict[str, Any]], names: list[str]) -> None:
     print("tokens per second, and how many times as fast ours is (median of the rounds, their range)")
     print(f"{'shape':<9}{'batch':>9}{'seeds':>6}{'ours':>10}" + "".join(f"{name:>28}" for name in names[1:]))
     for row in rows:
-        line = f"{row['shape']:<9}{row['batch']:>3} × {row['seq_len']:<3}{row['replicas']:>6}"
-        line += f"{row['ours']['tokens_per_second']:>10,.0f}"
+        pack = row["case"].pack
+        line = f"{row['case'].name:<9}{pack.train.batch_size:>3} × {pack.train.seq_len:<3}{len(pack.replicas):>6}"
+        line += f"{row['ours'][0]:>10,.0f}"
         for name in names[1:]:
-            side = row[name]
-            span = f"({side['ratio_low']:.2f}–{side['ratio_high']:.2f})"
-            line += f"{side['tokens_per_second']:>9,.0f}{side['ratio']:>6.2f} {span:<12}"
+            rate, ratio, low, high = row[name]
+            line += f"{rate:>9,.0f}{ratio:>6.2f} {f'({low:.2f}–{high:.2f})':<12}"
         print(line)
 
 
@@ -383,16 +334,9 @@ def main() -> None:
     names = [
         name for name in SIDES if name == "ours" or (name in options.sides and importlib.util.find_spec(SIDES[name]))
     ]
-    facts = header(names)
-    load = " ".join(f"{x:.2f}" for x in facts["load_average"])
-    print(" ".join(f"{k} {v}" for k, v in facts.items() if k != "load_average") + f", load average {load}")
-    if not importlib.util.find_spec("torch"):
-        print("PyTorch is not installed (pip install torch): without its columns")
-    rows = []
-    for case in chosen:
-        row = compare(case, options.rounds, names)
-        print(f"  {case.name}: " + " ".join(f"{name} {row[name]['ratio']:.2f}" for name in names[1:]), file=sys.stderr)
-        rows.append(row)
+    versions = " ".join(f"{name} {version(name)}" for name in ("jax", "torch") if importlib.util.find_spec(name))
+    print(f"{versions}, {len(cores())} cores, load average {os.getloadavg()[0]:.2f}")
+    rows = [compare(case, options.rounds, names) for case in chosen]
     print_speed(rows, names)
 
 

@@ -2,12 +2,12 @@
 
 In the manner of nanodo: blocks one after another, in a Python loop or in ``jax.lax.scan``; softmax attention by
 ``einsum``; derivatives by ``jax.grad``; ``optax.adamw`` behind ``optax.clip_by_global_norm``; batches gathered on the
-host; JAX's own choice of devices and threads. The multipliers of the parametrization are factors of arrays that are
-computed anyway.
+host; JAX's own choice of devices and threads.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from dwsweep.model.parametrization import Scales
 from dwsweep.shapes import Shape
 from dwsweep.spec import TrainSpec
 
@@ -38,62 +37,44 @@ def linear(x: jax.Array, p: Params) -> jax.Array:
     return x @ p["kernel"] + p["bias"]
 
 
-def block(x: jax.Array, p: Params, shape: Shape, scales: Scales) -> jax.Array:
+def block(x: jax.Array, p: Params, shape: Shape) -> jax.Array:
     B, T, _ = x.shape
     qkv = linear(norm(x, p["attention_norm"]), p["attention"]["qkv"]).reshape(B, T, 3, shape.heads, -1)
     q, k, v = qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
-    scores = jnp.einsum("bthp,bshp->bhts", q, k) * scales.attention_scale
+    scores = jnp.einsum("bthp,bshp->bhts", q, k) / math.sqrt(shape.head_size)
     weights = jax.nn.softmax(jnp.where(jnp.tril(jnp.ones((T, T), bool)), scores, -1e30), axis=-1)
     mixed = jnp.einsum("bhts,bshp->bthp", weights, v).reshape(B, T, -1)
-    x = x + scales.residual_multiplier * linear(mixed, p["attention"]["out"])
+    x = x + linear(mixed, p["attention"]["out"])
     h = jax.nn.gelu(linear(norm(x, p["mlp_norm"]), p["mlp"]["up"]), approximate=True)
-    return x + scales.residual_multiplier * linear(h, p["mlp"]["down"])
+    return x + linear(h, p["mlp"]["down"])
 
 
-def loss(params: Params, windows_BxT1: jax.Array, shape: Shape, scales: Scales) -> jax.Array:
+def loss(params: Params, windows_BxT1: jax.Array, shape: Shape) -> jax.Array:
     """Mean next-token loss in nats."""
     tokens, targets = windows_BxT1[:, :-1], windows_BxT1[:, 1:]
     x = params["embedding"][tokens] + params["positions"][: tokens.shape[1]]
     if isinstance(params["blocks"], list):
         for p in params["blocks"]:
-            x = block(x, p, shape, scales)
+            x = block(x, p, shape)
     else:
-        x, _ = jax.lax.scan(lambda x, p: (block(x, p, shape, scales), None), x, params["blocks"])
-    logits = (norm(x, params["final_norm"]) * scales.unembedding_multiplier) @ params["unembedding"].T
+        x, _ = jax.lax.scan(lambda x, p: (block(x, p, shape), None), x, params["blocks"])
+    logits = norm(x, params["final_norm"]) @ params["unembedding"].T
     return optax.softmax_cross_entropy_with_integer_labels(logits, targets).mean()
-
-
-def group_of(path: tuple[Any, ...]) -> str:
-    """The parametrization's group of a parameter by its place in the tree."""
-    names = [str(getattr(key, "key", key)) for key in path]
-    if names[0] in ("embedding", "positions"):
-        return "embedding"
-    if names[0] in ("final_norm", "unembedding"):
-        return names[0]
-    if names[-1] != "kernel":
-        return "block_vector"
-    return "residual" if names[-2] in ("out", "down") else "hidden"
 
 
 class Trainer:
     """One replica: parameters, Optax's state and the jitted step."""
 
-    def __init__(self, params: Params, shape: Shape, scales: Scales, train: TrainSpec, learning_rate: float) -> None:
-        labels = jax.tree_util.tree_map_with_path(lambda path, _: group_of(path), params)
-        b1, b2 = train.betas
+    def __init__(self, params: Params, shape: Shape, train: TrainSpec, learning_rate: float) -> None:
+        assert train.grad_clip is not None
+        clip, (b1, b2) = optax.clip_by_global_norm(train.grad_clip), train.betas
 
         def adamw(rate: jax.Array) -> optax.GradientTransformation:
-            found = {}
-            for name in set(jax.tree.leaves(labels)):
-                group = scales.groups()[name]
-                ratio = group.learning_rate / scales.learning_rate
-                found[name] = optax.adamw(rate * ratio, b1, b2, group.epsilon, weight_decay=group.weight_decay)
-            clip = optax.identity() if train.grad_clip is None else optax.clip_by_global_norm(train.grad_clip)
-            return optax.chain(clip, optax.partition(found, labels))
+            return optax.chain(clip, optax.adamw(rate, b1, b2, train.epsilon, weight_decay=train.weight_decay))
 
         @partial(jax.jit, donate_argnums=(0, 1))
         def step(params: Params, state: Any, windows: jax.Array, rate: jax.Array) -> tuple[Params, Any, jax.Array]:
-            value, grads = jax.value_and_grad(loss)(params, windows, shape, scales)
+            value, grads = jax.value_and_grad(loss)(params, windows, shape)
             updates, state = adamw(rate).update(grads, state, params)
             return optax.apply_updates(params, updates), state, value
 

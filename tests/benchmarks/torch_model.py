@@ -2,7 +2,7 @@
 
 One product for q, k and v, ``scaled_dot_product_attention(is_causal=True)``, ``gelu`` with tanh, ``layer_norm``,
 ``cross_entropy``, AdamW from ``torch.optim`` (fused or foreach), ``clip_grad_norm_``: nothing here is slower than it
-has to be. The multipliers of the parametrization are arguments of calls that are made anyway.
+has to be.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dwsweep.model.parametrization import Group, Scales
 from dwsweep.shapes import Shape
 from dwsweep.spec import TrainSpec
 
@@ -23,44 +22,40 @@ from dwsweep.spec import TrainSpec
 class Block(nn.Module):
     """Pre-norm attention and MLP."""
 
-    def __init__(self, shape: Shape, scales: Scales) -> None:
+    def __init__(self, shape: Shape) -> None:
         super().__init__()
         D = shape.width
         self.attention_norm, self.mlp_norm = nn.LayerNorm(D), nn.LayerNorm(D)
         self.qkv = nn.Linear(D, 3 * shape.heads * shape.head_size)
         self.out = nn.Linear(shape.heads * shape.head_size, D)
         self.up, self.down = nn.Linear(D, shape.mlp_hidden), nn.Linear(shape.mlp_hidden, D)
-        self.heads, self.scale, self.multiplier = shape.heads, scales.attention_scale, scales.residual_multiplier
+        self.heads = shape.heads
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         B, T, _ = x.shape
         q, k, v = self.qkv(self.attention_norm(x)).view(B, T, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
-        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=self.scale)
-        x = torch.add(x, self.out(mixed.transpose(1, 2).reshape(B, T, -1)), alpha=self.multiplier)
-        h = functional.gelu(self.up(self.mlp_norm(x)), approximate="tanh")
-        return torch.add(x, self.down(h), alpha=self.multiplier)
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).reshape(B, T, -1))
+        return x + self.down(functional.gelu(self.up(self.mlp_norm(x)), approximate="tanh"))
 
 
 class Transformer(nn.Module):
     """Windows (B, T + 1) of token ids → mean next-token loss in nats."""
 
-    def __init__(self, shape: Shape, scales: Scales) -> None:
+    def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.embedding = nn.Embedding(shape.vocab_size, shape.width)
         self.positions = nn.Parameter(torch.empty(shape.seq_len, shape.width))
-        self.blocks = nn.ModuleList(Block(shape, scales) for _ in range(shape.depth))
+        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.depth))
         self.final_norm = nn.LayerNorm(shape.width)
         self.unembedding = nn.Linear(shape.width, shape.vocab_size, bias=False)
-        self.multiplier = scales.unembedding_multiplier
 
     def forward(self, windows: torch.Tensor) -> torch.Tensor:
-        return functional.cross_entropy(self.logits(windows[:, :-1]).flatten(0, 1), windows[:, 1:].flatten())
-
-    def logits(self, tokens: torch.Tensor) -> torch.Tensor:
+        tokens, targets = windows[:, :-1], windows[:, 1:]
         x = self.embedding(tokens) + self.positions[: tokens.shape[1]]
         for block in self.blocks:
             x = block(x)
-        return self.unembedding(self.final_norm(x) * self.multiplier)
+        return functional.cross_entropy(self.unembedding(self.final_norm(x)).flatten(0, 1), targets.flatten())
 
     @torch.no_grad()
     def take(self, params: Mapping[str, Any]) -> None:
@@ -93,53 +88,32 @@ class Trainer:
     """One replica: model, optimizer and the training step."""
 
     def __init__(
-        self, shape: Shape, scales: Scales, train: TrainSpec, learning_rate: float, fused: bool, compiled: bool = False
+        self, shape: Shape, train: TrainSpec, learning_rate: float, fused: bool, compiled: bool = False
     ) -> None:
-        self.model = Transformer(shape, scales)
+        self.model = Transformer(shape)
         self.loss = torch.compile(self.model, dynamic=False) if compiled else self.model
         self.train, self.seq_len, self.learning_rate = train, shape.seq_len, learning_rate
-        # groups with the same settings are one: the fewer, the faster
-        members: dict[tuple[float, float, float], list[nn.Parameter]] = {}
-        for name, parameter in self.model.named_parameters():
-            group = group_of(name, scales)
-            ratio = group.learning_rate / scales.learning_rate
-            decay = group.weight_decay
-            members.setdefault((ratio, group.epsilon, decay), []).append(parameter)
+        self.parameters = list(self.model.parameters())
         self.optimizer = torch.optim.AdamW(
-            [
-                {"params": list(parameters), "eps": epsilon, "weight_decay": decay, "ratio": ratio}
-                for (ratio, epsilon, decay), parameters in members.items()
-            ],
+            self.parameters,
             lr=learning_rate,
             betas=train.betas,
+            eps=train.epsilon,
+            weight_decay=train.weight_decay,
             fused=fused or None,
             foreach=None if fused else True,
         )
-        self.parameters = list(self.model.parameters())
         self.offsets = torch.arange(shape.seq_len + 1)
 
     def step(self, tokens: torch.Tensor, indices_B: torch.Tensor, rate: float) -> torch.Tensor:
         """One step on the windows ``indices_B``; ``rate`` is the schedule's multiplier. The loss before the step."""
         for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate * rate * group["ratio"]
+            group["lr"] = self.learning_rate * rate
         windows = tokens[indices_B[:, None] * self.seq_len + self.offsets]
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.loss(windows)
         loss.backward()
-        if self.train.grad_clip is not None:
-            nn.utils.clip_grad_norm_(self.parameters, self.train.grad_clip, foreach=True)
+        assert self.train.grad_clip is not None
+        nn.utils.clip_grad_norm_(self.parameters, self.train.grad_clip, foreach=True)
         self.optimizer.step()
         return loss.detach()
-
-
-def group_of(name: str, scales: Scales) -> Group:
-    """The parametrization's group of a parameter by its name in ``Transformer``."""
-    if name.startswith(("embedding", "positions")):
-        return scales.embedding
-    if name.startswith("final_norm"):
-        return scales.final_norm
-    if name.startswith("unembedding"):
-        return scales.unembedding
-    if name.endswith("bias") or "norm" in name:
-        return scales.block_vector
-    return scales.residual if ".out." in name or ".down." in name else scales.hidden

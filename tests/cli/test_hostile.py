@@ -14,9 +14,9 @@ from cli_tools import Command
 from report_sweeps import rows as simulated
 from report_sweeps import write_csv
 
-from dwsweep import fit_table, paths
+from dwsweep import fit_table
 
-pytestmark = pytest.mark.usefixtures("short_guideline")
+pytestmark = pytest.mark.usefixtures("short_guideline", "surfaces_again")
 
 ONE = "depth,width,loss\n2,32,4.0\n"
 
@@ -105,23 +105,6 @@ def test_a_fit_does_not_write_into_the_runs_of_a_sweep(tmp_path: Path, dwsweep: 
         assert done.returncode == 2 and f"--out: {out}; the sweep keeps its " in done.stderr, done.stderr
     assert not list((tmp_path / "runs").iterdir())
     assert dwsweep("fit", tmp_path, "--out", tmp_path / "runs-fit", "--draws", "200").returncode == 0
-
-
-def test_a_disk_that_fills_while_figures_are_drawn_is_said(
-    tmp_path: Path, dwsweep: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_csv(small_table(), tmp_path / "t.csv")
-    write = paths.write_atomic
-
-    def full(path: Any, content: Any, **more: Any) -> None:
-        if path.suffix == ".svg":
-            raise OSError(28, "No space left on device", str(path))
-        write(path, content, **more)
-
-    monkeypatch.setattr(paths, "write_atomic", full)
-    done = dwsweep("fit", tmp_path / "t.csv", "--draws", "200")
-    assert done.returncode == 2 and "loss_vs_depth.svg: No space left on device" in done.stderr
-    assert json.loads((tmp_path / "t-fit" / "fit.json").read_text())
 
 
 def test_a_count_of_hundreds_of_digits_in_a_fit_is_one_line(tmp_path: Path, dwsweep: Command) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -23,31 +21,10 @@ from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitKeywords, FitOptions
 from tests.simulations.along import AlongStudy, draw_along
 
-pytestmark = pytest.mark.usefixtures("short_guideline")
+pytestmark = pytest.mark.usefixtures("short_guideline", "surfaces_again")
 
 LAPTOP = str(ROOT / "sweeps" / "results" / "laptop")
 PNG = b"\x89PNG\r\n\x1a\n"
-NOTEBOOK = """
-import sys
-import dwsweep
-assert not {"numpy", "jax"} & set(sys.modules)  # the package imports what is asked for, and no more
-import dwsweep.guide                     # the room first: the name is the function all the same
-from dwsweep.guide import Options
-from dwsweep import guide
-
-assert callable(guide) and dwsweep.guide is guide and sys.modules["dwsweep.guide"].Options is Options
-found = dwsweep.fit_table(sys.argv[1], draws=100, where="depth < 3")  # two depths: no surface to fit
-assert found.plot("loss_vs_depth")._repr_png_().startswith(b"\\x89PNG") and "<table>" in found._repr_html_()
-print(sorted({"jax", "flax", "matplotlib.pyplot", "IPython"} & set(sys.modules)))
-"""
-
-
-def test_a_notebook_needs_neither_jax_nor_pyplot() -> None:
-    assert dir(dwsweep) == ["InputError", "__version__", "fit_table", "guide"]
-    found = subprocess.run(
-        [sys.executable, "-c", NOTEBOOK, LAPTOP], capture_output=True, text=True, check=False, cwd=ROOT
-    )
-    assert found.stdout.strip() == "[]", found.stderr
 
 
 def small(above: float = 0.0) -> list[dict[str, Any]]:
@@ -127,6 +104,7 @@ def test_an_error_names_the_argument_and_to_a_shell_the_option(arguments: dict, 
 
 
 def test_the_signature_shows_the_options_and_a_wrong_keyword_names_the_nearest() -> None:
+    assert dir(dwsweep) == ["InputError", "__version__", "fit_table", "guide"]
     own = {*inspect.signature(fit_table).parameters, *inspect.signature(FitOptions).parameters} - {"table", "options"}
     assert {*FitKeywords.__annotations__} == own
     assert get_type_hints(dwsweep.fit_table)["options"].__args__ == (FitKeywords,)

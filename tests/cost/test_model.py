@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from dwsweep.cost.arithmetic import (
+    INDEXABLE_TOKENS,
     Memory,
     checkpoint_bytes,
     decode_bytes_per_token,
@@ -14,6 +15,8 @@ from dwsweep.cost.arithmetic import (
     fitting_microbatch,
     flops_6nd,
     forward_flops_per_token,
+    recomputed_bytes_per_token,
+    resident_bytes,
     training_flops,
     training_flops_per_token,
 )
@@ -65,8 +68,23 @@ def test_memory_adds_up() -> None:
     )
 
 
+def test_the_weights_of_attention_and_both_halves_of_a_gated_mlp_take_memory() -> None:
+    def activations(keep: bool, **changes: object) -> int:
+        return estimate(shape(**changes), replicas=1, microbatch=1, precision="float32", keep_weights=keep).activations
+
+    assert activations(True) - activations(False) == 128 * 6 * 4 * 2 * 128  # T, L, bytes, H, T
+    assert activations(True, attention="linear") == activations(False, attention="linear")
+    assert recomputed_bytes_per_token(shape(mlp="gated", mlp_ratio=2.0)) == 8 * (2 * 256 + 2 * 128)
+
+
 def test_checkpoints_hold_three_floats_a_parameter() -> None:
     assert checkpoint_bytes(shape(), 5) == 5 * 12 * shape().n_params_total
+
+
+def test_tokens_lie_on_the_device_where_they_fit_or_are_asked_to() -> None:
+    assert resident_bytes(1000, 2, None, None) == resident_bytes(1000, 2, 1.0, True) == 2000
+    assert resident_bytes(1000, 2, 1.0, None) == resident_bytes(1000, 2, None, False) == 0
+    assert resident_bytes(INDEXABLE_TOKENS, 1, 1e18, True) == 0 < resident_bytes(INDEXABLE_TOKENS - 1, 1, 1e18, True)
 
 
 @pytest.mark.parametrize(("memory_gb", "microbatch"), [(None, 48), (1000.0, 48), (1.2, 24), (0.001, 1)])

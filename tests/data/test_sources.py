@@ -105,33 +105,29 @@ def test_a_record_without_end_is_passed_over(tmp_path: Path, large: bool, monkey
     assert peak < 4 << 20
 
 
-def test_an_article_file_that_is_too_large_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "MAX_DOCUMENT_BYTES", 1000)
-    for name, n in (("a", 1000), ("b", 1001), ("c", 10)):
-        (tmp_path / f"{name}.txt").write_text(name * n)
-    texts, skipped = read(f"text:{tmp_path}/*.txt")
-    assert texts == ["a" * 1000, "c" * 10] and skipped.bad.total() == 1
-
-
-def test_what_a_source_says_in_a_message_is_printable(tmp_path: Path) -> None:
+def test_the_named_text_field_is_read_and_those_found_are_named_in_printable_words(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "no", "body_text": "yes"}\n')
+    assert read(f"jsonl:{tmp_path}/a.jsonl", "body_text")[0] == ["yes"]
+    _, skipped = read(f"jsonl:{tmp_path}/a.jsonl", "prose")
+    assert says(skipped.bad, "data: no text field") and "fields found: text, body_text" in str(skipped.first_bad)
     (tmp_path / "a.jsonl").write_text(json.dumps({"\x1b[31m" + "key" * 1000: 1}) + "\n")
     first = str(read(f"jsonl:{tmp_path}/a.jsonl")[1].first_bad)
     assert r"\x1b[31mkey" in first and "\x1b" not in first and len(first) < 400
 
 
-def test_the_named_text_field_is_read(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"text": "no", "body_text": "yes"}\n')
-    assert read(f"jsonl:{tmp_path}/a.jsonl", "body_text")[0] == ["yes"]
-    _, skipped = read(f"jsonl:{tmp_path}/a.jsonl", "prose")
-    assert says(skipped.bad, "data: no text field") and "fields found: text, body_text" in str(skipped.first_bad)
-
-
-def test_each_of_several_text_files_is_an_article(tmp_path: Path) -> None:
+def test_each_of_several_text_files_is_an_article_unless_it_is_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in "ba":
         (tmp_path / f"{name}.txt").write_text(f"\ufeffArticle {name}\n\nwith a blank line\n", "utf-8")
     (tmp_path / ".hidden").write_text("no")
     expected = [f"Article {name}\n\nwith a blank line\n" for name in "ab"]
     assert read(f"text:{tmp_path}")[0] == read(f"text:{tmp_path}/*.txt")[0] == expected
+    monkeypatch.setattr(records, "MAX_DOCUMENT_BYTES", 1000)
+    for name, n in (("a", 1000), ("b", 1001)):
+        (tmp_path / f"{name}.txt").write_text(name * n)
+    texts, skipped = read(f"text:{tmp_path}/*.txt")
+    assert texts == ["a" * 1000] and skipped.bad.total() == 1
 
 
 @pytest.mark.parametrize("block", [1 << 20, 23])

@@ -35,20 +35,15 @@ def bpe() -> Tokenizer:
     return train(texts(), 400)
 
 
-@pytest.mark.parametrize("text", [*AWKWARD, texts(1)[0]])
-def test_bpe_gives_the_text_back(bpe: Tokenizer, text: str) -> None:
-    ids = bpe.encode(text)
-    assert bpe.decode(ids) == text
-    assert bpe.end_token not in ids
-    assert ids.dtype == np.uint16
-
-
-@pytest.mark.parametrize("text", [t for t in AWKWARD if "\u2581" not in t] + texts(1))
-def test_word_cache_equals_sentencepiece(bpe: Tokenizer, text: str) -> None:
+def test_bpe_gives_every_text_back_by_the_tokens_of_sentencepiece(bpe: Tokenizer) -> None:
     import sentencepiece
 
     processor = sentencepiece.SentencePieceProcessor(model_proto=bpe.model)
-    assert bpe.encode(text).tolist() == bpe.encode(text).tolist() == processor.encode(text)
+    for text in (*AWKWARD, texts(1)[0]):
+        ids = bpe.encode(text)
+        assert bpe.decode(ids) == text and bpe.end_token not in ids and ids.dtype == np.uint16
+        # again from the cache of words; SentencePiece takes its own mark for a space
+        assert "\u2581" in text or bpe.encode(text).tolist() == ids.tolist() == processor.encode(text)
 
 
 def test_a_full_cache_of_words_changes_no_token(bpe: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,6 +74,7 @@ def test_a_written_spec_has_its_arms_in_full(tmp_path: Path) -> None:
         ([{}, {"train.steps": 50}], "grid.arms[1].train.steps: all arms share this key"),
         ([{}, {"data.vocab_size": 512}], "grid.arms[1].data.vocab_size: not a key of an arm; allowed: name, model.*"),
         ([GATED, GATED], "grid.arms[1]: the same recipe as grid.arms[0]"),
+        ([{"name": ""}, GATED], "grid.arms[0].name: ''; must be a text of 1 to"),
         ([{"name": "a"}, {"name": "a", **GATED}], "grid.arms: a, a; every arm must have a name of its own"),
         ([{}, {"model": {"mlp": "gated"}, "model.mlp": "plain"}], "grid.arms[1].model.mlp: given twice"),
         ([{}, {"grid.heads.count": 3}], "grid.arms[1].grid.width_multiple: 4; grid.heads {count: 3}: "),

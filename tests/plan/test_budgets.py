@@ -112,6 +112,8 @@ def test_budgets_that_are_refused(train: dict, named: str) -> None:
 
 def test_steps_that_miss_the_flops_are_said() -> None:
     assert "whole steps" not in "\n".join(plan(train={"flops": 1e13}).warnings)
+    exact = plan(train={"flops": None, "steps": 3000})
+    assert exact.lengths.off(exact.runs[0].shape) == 0.0
     short = plan(train={"flops": 2e10})  # 34 to 2 steps
     off = {run.shape: short.estimates.runs[run.run_id].flops / short.lengths.value - 1 for run in short.runs}
     worst = max(off, key=lambda shape: abs(off[shape]))

@@ -11,7 +11,7 @@ from spec_tools import BASE, DATA, filled, only, spec_of
 
 from dwsweep.errors import InputError
 from dwsweep.plan import DROP, RUN, SKIP, DataFacts, Plan, Run, build
-from dwsweep.plan.schedule import phases
+from dwsweep.plan.schedule import Phase, phases
 from dwsweep.spec import DataSpec, ModelSpec, Spec, TrainSpec
 from dwsweep.text import format_count
 
@@ -167,7 +167,7 @@ def test_max_replicas_splits_packs_and_keeps_runs(data: DataFacts | None) -> Non
 def test_token_branches_are_runs_of_their_own() -> None:
     plan = build(spec_of(train={"schedule": "wsd", "token_branches": [25_600, 51_200]}), data=DATA)
     pack = plan.packs[0]
-    assert pack.branch_steps == (25, 50, 100)
+    assert pack.branch_steps == (25, 50, 100) and phases((100,), pack.train) == (Phase(0, 100, 0, False),)
     runs = [by_id(plan)[name] for name in pack.replicas[0].run_ids]
     assert [run.steps for run in runs] == [25, 50, 100]
     assert [run.tokens for run in runs] == [25_600, 51_200, 102_400]
@@ -206,20 +206,14 @@ def test_two_budgets_of_one_width_leave_the_nearer() -> None:
     assert len(by_id(plan)) == len(plan.runs) and dropped.pack_id == ""
 
 
-def test_a_far_budget_warns_or_drops() -> None:
+def test_a_far_budget_warns_or_drops_and_a_plan_of_nothing_says_so() -> None:
     grid = {"depths": [24], "budgets": [5e4], "width_multiple": 16}
     (loose, *_) = build(spec_of(grid=grid), data=DATA).runs
-    (strict, *_) = build(spec_of(grid={**grid, "strict_budgets": True}), data=DATA).runs
+    strict = build(spec_of(grid={**grid, "strict_budgets": True}), data=DATA)
     assert loose.action == RUN and "max_mismatch" in loose.reason
-    assert strict.action == DROP and "strict_budgets" in strict.reason
-
-
-def test_a_plan_of_nothing_says_so() -> None:
-    plan = build(
-        spec_of(grid={"depths": [24], "budgets": [5e4], "width_multiple": 16, "strict_budgets": True}), data=DATA
-    )
-    assert not plan.packs and says(plan.warnings[0], "plan: nothing to train")
-    assert plan.estimates.flops == 0 and plan.estimates.device_seconds in (0, None)
+    assert strict.runs[0].action == DROP and "strict_budgets" in strict.runs[0].reason
+    assert not strict.packs and says(strict.warnings[0], "plan: nothing to train")
+    assert strict.estimates.flops == 0 and strict.estimates.device_seconds in (0, None)
 
 
 def test_explicit_widths() -> None:

@@ -36,7 +36,7 @@ from dwsweep.terminal import plain_text
 from dwsweep.text import format_count
 from tests.simulations.sweeps import SmoothTruth, draw
 
-pytestmark = pytest.mark.usefixtures("short_guideline")
+pytestmark = pytest.mark.usefixtures("short_guideline", "surfaces_again")
 
 RESULTS = Path(__file__).parents[2] / "sweeps" / "results"
 PAIRS, BEST = "Transitions (where", "Best depth at each size"

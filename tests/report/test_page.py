@@ -33,7 +33,7 @@ from dwsweep.report.markup import html_of
 from dwsweep.sweep.snapshot import RunView, Snapshot
 from dwsweep.text import format_factor
 
-pytestmark = pytest.mark.usefixtures("short_guideline")
+pytestmark = pytest.mark.usefixtures("short_guideline", "surfaces_again")
 
 
 def words_in(markup: str) -> str:

@@ -211,7 +211,7 @@ def test_the_default_of_a_removed_key_is_passed_over(key: str) -> None:
     assert load_spec("smoke", [key]) == load_spec("smoke")
 
 
-def test_a_built_in_spec_has_a_name_and_a_file_wins(tmp_path, monkeypatch):
+def test_a_built_in_spec_has_a_name_and_a_file_or_the_spec_of_a_folder_wins(tmp_path, monkeypatch):
     assert load_spec("smoke") == load_spec(builtin.find("smoke"))
     assert builtin.names() == sorted(path.stem for path in SWEEPS.glob("*.yaml")) and len(builtin.names()) > 10
     with pytest.raises(InputError, match="levine-mini, levine2020"):
@@ -219,19 +219,14 @@ def test_a_built_in_spec_has_a_name_and_a_file_wins(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"^SPEC: "):
         load_spec("a" * 5000)  # longer than any name of a file may be
     monkeypatch.chdir(tmp_path)
-    Path("smoke").write_text("name: mine\ngrid: {depths: [1], budgets: [1e4]}\ntrain: {steps: 5}\n", encoding="utf-8")
-    assert load_spec("smoke").name == "mine"
-
-
-def test_a_folder_is_read_by_its_spec_and_hides_no_built_in_one(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("smoke").mkdir()
-    assert load_spec("smoke").name == "smoke"
-    Path("own").mkdir()
+    mine = "name: mine\ngrid: {depths: [1], budgets: [1e4]}\ntrain: {steps: 5}\n"
+    Path("levine-mini").write_text(mine, "utf-8")
+    for name in ("smoke", "own"):
+        Path(name).mkdir()
     with pytest.raises(InputError, match=r"SPEC: own cannot be read: it is a folder without a spec\.yaml"):
         load_spec("own")
-    Path("own/spec.yaml").write_text("name: mine\ngrid: {depths: [1], budgets: [1e4]}\ntrain: {steps: 5}\n", "utf-8")
-    assert load_spec("own").name == "mine"
+    Path("own/spec.yaml").write_text(mine, "utf-8")
+    assert [load_spec(name).name for name in ("levine-mini", "own", "smoke")] == ["mine", "mine", "smoke"]
 
 
 def test_every_spec_names_the_schema_that_lies_beside_it() -> None:

@@ -65,9 +65,15 @@ def test_beyond_floats_the_exponent_is_kept() -> None:
 
 
 def test_summary_is_plain_json_and_readable() -> None:
-    for arguments in ({"width": 512}, {"width": 1000, "depth": 6, "heads": 16}, {"width": 1024, "depth": 96}):
-        facts = theory.summary(**arguments)
+    for width, depth, heads, shallower in (
+        (512, None, 2, []),
+        (1000, 6, 16, [1, 2, 3, 5]),
+        (3, 1, 1, []),
+        (64, 500, 2, None),
+    ):
+        facts = theory.summary(width=width, depth=depth, heads=heads)
         assert json.loads(json.dumps(facts, allow_nan=False)) == facts
+        assert shallower in (None, [row["depth"] for row in facts.get("widths_needed", [])])
         text = printed(theory_report.render_theory(facts))
         assert "log_3 d_x" in text and max(map(len, text.splitlines())) <= 100
 
