@@ -48,10 +48,9 @@ from dwsweep.text import printable
 NEXT_RUNS, HEADS, DEVICE = 6, 2, "H100"  # defaults
 
 commands = typer.Typer(rich_markup_mode="rich")
-_command = commands.command
 
 
-@_command(
+@commands.command(
     epilog="Examples: dwsweep fit runs/smoke · dwsweep fit runs/gpt2 runs/llama --compare · "
     "dwsweep fit runs/heads --along heads · dwsweep fit my.csv --column loss=val_loss --where 'warmup == 400' · "
     "dwsweep fit mlfoundations --where 'warmup == 400 and heads == 4 and global_batch == 64'"
@@ -199,7 +198,7 @@ def _own_folder(directory: PathValue, name: str) -> PathValue:
     return directory / name if own else paths.as_path(f"{name}-{directory.name}")
 
 
-@_command(
+@commands.command(
     epilog="Examples: dwsweep guide --params 3B --kv-heads 8 --mlp gated · dwsweep guide --shape 32x2816 · "
     "dwsweep guide --hours 24 --device H100:8 · dwsweep guide --fit runs/smoke --params 300K",
 )
@@ -307,7 +306,7 @@ def guide(
         print("\n".join(lines), file=sys.stderr)
 
 
-@_command(
+@commands.command(
     epilog="Examples: dwsweep design sweeps/levine-mini.yaml --noise 0.003 · "
     "dwsweep design SPEC --fit runs/mini --target 1B · dwsweep design --hours 6 --device H100",
 )
@@ -391,7 +390,7 @@ def _propose(table: PathValue | None, params: float, runs: int, noise: Any, json
     terminal.show(lambda: console.render(adjusted_report.next_runs_parts(found)), found.to_dict, json)
 
 
-@_command(epilog="Example: dwsweep report runs/smoke --out smoke.html")
+@commands.command(epilog="Example: dwsweep report runs/smoke --out smoke.html")
 def report(
     directory: SweepDirectory,
     out: Annotated[PathValue | None, path_option("--out", "FILE", "Page to write, default DIR/report.html.")] = None,
@@ -410,7 +409,7 @@ def report(
     print(printable(str(page.follow(directory, out) if follow else page.write(directory, out))))
 
 
-@_command(epilog="Example: dwsweep theory --width 1024 --depth 24 --heads 16")
+@commands.command(epilog="Example: dwsweep theory --width 1024 --depth 24 --heads 16")
 def theory(
     width: Annotated[int, whole_option("D", "Width d_x.")],
     depth: Annotated[int | None, whole_option("L", "Depth.")] = None,
@@ -425,7 +424,7 @@ def theory(
     terminal.show(lambda: theory_report.render_theory(facts), lambda: facts, json)
 
 
-@_command(epilog="Example: dwsweep schema > dwsweep.schema.json, for an editor that completes YAML")
+@commands.command(epilog="Example: dwsweep schema > dwsweep.schema.json, for an editor that completes YAML")
 def schema() -> None:
     """Print the JSON schema of a spec."""
     import json
@@ -435,7 +434,7 @@ def schema() -> None:
     print(json.dumps(Spec.model_json_schema(), indent=1))
 
 
-@_command(epilog="Example: dwsweep init my-sweep.yaml")
+@commands.command(epilog="Example: dwsweep init my-sweep.yaml")
 def init(
     path: Annotated[PathValue, typer.Argument(metavar="FILE", parser=path_value, help="File to write.")] = "sweep.yaml",
     text: Annotated[
