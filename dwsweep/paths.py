@@ -253,8 +253,8 @@ def write_atomic(path: Any, content: str | bytes, *, durable: bool = False, fold
         check_fence(path)  # check as late as possible
         os.replace(temporary, path)
     except BaseException as error:
-        if isinstance(error, OSError) and error.filename is None and not isinstance(error, FencedOff):
-            error.filename = str(path)  # a full disk does not name the file
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)) and not isinstance(error, FencedOff):
+            error.filename = str(path)  # a full disk names no file, a folder in its place the temporary one
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise

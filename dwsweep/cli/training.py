@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 
 commands = typer.Typer(rich_markup_mode="rich")
-_command = commands.command
 
 
 def _default_directory(spec: PathValue, sweep: Spec) -> Any:
@@ -45,7 +44,7 @@ def _default_directory(spec: PathValue, sweep: Spec) -> Any:
     return given if (given / "plan.csv").exists() else paths.as_path(f"runs/{sweep.name}")
 
 
-@_command(epilog="Example: dwsweep plan sweeps/levine2020.yaml --set grid.seeds=1")
+@commands.command(epilog="Example: dwsweep plan sweeps/levine2020.yaml --set grid.seeds=1")
 def plan(
     spec: SpecFile,
     json: AsJson = False,
@@ -65,7 +64,7 @@ def plan(
         print(f"wrote {write_plan(planned, out)}", file=sys.stderr)
 
 
-@_command(epilog="Example: dwsweep prepare sweeps/smoke.yaml --set data.source=text:'articles/*.txt'")
+@commands.command(epilog="Example: dwsweep prepare sweeps/smoke.yaml --set data.source=text:'articles/*.txt'")
 def prepare(spec: SpecFile, set_: Overrides = None) -> None:
     """Read the text source, train the BPE tokenizer, write the token store. Idempotent; prints where it is."""
     from dwsweep.data.prepare import prepare as prepare_store
@@ -74,7 +73,7 @@ def prepare(spec: SpecFile, set_: Overrides = None) -> None:
     print(prepare_store(load_spec(spec, set_ or ()).data).path)
 
 
-@_command(
+@commands.command(
     epilog="Examples: dwsweep run sweeps/smoke.yaml --set train.steps=5 · "
     "dwsweep run SPEC --shard 0/8 (every 8th pack) · dwsweep run SPEC --retry failed",
 )
@@ -119,7 +118,7 @@ def run(
     )
 
 
-@_command(epilog="Example: dwsweep status runs/smoke --follow")
+@commands.command(epilog="Example: dwsweep status runs/smoke --follow")
 def status(
     directory: SweepDirectory,
     follow: Annotated[bool, switch("--follow", help="Refresh until the sweep is finished.")] = False,
@@ -136,7 +135,7 @@ def status(
         terminal.show(lambda: status_report.render(directory), lambda: status_report.to_json(directory), json)
 
 
-@_command(epilog="Example: dwsweep verify runs/smoke")
+@commands.command(epilog="Example: dwsweep verify runs/smoke")
 def verify(directory: SweepDirectory, json: AsJson = False) -> int:
     """Compare every file of a sweep with its hash; exit status 1 if a file is faulty."""
     from dwsweep.report import inventory_report
@@ -148,7 +147,7 @@ def verify(directory: SweepDirectory, json: AsJson = False) -> int:
     return SOME_FAILED if any(finding.faulty for finding in found) else DONE
 
 
-@_command(
+@commands.command(
     epilog="Examples: dwsweep bench sweeps/smoke.yaml --out runs/smoke (then `plan` uses it) · "
     "dwsweep bench sweeps/levine-mini.yaml --compile-only --target H200 --target TPU-v5e:2x4",
 )
@@ -202,7 +201,7 @@ def bench(
     print(f"wrote {bench_record.write(rows, out or _default_directory(spec, sweep))}", file=sys.stderr)
 
 
-@_command(epilog="Example: dwsweep export runs/smoke models (a sweep run with execution.keep_params: best)")
+@commands.command(epilog="Example: dwsweep export runs/smoke models (a sweep run with execution.keep_params: best)")
 def export(
     run: Annotated[
         PathValue,

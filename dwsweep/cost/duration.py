@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import NamedTuple
@@ -53,6 +53,13 @@ def assumed_mfu(
     extra = 4 / 3 if remat else 1.0  # rematerialisation adds a forward pass
     seconds = extra * flops / (PEAK_SHARE * device.peak_flops) + traffic / (BANDWIDTH_SHARE * device.bandwidth)
     return flops / (device.peak_flops * seconds)
+
+
+def seconds_left(flops: float, rates: Iterable[tuple[float | None, float]]) -> float | None:
+    """Seconds for the remaining FLOPs; None before a rate is known. rates: (tokens per second, FLOPs per token) of each
+    pack at work."""
+    rate = sum((tokens or 0.0) * per_token for tokens, per_token in rates)
+    return flops / rate if rate else None
 
 
 def recipe_of(shape: Shape, optimizer: str) -> str:

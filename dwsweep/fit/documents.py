@@ -63,7 +63,7 @@ def document_covariance(directory: str, runs: Sequence[Run]) -> Documents:
         if run_id is None or not path.exists():
             return Documents(None, "not used: not every run has its documents.npy")
         try:
-            values = np.lib.format.read_array(io.BytesIO(path.read_bytes()), allow_pickle=False).astype(float)
+            values = np.lib.format.read_array(io.BytesIO(paths.read_bytes(path)), allow_pickle=False).astype(float)
         except (OSError, ValueError) as error:  # an empty or shortened file, or no array
             return Documents(None, f"not used: documents.npy of {run_id} cannot be read: {error}")
         if values.ndim == 1:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping
@@ -556,7 +555,7 @@ def _either(file: Any, name: str) -> Fit | None:
 def _other_format(file: Any, name: str) -> str:
     """Line on a fit of another format, with the command that makes it anew; empty for a file that is no such fit."""
     try:
-        content = json.loads(file.read_text("utf-8"))
+        content: Any = paths.read_json(file) or {}
         given, options = content["provenance"]["input"], content["provenance"]["options"]
         found = content.get("format", 1)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

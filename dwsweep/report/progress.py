@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from dwsweep.cost.arithmetic import training_flops
+from dwsweep.cost.duration import seconds_left
 from dwsweep.records.pack import Pack, PackProgress
 from dwsweep.text import format_clock
 
@@ -33,7 +34,7 @@ class ProgressView:
         self.console = console
         self._weights: dict[str, float] = {}
         self._done: dict[str, float] = {}  # fraction of the steps
-        self._rate = 0.0  # FLOP/s of all packs at work, as last known
+        self._rates: list[tuple[float | None, float]] = []  # of all packs at work, as last known
         self._active: dict[str, _Active] = {}
         self._labels: dict[str, str] = {}
         self._finished: set[str] = set()
@@ -81,8 +82,11 @@ class ProgressView:
             return
         active.last, fraction = progress, progress.step / max(1, progress.steps)
         self._done[pack_id] = fraction
-        known = [(each.pack.shape, each.last.tokens_per_second or 0.0) for each in self._active.values() if each.last]
-        self._rate = sum(training_flops(shape, 1) * tokens for shape, tokens in known)
+        self._rates = [
+            (each.last.tokens_per_second, training_flops(each.pack.shape, 1))
+            for each in self._active.values()
+            if each.last
+        ]
         facts = _facts(progress)
         self._bars.update(active.task, facts=facts, completed=fraction)
         self._show_all()
@@ -118,7 +122,7 @@ class ProgressView:
     def time_left(self) -> float | None:
         """Seconds for the remaining work at the rate of the packs at work; None before a rate is known."""
         left = sum(weight * (1 - self._done.get(pack_id, 0.0)) for pack_id, weight in self._weights.items())
-        return left / self._rate if self._rate else None
+        return seconds_left(left, self._rates)
 
     def fraction(self) -> float:
         """Fraction of the work that is done."""

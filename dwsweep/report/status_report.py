@@ -11,6 +11,7 @@ from rich.console import Console, Group
 
 from dwsweep import terminal
 from dwsweep.cost.devices import find
+from dwsweep.cost.duration import seconds_left
 from dwsweep.interval import Form, written
 from dwsweep.records.pack import StartFacts
 from dwsweep.records.record import to_dict
@@ -97,10 +98,10 @@ def parts_of(now: Snapshot) -> list[Part]:
 
 def time_left(now: Snapshot) -> float | None:
     """Seconds for the remaining FLOPs at the present rate; None where no pack has one."""
-    rates = {pack: one.tokens_per_second or 0.0 for pack, one in now.progress.items() if now.is_live}
-    rate = sum(tokens * now.flops_per_token(pack) for pack, tokens in rates.items())
-    left = (run for run in now.runs if run.state.state in (PENDING, INTERRUPTED, RUNNING))
-    return sum(run.plan.flops * (1 - now.step_of(run) / run.plan.steps) for run in left) / rate if rate else None
+    runs = (run for run in now.runs if run.state.state in (PENDING, INTERRUPTED, RUNNING))
+    left = sum(run.plan.flops * (1 - now.step_of(run) / run.plan.steps) for run in runs)
+    packs = now.progress.items() if now.is_live else ()
+    return seconds_left(left, ((one.tokens_per_second, now.flops_per_token(pack)) for pack, one in packs))
 
 
 def _damaged(now: Snapshot) -> Lines:

@@ -41,12 +41,12 @@ class Ahead:
         with contextlib.suppress(Exception):
             blueprint = Blueprint.of(pack, store)
             with_kernel(blueprint.choices, pack)  # measured now, while the device is idle, and remembered
-            self._thread = threading.Thread(target=self._compile, args=(blueprint,), daemon=True)
+            self._thread = threading.Thread(target=self._compile, args=(blueprint, store), daemon=True)
             self._thread.start()
 
-    def _compile(self, blueprint: Blueprint) -> None:
+    def _compile(self, blueprint: Blueprint, store: Store) -> None:
         with contextlib.suppress(Exception):
-            self._program = compile_program(blueprint)
+            self._program = compile_program(blueprint, store)
             _ = self._program.run_init
 
     @property
@@ -59,7 +59,7 @@ class Ahead:
         if self._thread is not None:
             self._thread.join()
         program, self._program, self._thread = self._program, None, None
-        if program is None or program.blueprint.pack != pack or program.blueprint.store.path != store.path:
+        if program is None or program.blueprint.pack != pack or program.store.path != store.path:
             return None
         return program
 

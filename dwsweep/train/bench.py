@@ -53,7 +53,7 @@ def bench(plan: Plan, store: Store) -> Iterator[BenchRow]:
 
 def measure(pack: Pack, store: Store) -> BenchRow:
     """Compile one pack and time its training step; MFU is left out."""
-    program = compile_program(Blueprint.of(pack, store))
+    program = compile_program(Blueprint.of(pack, store), store)
     state, init_seconds = program.init()
     total = pack.branch_steps[-1]
     state, seconds = _timed(program, state, 0, 1, total)

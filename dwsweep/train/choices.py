@@ -10,8 +10,10 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import jax
+import numpy as np
 
 from dwsweep.cost.arithmetic import (
     activation_bytes_per_token,
@@ -20,7 +22,6 @@ from dwsweep.cost.arithmetic import (
     resident_bytes,
     training_flops,
 )
-from dwsweep.data.token_store import Store
 from dwsweep.model.transformer import Compute, Model
 from dwsweep.plan import Pack
 from dwsweep.train.kernel import CUDNN, XLA, choose_kernel, unmeasured
@@ -105,8 +106,17 @@ class Choices:
         return (as_vector if self.as_vector else by_leaf)(model)
 
 
-def choose(pack: Pack, store: Store, hardware: Hardware | None = None) -> Choices:
-    """Choices for ``pack`` with the tokens of ``store`` on ``hardware`` (by default this host's devices).
+class Tokens(Protocol):
+    """The compiler's view of a token store."""
+
+    @property
+    def n_train_tokens(self) -> int: ...
+    @property
+    def dtype(self) -> np.dtype: ...
+
+
+def choose(pack: Pack, tokens: Tokens, hardware: Hardware | None = None) -> Choices:
+    """Choices for ``pack`` with these tokens on ``hardware`` (by default this host's devices).
 
     The attention kernel is the one that runs everywhere, until ``with_kernel`` has measured.
     """
@@ -116,12 +126,12 @@ def choose(pack: Pack, store: Store, hardware: Hardware | None = None) -> Choice
     layout = _layout(pack, hardware)
     unroll = _unroll(pack, hardware, layout)
     streamed = not resident_bytes(
-        store.n_train_tokens, store.dtype.itemsize, hardware.memory_bytes, execution.data_on_device
+        tokens.n_train_tokens, tokens.dtype.itemsize, hardware.memory_bytes, execution.data_on_device
     )
     keep_weights = _keeps_weights(pack, hardware, XLA)
     capacity = CAPACITY
     if streamed:
-        step_bytes = len(pack_seeds(pack)) * train.batch_size * (train.seq_len + 1) * store.dtype.itemsize
+        step_bytes = len(pack_seeds(pack)) * train.batch_size * (train.seq_len + 1) * tokens.dtype.itemsize
         capacity = max(1, min(capacity, STREAM_BYTES // step_bytes))
     return Choices(
         hardware,

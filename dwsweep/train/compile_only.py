@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from dwsweep.cost.arithmetic import PROGRAM_SHARE, training_flops
 from dwsweep.cost.duration import recipe_of
@@ -13,9 +14,16 @@ from dwsweep.data.token_store import Store, token_dtype
 from dwsweep.plan import Pack, Plan
 from dwsweep.records.bench import CompiledRow
 from dwsweep.text import format_bytes
-from dwsweep.train.choices import concessions
+from dwsweep.train.choices import Tokens, concessions
 from dwsweep.train.program import Blueprint, fits, fitting_dispatch, memory_of
 from dwsweep.train.targets import Place
+
+
+class OneBatch(NamedTuple):
+    """The least text that a program takes."""
+
+    n_train_tokens: int
+    dtype: np.dtype
 
 
 def compile_only(plan: Plan, store: Store | None, places: Sequence[Place]) -> Iterator[CompiledRow]:
@@ -24,8 +32,7 @@ def compile_only(plan: Plan, store: Store | None, places: Sequence[Place]) -> It
     No text is needed: without a ``store`` the memory is that of a program whose token store takes next to none.
     """
     train = plan.spec.train
-    tokens, dtype = train.batch_size * train.seq_len + 1, token_dtype(plan.spec.data.vocab_size)
-    least = cast(Store, SimpleNamespace(n_train_tokens=tokens, dtype=dtype))  # as many as one batch needs
+    least = OneBatch(train.batch_size * train.seq_len + 1, token_dtype(plan.spec.data.vocab_size))
     shapes: dict[Any, Pack] = {}
     for pack in plan.packs:
         shapes.setdefault((pack.shape, pack.train.optimizer), pack)
@@ -34,7 +41,7 @@ def compile_only(plan: Plan, store: Store | None, places: Sequence[Place]) -> It
             yield _row(pack, store or least, place, store.n_train_tokens if store else None)
 
 
-def _row(pack: Pack, text: Store, place: Place, n_train_tokens: int | None) -> CompiledRow:
+def _row(pack: Pack, text: Tokens, place: Place, n_train_tokens: int | None) -> CompiledRow:
     began = time.monotonic()
     first, blueprint, compiled, refusal = fitting_dispatch(Blueprint.of(pack, text, place.hardware))
     seconds = time.monotonic() - began

@@ -194,7 +194,7 @@ class _Trainer:
             program = self.ready
         else:
             first = self.blueprint.under(self.ready.first) if self.ready else self.blueprint
-            program = compile_program(first, self.kernel, self.recorder.compiling)
+            program = compile_program(first, self.store, self.kernel, self.recorder.compiling)
         if program.concessions:
             self.recorder.note(
                 "the training program did not fit into the device's memory; compiled again with "

@@ -32,6 +32,7 @@ from dwsweep.records.pack import StartFacts
 from dwsweep.train.choices import (
     Choices,
     Hardware,
+    Tokens,
     choose,
     concessions,
     pack_seeds,
@@ -56,22 +57,22 @@ class Blueprint:
     """Blueprint of a pack: its functions and the shapes of their arguments, before compilation."""
 
     pack: Pack
-    store: Store
+    tokens: Tokens
     choices: Choices
     model: Model  # program compiled by the choices
 
     @classmethod
-    def of(cls, pack: Pack, store: Store, hardware: Hardware | None = None) -> Blueprint:
+    def of(cls, pack: Pack, tokens: Tokens, hardware: Hardware | None = None) -> Blueprint:
         """Build from the choices for the pack on ``hardware``, by default this host's devices.
 
         Raises:
-            InputError: the store has less text than a batch takes, or the devices cannot be divided as in the spec.
+            InputError: there is less text than a batch takes, or the devices cannot be divided as in the spec.
         """
-        check_enough(store.n_train_tokens, pack.train.seq_len, pack.train.batch_size)
-        choices = choose(pack, store, hardware)
+        check_enough(tokens.n_train_tokens, pack.train.seq_len, pack.train.batch_size)
+        choices = choose(pack, tokens, hardware)
         # rates enter as ratios to the base rate, so one set of scales serves all replicas
         scales = resolve(pack.shape, pack.model, pack.train, 1.0)
-        return cls(pack, store, choices, build(pack.shape, scales, choices.compute))
+        return cls(pack, tokens, choices, build(pack.shape, scales, choices.compute))
 
     def under(self, choices: Choices) -> Blueprint:
         """Rebuild under other choices; the model is built again only where they compute it differently."""
@@ -144,7 +145,7 @@ class Blueprint:
         """The program (parameters by name, ``batch`` windows) → nats of each target."""
         T = self.pack.train.seq_len
         evaluate = jax.jit(make_evaluate(self.model), out_shardings=self.layout.replicated)
-        windows = jax.ShapeDtypeStruct((batch, T + 1), self.store.dtype, sharding=self.layout.by_sequence)
+        windows = jax.ShapeDtypeStruct((batch, T + 1), self.tokens.dtype, sharding=self.layout.by_sequence)
         return evaluate.lower(self.abstract["params"], windows).compile(self.compiler_options)
 
     def compiled_heads(self) -> Any:
@@ -162,7 +163,7 @@ class Blueprint:
         batch = math.ceil(SEQUENCES / split) * split
         # every device has all windows: a CPU exchanges nothing
         here = self.layout.replicated
-        windows = jax.ShapeDtypeStruct((batch, self.pack.train.seq_len + 1), self.store.dtype, sharding=here)
+        windows = jax.ShapeDtypeStruct((batch, self.pack.train.seq_len + 1), self.tokens.dtype, sharding=here)
         with jax.default_matmul_precision("highest"):
             heads = jax.jit(jax.vmap(one, in_axes=(0, None)), out_shardings=here)
             return heads.lower(self.abstract["params"], windows).compile(self.compiler_options)
@@ -187,11 +188,11 @@ class Blueprint:
         K, S, B, T = choices.capacity, len(seeds), train.batch_size, train.seq_len
         here = self.layout.replicated
         indices = jax.ShapeDtypeStruct((K, S, B), jnp.int32, sharding=here)
-        windows = jax.ShapeDtypeStruct((K, S, B, T + 1), self.store.dtype, sharding=here)
-        tokens = 1 if choices.streamed else self.store.n_train_tokens
+        windows = jax.ShapeDtypeStruct((K, S, B, T + 1), self.tokens.dtype, sharding=here)
+        tokens = 1 if choices.streamed else self.tokens.n_train_tokens
         arguments = (
             state,
-            jax.ShapeDtypeStruct((tokens,), self.store.dtype, sharding=here),
+            jax.ShapeDtypeStruct((tokens,), self.tokens.dtype, sharding=here),
             windows if choices.streamed else indices,
             jax.ShapeDtypeStruct((K,), jnp.float32, sharding=here),
             jax.ShapeDtypeStruct((len(self.pack.replicas),), jnp.float32, sharding=self.layout.by_replica),
@@ -206,6 +207,7 @@ class Program:
     """The compiled functions of a pack, and its data on the devices."""
 
     blueprint: Blueprint
+    store: Store
     first: Choices  # choices before any memory saving
     run_dispatch: Any
     run_evaluate: Any
@@ -254,7 +256,7 @@ class Program:
     @cached_property
     def tokens(self) -> jax.Array:
         """The token store on the device; if batches are streamed, a tiny array in its place."""
-        store = self.blueprint.store
+        store = self.store
         return self.choices.layout.put(
             np.zeros(1, store.dtype) if self.choices.streamed else self._in_vocabulary(store.train_tokens())
         )
@@ -293,7 +295,7 @@ class Program:
         return self.run_dispatch(state, self.tokens, batches, rates, self.learning_rates, steps)
 
     def _batches(self, step: int, n: int, stop: int | None) -> tuple[jax.Array, jax.Array]:
-        train, store, capacity = self.blueprint.pack.train, self.blueprint.store, self.choices.capacity
+        train, store, capacity = self.blueprint.pack.train, self.store, self.choices.capacity
         put, seeds = self.choices.layout.put, pack_seeds(self.blueprint.pack)
         n_windows = check_enough(store.n_train_tokens, train.seq_len, train.batch_size)
         indices = np.zeros((capacity, len(seeds), train.batch_size), np.int32)
@@ -314,11 +316,10 @@ class Program:
         Raises:
             InputError: the store is damaged.
         """
-        blueprint = self.blueprint
-        largest, size = int(tokens.max(initial=0)), blueprint.pack.shape.vocab_size
+        largest, size = int(tokens.max(initial=0)), self.blueprint.pack.shape.vocab_size
         if largest >= size:
             raise InputError(
-                f"token store {blueprint.store.path}: holds token {largest}, must be below data.vocab_size {size}; "
+                f"token store {self.store.path}: holds token {largest}, must be below data.vocab_size {size}; "
                 "it is damaged: delete it and run `dwsweep prepare` again"
             )
         return tokens
@@ -358,7 +359,10 @@ class Program:
 
 
 def compile_program(
-    blueprint: Blueprint, asked_kernel: str | None = None, trying: Callable[[int], None] = lambda microbatch: None
+    blueprint: Blueprint,
+    store: Store,
+    asked_kernel: str | None = None,
+    trying: Callable[[int], None] = lambda microbatch: None,
 ) -> Program:
     """Choose the attention kernel and compile the training and the evaluation function.
 
@@ -384,7 +388,7 @@ def compile_program(
             raise refusal or RuntimeError("the evaluation does not fit into another process's memory")
         batch = max(1, batch // 2 // split) * split
     heads = blueprint.compiled_heads() if pack.train.conditioning else None
-    return Program(blueprint, first, dispatch, evaluate, batch, time.monotonic() - began, heads)
+    return Program(blueprint, store, first, dispatch, evaluate, batch, time.monotonic() - began, heads)
 
 
 def fitting_dispatch(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,6 +92,15 @@ def test_no_output_of_a_fit_holds_a_control_character(
 
 def small_table() -> list[dict[str, Any]]:
     return simulated(depths=(6, 12), sizes=5, low=1e6, high=3e7, seeds=2)
+
+
+def test_a_fit_that_is_a_pipe_or_without_end_is_refused_at_once(tmp_path: Path, dwsweep: Command) -> None:
+    path = tmp_path / "fit.json"
+    for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
+        make(path)
+        done = dwsweep("report", tmp_path)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1 and "is a FIFO, a device" in done.stderr
+        path.unlink()
 
 
 @pytest.mark.usefixtures("without_drawing")

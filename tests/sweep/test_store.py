@@ -119,6 +119,13 @@ def test_parameters_are_whole_before_there_is_a_result(store: SweepStore, monkey
     np.testing.assert_array_equal(load_file(path)["embedding"], PARAMS["embedding"])
 
 
+def test_a_folder_in_the_place_of_a_file_is_named_as_the_file(store: SweepStore) -> None:
+    store.results_path.mkdir()
+    with pytest.raises(IsADirectoryError) as refused:
+        rebuild_results(store)
+    assert refused.value.filename == str(store.results_path)
+
+
 def test_results_are_rebuilt_from_the_directories_alone(tmp_path: Path) -> None:
     plan = make_plan()
     run(plan, tmp_path / "sweep")

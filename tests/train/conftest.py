@@ -35,11 +35,11 @@ def programs_again(monkeypatch: pytest.MonkeyPatch) -> None:
         compiled = getattr(Blueprint, name)
 
         def again(blueprint: Blueprint, *arguments: Any) -> Any:
-            pack, store = blueprint.pack, blueprint.store
+            pack, tokens = blueprint.pack, blueprint.tokens
             # seeds and rates are what a program is called with
             replicas = [pack_seeds(pack).index(replica.seed) for replica in pack.replicas]
             of_pack = (pack.shape, pack.model, pack.train.model_dump(exclude=CALLED_WITH), replicas, blueprint.choices)
-            key = repr((name, arguments, of_pack, store.dtype, store.n_train_tokens))
+            key = repr((name, arguments, of_pack, tokens.dtype, tokens.n_train_tokens))
             if key not in PROGRAMS:
                 PROGRAMS[key] = compiled(blueprint, *arguments)
             return PROGRAMS[key]

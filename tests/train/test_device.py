@@ -76,7 +76,7 @@ def curve(
         blueprint = Blueprint.of(pack, store, hardware)
         if not as_vector:
             blueprint = blueprint.under(replace(blueprint.choices, as_vector=False))
-        program = compile_program(blueprint)
+        program = compile_program(blueprint, store)
         state, _ = program.init()
         _, metrics = program.dispatch(state, 0, STEPS, STEPS)
     read = jax.device_get({name: metrics[name] for name in ("loss", "grad_norm")})

@@ -112,7 +112,7 @@ def test_what_cannot_fit_by_arithmetic_is_not_compiled(store: Store, monkeypatch
     monkeypatch.setattr(Blueprint, "compiled_dispatch", asked)
     for memory in (1000, whole):
         with pytest.raises(Asked):
-            compile_program(Blueprint.of(pack, store, at_hand(as_accelerator=True, memory_bytes=memory)))
+            compile_program(Blueprint.of(pack, store, at_hand(as_accelerator=True, memory_bytes=memory)), store)
     assert tried == [(1, True), (4, False)]
 
 
@@ -137,7 +137,7 @@ def test_an_evaluation_that_is_refused_takes_fewer_windows(store: Store, monkeyp
     monkeypatch.setattr(Blueprint, "compiled_evaluate", compiled)
     fits = SimpleNamespace(memory_analysis=lambda: None)
     monkeypatch.setattr(Blueprint, "compiled_dispatch", lambda blueprint: fits)
-    assert compile_program(Blueprint.of(make_pack(store), store)).eval_batch == 8
+    assert compile_program(Blueprint.of(make_pack(store), store), store).eval_batch == 8
     assert tried == [32, 16, 8]
 
 

@@ -49,7 +49,7 @@ def test_an_update_is_the_same_to_the_last_bit() -> None:
 
 def test_a_program_gives_its_state_by_name_and_takes_it_back(store: Store, tmp_path: Any) -> None:
     blueprint = Blueprint.of(make_pack(store), store)
-    state, _ = Program(blueprint, blueprint.choices, None, None, 1, 0.0).init()
+    state, _ = Program(blueprint, store, blueprint.choices, None, None, 1, 0.0).init()
     assert state["params"].ndim == 2  # on a CPU: a vector for each replica
     named = blueprint.named(state)
     expected = jax.jit(lambda s: init_state(blueprint.model, blueprint.pack.train, s))(jnp.arange(2))

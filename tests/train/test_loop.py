@@ -333,7 +333,7 @@ def test_tokens_beyond_the_vocabulary_are_a_damaged_store_and_no_divergence(
             tokens.write(b"\xff" * file.stat().st_size)
     spec = make_spec(execution={"data_on_device": resident})
     blueprint = Blueprint.of(make_pack(store, spec), store)
-    program = Program(blueprint, blueprint.choices, None, None, 1, 0.0)  # refused before anything compiled runs
+    program = Program(blueprint, store, blueprint.choices, None, None, 1, 0.0)  # refused before anything compiled runs
     with pytest.raises(InputError, match=r"token 65535, must be below data\.vocab_size 256"):
         if split == "validation":
             program.evaluate({}, heldout_set(store, 16))
