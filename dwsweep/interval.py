@@ -21,7 +21,7 @@ Form = str | Callable[[float], str]
 
 def layers(value: float) -> str:
     """A best depth as text, to one decimal at most: a whole number is a net, or known to no decimal."""
-    return f"{value:.0f}" if math.isclose(value, round(value)) else f"{value:.1f}"
+    return f"{value:.0f}" if math.isclose(value, round(value)) or value >= 99.95 else f"{value:.1f}"
 
 
 def written(value: float, text: Form) -> str:
@@ -135,18 +135,18 @@ class Interval:
 class IntervalOf:
     """Attribute ``NAME_interval`` of a record: its columns ``NAME``, ``NAME_low`` and ``NAME_high`` as an Interval.
 
-    ``NAME_error``, where there is one, is its Monte-Carlo error; ``ln``: that of its logarithm.
+    ``NAME_error``, or the column ``error``, is its Monte-Carlo error where there is one; ``ln``: that of its logarithm.
 
     Files and ``dict(row)`` have only the three numbers, since this is no field.
     """
 
-    def __init__(self, ln: bool = False) -> None:
-        self.ln = ln
+    def __init__(self, ln: bool = False, error: str = "") -> None:
+        self.ln, self.error = ln, error
 
     def __set_name__(self, owner: type, name: str) -> None:
         value = name.removesuffix("_interval")
         self.columns = (value, f"{value}_low", f"{value}_high")
-        self.error = f"{value}_error"
+        self.error = self.error or f"{value}_error"
 
     @overload
     def __get__(self, row: None, owner: type) -> IntervalOf: ...

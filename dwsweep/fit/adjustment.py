@@ -17,11 +17,10 @@ from dwsweep.fit.equal_what import Budget
 from dwsweep.fit.heap_design import Design, Means, layer_weights, surface_of
 from dwsweep.fit.model import Cells
 from dwsweep.fit.posterior import Posterior
-from dwsweep.interval import Interval
+from dwsweep.interval import Interval, layers
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment
 from dwsweep.records.answers import BEST_DEPTH, BEST_VALUE, FOLLOWS, N_PARAMS, SIZE_AND_FLOPS, SIZE_AND_TIME, AnswerRow
 from dwsweep.records.fit import FitOptions, Surface
-from dwsweep.records.transitions import layers
 from dwsweep.text import format_count, join
 
 ONE_VARIABLE = 0.95  # |r| above which two columns are inseparable: variance is inflated tenfold
@@ -89,16 +88,16 @@ def _width(surface: ask.LossSurface, n: float) -> float:
 def _readings(one: AdjustedColumn, held: ask.LossSurface, follows: ask.LossSurface) -> list[AnswerRow]:
     """Best depth at a few sizes under both readings: column held, and column following depth as in the table."""
     return [
-        _best(n, surface.at(n), surface.decimals(n), column=one.name, value=value)
+        _best(n, surface.at(n), column=one.name, value=value)
         for n in _thirds(held)
         for surface, value in ((held, one.held), (follows, FOLLOWS))
     ]
 
 
-def _best(n: float, depth: Interval, decimals: int | None, **where: Any) -> AnswerRow:
+def _best(n: float, depth: Interval, **where: Any) -> AnswerRow:
     """Best depth at a size, and ``where`` else."""
     at: dict[str, Any] = {"question": BEST_DEPTH, "equal": N_PARAMS, "n_params": n, **where}
-    return AnswerRow(**at, **depth.columns("depth"), decimals=decimals)
+    return AnswerRow(**at, **depth.columns("depth"), monte_carlo_error=depth.error or None)
 
 
 def _column(k: int, means: Means, design: Design, surface: ask.LossSurface) -> AdjustedColumn:
@@ -170,7 +169,7 @@ def _along_tokens(means: Means, design: Design, surface: ask.LossSurface) -> tup
     rows: list[AnswerRow] = []
     for v in counts:
         setting = {name: float(v)}
-        depth, decimals = surface.at_setting(x, setting)
+        depth = surface.at(math.exp(x), setting)
         with np.errstate(invalid="ignore"):
             ratio = ask.best_depths(posterior, x, setting) - first
         known = ratio[np.isfinite(ratio)]
@@ -178,7 +177,7 @@ def _along_tokens(means: Means, design: Design, surface: ask.LossSurface) -> tup
         both = depth.value is not None and (not rows or rows[0].depth is not None)
         change = ask.effect(known, confidence).map(math.exp) if both and len(known) > 0.9 * len(ratio) else Interval()
         tokens = float(np.exp(design.scales[place].ln(v)) - one.shift)
-        rows.append(_best(math.exp(x), depth, decimals, tokens=tokens, **change.columns("estimate")))
+        rows.append(_best(math.exp(x), depth, tokens=tokens, **change.columns("estimate")))
     return tuple(rows)
 
 
@@ -278,4 +277,4 @@ def middle_readings(record: Adjustment, name: str) -> tuple[AnswerRow, AnswerRow
 
 
 def _depth(row: AnswerRow) -> str:
-    return row.depth_interval.format(layers(row.decimals))
+    return row.depth_interval.format(layers)

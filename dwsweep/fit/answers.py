@@ -77,14 +77,14 @@ def _by_size(fit: FitResult) -> Iterator[AnswerRow]:
             **(_widths(fit, row.n_params, depth) if equal == N_PARAMS else Interval()).columns("width"),
             worst_depth=None if fit.surface.flat else row.worst_depth,
             worst_percent=None if fit.surface.flat else row.worst_percent,
-            monte_carlo_error=row.depth_error * depth.value if row.depth_error and depth.value else None,
+            monte_carlo_error=depth.error or None,
             reason="" if depth.value else fit.surface.beyond(row) if known else _unbounded(fit),
         )
 
 
 def _best_sizes(rows: Sequence[AnswerRow]) -> Iterator[AnswerRow]:
     """Best N at each cost, with its ends."""
-    nothing: dict[str, Any] = dict.fromkeys(("depth", "depth_low", "depth_high", "decimals"))
+    nothing: dict[str, Any] = dict.fromkeys(("depth", "depth_low", "depth_high", "monte_carlo_error"))
     for row in rows:
         if {row.n_params_low, row.n_params_high} != {None}:
             size: dict[str, Any] = {"column": N_PARAMS, **row.n_params_interval.columns("estimate")}

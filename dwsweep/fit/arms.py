@@ -487,7 +487,7 @@ class Together:
                     n_params=math.exp(x),
                     arm=arm.label,
                     **depth.columns("depth"),
-                    decimals=depth.decimals,
+                    monte_carlo_error=depth.error or None,
                     reason="" if depth.value else found.beyond,
                 )
             change = ratio(a, b, drawn, self.options.confidence)

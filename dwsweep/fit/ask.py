@@ -63,7 +63,6 @@ FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
 FEWEST_ALONE = 7  # shapes of one size without replicates: four show the noise beside a parabola
 ROWS = 9
 LEVELS = 9  # sizes of the data's range that a spline of the level goes through
-ANSWERS = 500  # limit of best depths that a posterior keeps
 MOST_CELLS = 4000  # most shapes on which a posterior is conditioned: more change no printed digit
 EDGE = 1e-6  # distance in ln L up to which a best depth lies on the outermost net
 ROUNDING = 1e-12  # share of a loss below which a difference of two is rounding
@@ -107,15 +106,6 @@ def best_depths(posterior: Posterior, x: float, setting: Setting | None = None) 
     A draw whose lowest loss lies between the depths trained has its best depth there, whatever its form does far
     outside; beyond an end of the trained depths the search goes on. One layer is the least where it was trained.
     """
-    key = (x, *sorted((setting or {}).items()))
-    if key not in posterior.best:
-        if len(posterior.best) >= ANSWERS:
-            posterior.best.clear()
-        posterior.best[key] = _best_depths(posterior, x, setting)
-    return posterior.best[key]
-
-
-def _best_depths(posterior: Posterior, x: float, setting: Setting | None) -> np.ndarray:
     rows, grid, inside = posterior.profile(x, setting), posterior.grid, posterior.inside
     first, deepest = inside.start, inside.stop - 1
     best = rows[:, inside].argmin(axis=1) + first
@@ -139,10 +129,11 @@ def best_depth_interval(
     setting: Setting | None = None,
     nets: tuple[float, float] | None = None,
 ) -> Interval:
-    """ln of the best depth at x = ln axis, as far as ``nets`` (ln of the shallowest and of the deepest) bound it; by
-    default all nets."""
-    found = quantiles(best_depths(posterior, x, setting), confidence)
-    return claimed(found, *(nets or (posterior.frame.first, posterior.frame.last)))
+    """ln of the best depth at x = ln axis with its Monte-Carlo error, as far as ``nets`` (ln of the shallowest and of
+    the deepest) bound it; by default all nets."""
+    drawn = best_depths(posterior, x, setting)
+    found = claimed(quantiles(drawn, confidence), *(nets or (posterior.frame.first, posterior.frame.last)))
+    return replace(found, error=answer(drawn, posterior.scramble, confidence).error)
 
 
 def claimed(found: tuple[float, float, float], first: float, last: float) -> Interval:
@@ -245,8 +236,6 @@ class LossSurface:
     def __init__(self, record: Surface, only: str | None = None, setting: Setting | None = None) -> None:
         self.record, self.only, self.setting = record, only, setting
         self.posterior = read(record, only)
-        # few numbers per size, which tables of shapes ask for again and again
-        self._depths: dict[float, Interval] = {}
 
     @property
     def grid(self) -> np.ndarray:
@@ -275,16 +264,14 @@ class LossSurface:
         """(D,) ln of the best depth at x = ln axis: see ``best_depths``."""
         return best_depths(self.posterior, x, self.setting)
 
-    def at(self, n: float) -> Interval:
-        """The best depth at a size (a value of the axis), layers, with the interval of the fit's confidence: see
-        ``claimed``; not known of two depths, or without an effect of depth."""
+    def at(self, n: float, setting: Setting | None = None) -> Interval:
+        """The best depth at a size (a value of the axis), layers, with the interval of the fit's confidence and its
+        Monte-Carlo error: see ``claimed``; not known of two depths, or without an effect of depth. setting: values of
+        further columns, in place of the surface's own."""
         if not self.has_best:
             return Interval()
-        if n not in self._depths:
-            x, confidence = math.log(n), self.record.confidence
-            found = best_depth_interval(self.posterior, x, confidence, self.setting, self.nets(x))
-            self._depths[n] = found.map(math.exp)
-        return self._depths[n]
+        x, setting = math.log(n), self.setting if setting is None else setting
+        return best_depth_interval(self.posterior, x, self.record.confidence, setting, self.nets(x)).map(math.exp)
 
     def nets(self, x: float) -> tuple[float, float]:
         """ln of the shallowest and of the deepest net that bound a best depth at ln axis x: among the depths with nets
@@ -293,17 +280,6 @@ class LossSurface:
         if len(present) < FEWEST_SHARED_DEPTHS:
             return math.log(self.shallowest), math.log(self.deepest)
         return math.log(min(present)), math.log(max(present))
-
-    def at_setting(self, x: float, setting: Setting) -> tuple[Interval, int | None]:
-        """Best depth at ln axis x with columns at other values than the held ones, and its known decimals: see
-        ``at``."""
-        if not self.has_best:
-            return Interval(), None
-        nets = self.nets(x)
-        ln = best_depth_interval(self.posterior, x, self.record.confidence, setting, nets)
-        error = answer(best_depths(self.posterior, x, setting), self.posterior.scramble, self.record.confidence).error
-        depth = replace(ln, error=error).map(math.exp)
-        return depth, depth.decimals
 
     def spread(self, x: float) -> float:
         """sd of ln L* at x = ln axis: half the width of the central 68 %; inf without a bound, or where draws end at a
@@ -337,11 +313,6 @@ class LossSurface:
             depth_max=float(max(present)),
             depth_error=answer(drawn, self.posterior.scramble, self.record.confidence).error,
         )
-
-    def decimals(self, n: float) -> int | None:
-        """Known decimals of the best depth at a size, as in the list of them; None: its one is known."""
-        found = None if self.record.flat else self.optimum(math.log(n))
-        return None if found is None else found.depth_interval.decimals
 
     def worst(self, x: float) -> dict[str, Any]:
         """Worst depth among depths with shapes at ln axis x, and its excess over the loss of the best depth between

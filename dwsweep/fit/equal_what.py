@@ -195,8 +195,7 @@ class _Question:
     def sizes(self) -> Iterator[AnswerRow]:
         for x in self.x:
             n = math.exp(x)
-            found = self._row(N_PARAMS, None, "", x, self.surface.at(n), self.held)
-            yield replace(found, decimals=self.surface.decimals(n))
+            yield self._row(N_PARAMS, None, "", x, self.surface.at(n), self.held)
 
     def totals(self) -> Iterator[AnswerRow]:
         """Best depth at the total size of the best net of each size."""
@@ -228,8 +227,7 @@ class _Question:
             t = x + math.log(ratio)
             if self.low <= t <= self.high:
                 setting = {self.runs.column: float(self._standard(t))}
-                depth, decimals = self.surface.at_setting(x, setting)
-                yield replace(self._row(PER_PARAM, ratio, "", x, depth, t), decimals=decimals)
+                yield self._row(PER_PARAM, ratio, "", x, self.surface.at(math.exp(x), setting), t)
 
     def as_trained(self, budget: Budget) -> Iterator[AnswerRow]:
         """Best depth at equal size, at the budget of all runs."""
@@ -475,6 +473,7 @@ class _Question:
             n_params=None if x is None else math.exp(x),
             tokens=None if tokens is None else math.exp(tokens),
             **depth.columns("depth"),
+            monte_carlo_error=depth.error or None,
             reason="" if depth.value is not None else "at an edge of the nets or tokens tried",
         )
 

@@ -562,9 +562,9 @@ class Model:
         self.n_level = level.shape[1]
         self.X = np.hstack([level, cells.effects, own.reshape(len(own), -1), *departures])
         # centre the wide level at least squares: sums of squares then keep their digits
-        start = [np.ones(len(cells.x)), asymptotic(np.array(TYPICAL_ALPHA), cells.x, frame)]
         at = frame.u(cells.x), frame.v(cells.y)
-        start = np.hstack([np.stack(start, axis=1), *(one.centred(one.value, *at) for one in cells.columns)])
+        course = np.stack([np.ones(len(cells.x)), asymptotic(np.array(TYPICAL_ALPHA), cells.x, frame)], axis=1)
+        start = np.hstack([course, *(one.centred(one.value, *at) for one in cells.columns)])
         self.steepness_sd, slope, free = WIDE, 0.0, np.ones(start.shape[1], dtype=bool)
         if frame.one_size:
             slope = self.steepness_sd = -SIZE_SLOPE * float(np.abs(cells.mean).mean())

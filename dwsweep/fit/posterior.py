@@ -397,7 +397,6 @@ class Posterior:
         self._profiles: dict[tuple, np.ndarray] = {}
         self._courses: dict[tuple, Course] = {}  # by setting
         self._steep: dict[tuple, np.ndarray] = {}  # (D, 1) by form and setting: the same at every size
-        self.best: dict[tuple, np.ndarray] = {}  # best depths by request
         self.levels: dict[tuple, np.ndarray] = {}  # levels of the best depth by range of sizes and setting
 
     @classmethod

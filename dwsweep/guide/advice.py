@@ -130,7 +130,7 @@ def best_depth(
         rivals=rivals,
         rival_depth_min=min(every, default=None) if rivals else None,
         rival_depth_max=max(every, default=None) if rivals else None,
-        depth_decimals=None if refused else source.decimals(n_params),
+        depth_error=None if refused else source.error(n_params),
     )
 
 

@@ -40,7 +40,8 @@ class Trust:
 class BestDepth:
     """Best depth and width at one size. n_params: weights of the blocks. width: its low end belongs to the deep end.
     rivals: best depth by every other form, if they differ by more than a tenth. extrapolation_factor: by which the size
-    lies outside the data, 1 inside. basis: of ``Source.basis``. depth_decimals: known ones, at sizes of a fit's losses.
+    lies outside the data, 1 inside. basis: of ``Source.basis``. depth_error: Monte-Carlo
+    error, at sizes of a fit's losses.
     """
 
     name: str
@@ -64,7 +65,7 @@ class BestDepth:
     rivals: Mapping[str, float]
     rival_depth_min: float | None = None
     rival_depth_max: float | None = None
-    depth_decimals: int | None = None
+    depth_error: float | None = None
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def _row(row: GuidelineRow, source: Source, options: Options | None, confidence:
         rival_depth_min=min(forms, default=None),
         rival_depth_max=max(forms, default=None),
         extrapolation_factor=factor,
-        depth_decimals=source.decimals(n),
+        depth_error=source.error(n),
     )
 
 

@@ -113,10 +113,10 @@ class Source:
         """Name of the source of the answer at a size."""
         return self.name if self.own_at(n_params) is None else f"your losses and {PUBLIC}"
 
-    def decimals(self, n_params: float) -> int | None:
-        """Known decimals of a best depth at sizes of the user's losses; None elsewhere."""
+    def error(self, n_params: float) -> float | None:
+        """Monte-Carlo error of a best depth at sizes of the user's losses, layers; None elsewhere."""
         own = self.own_at(n_params)
-        return own.surface.decimals(n_params) if own is not None and own.away(n_params) <= 1.0 else None
+        return own.surface.at(n_params).error if own is not None and own.away(n_params) <= 1.0 else None
 
     @cached_property
     def span(self) -> tuple[float, float]:

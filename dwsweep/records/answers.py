@@ -31,8 +31,8 @@ class AnswerRow(Record):
     arm: the arm that the answer is of. value: of ``column``. monte_carlo_error: standard error of ``depth`` by the
     finite number of draws, layers. estimate: what a question about no best depth asks for, in the unit of the fit's
     losses, as a ratio, or in the column's own unit. reason: why a value is missing, or the verdict. No columns of
-    answers.csv are: the ends of n_params, where each depth has its best size; decimals: known ones of the depth;
-    known_from: columns or formulas behind the cost.
+    answers.csv are: the ends of n_params, where each depth has its best size; known_from: columns or formulas behind
+    the cost.
     """
 
     question: Annotated[str, one_of(*QUESTIONS)]
@@ -46,7 +46,7 @@ class AnswerRow(Record):
     depth: float | None = None
     depth_low: float | None = None
     depth_high: float | None = None
-    depth_interval = IntervalOf()
+    depth_interval = IntervalOf(error="monte_carlo_error")
     width: float | None = None
     width_low: float | None = None
     width_high: float | None = None
@@ -62,7 +62,6 @@ class AnswerRow(Record):
     n_params_low: float | None = None
     n_params_high: float | None = None
     n_params_interval = IntervalOf()
-    decimals: int | None = None
     known_from: str = ""
 
 

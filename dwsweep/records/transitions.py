@@ -11,12 +11,11 @@ Sequences that belong together have one length; None in them is a value that doe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from dwsweep.interval import Interval, IntervalOf
-from dwsweep.interval import layers as in_layers
 from dwsweep.records.record import Count, Positive, Record, one_of
 
 STATUSES = ("crossed", "not_reached", "already_crossed", "undecided", "ambiguous")
@@ -46,11 +45,6 @@ class Cell(Record):
     reason: str  # reason for exclusion, or the excluded part
     axis_value: float | None  # value on the axis of the fit
     block: str = ""  # difference from other nets of its depth and width, such as "d_ff 528"
-
-
-def layers(decimals: int | None) -> Callable[[float], str]:
-    """Form of a best depth that is known to so many ``decimals``, at most one; None: to one."""
-    return in_layers if decimals is None or decimals > 0 else lambda value: f"{round(value, decimals):.0f}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +136,7 @@ class GuidelineRow(Record):
     penalty_low: float | None
     penalty_high: float | None
     equivalent_size_percent: float | None  # size at which the best depth would have the same loss
-    depth_decimals: int | None = None  # known decimals of the depth and its ends, of the fit's own losses
+    depth_error: float | None = None  # Monte-Carlo standard error of the depth and its ends, of the fit's own losses
 
 
 @dataclass(frozen=True, kw_only=True)

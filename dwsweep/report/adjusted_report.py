@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from dwsweep.fit.data.covariates import LARGE, value_text
+from dwsweep.interval import layers
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment, NextRuns
 from dwsweep.records.answers import (
     FLOPS,
@@ -18,7 +19,6 @@ from dwsweep.records.answers import (
     WALL_TIME,
     AnswerRow,
 )
-from dwsweep.records.transitions import layers
 from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, ends, estimate, label, number, shown
 from dwsweep.text import SHORT, format_count, format_duration, join
 
@@ -78,10 +78,9 @@ def best_nets(title: str, rows: Sequence[AnswerRow]) -> Table:
     heads = label("equal"), number("budget"), label("of"), number("depth"), INTERVAL, number("N"), INTERVAL
     table = Table(title, [*heads, number("tokens")])
     for row in rows:
-        depth, text = row.depth_interval, layers(row.decimals)
         of = row.arm or (f"{row.column}: {row.value}" if row.column else "")
         size = [_size(row), "" if row.n_params is None else ends(row.n_params_interval)]
-        best = [shown(depth.value, text), depth.ends(text)]
+        best = row.depth_interval.texts(layers)[0] or MISSING, row.depth_interval.ends(layers)
         table.add(EQUAL[row.equal], budget(row), of, *best, *size, shown(row.tokens, format_count))
     return table
 
@@ -101,9 +100,9 @@ def at_budget(row: AnswerRow) -> str:
     if row.depth is None and not row.n_params_interval.unbounded:
         return f"{at}: N = {row.n_params_interval.format(format_count)}, {row.reason}."
     if row.depth is None or row.n_params is None:
-        known = row.depth_interval.ends(layers(None))
+        known = row.depth_interval.ends(layers)
         return f"{at}: best depth not reached{f' ({known})' if not row.depth_interval.unbounded else ''}, {row.reason}."
-    return f"{at}: {row.depth_interval.format(layers(None))} layers, N = {row.n_params_interval.format(format_count)}."
+    return f"{at}: {row.depth_interval.format(layers)} layers, N = {row.n_params_interval.format(format_count)}."
 
 
 def budget(row: AnswerRow) -> str:

@@ -23,8 +23,8 @@ from dwsweep.guide.answers import (
 from dwsweep.guide.costs import is_near
 from dwsweep.guide.shapes import FREE_GRID, LAYER_SECONDS, Options
 from dwsweep.guide.sources import PUBLIC, SPEAKS_FOR
-from dwsweep.interval import Interval
-from dwsweep.records.transitions import GuidelineRow, layers
+from dwsweep.interval import Interval, layers
+from dwsweep.records.transitions import GuidelineRow
 from dwsweep.report.console import render as rendered
 from dwsweep.report.document import (
     INTERVAL,
@@ -77,12 +77,6 @@ def _soft(*lines: str, apart: bool = False) -> Lines:
 
 def _said(*parts: Said) -> Lines:
     return Lines([parts], indent=2)
-
-
-def _estimate(found: Interval, decimals: int | None = None) -> str:
-    """Text of a value with its interval: ``48.5 (47.4 … 49.6)``. decimals: known ones; None: one."""
-    digits = 1 if decimals is None else decimals
-    return found.format(lambda value: f"{round(value, digits):,.{max(digits, 0) if value < 99.95 else 0}f}", MISSING)
 
 
 WASTED = f"Percent of compute wasted at equal {', '.join(at.removeprefix('equal ') for at, _ in PRICES.values())}"
@@ -237,10 +231,10 @@ def _shapes(shapes: Iterable[Candidate], chosen: Candidate | None, unit: str, op
 def _best_depth(best: BestDepth) -> str:
     """Best depth and width with their intervals."""
     text = "Median over possible recipes: depth" if best.basis == "range" else "Best depth"
-    text += f" {_estimate(best.depth_interval, best.depth_decimals)}"
+    text += f" {best.depth_interval.format(layers, MISSING)}"
     # the list of a fit has the best depths by its losses alone
     together = f", by {best.source} together" if best.source.startswith("your losses and ") else ""
-    return f"{text}, width {_estimate(best.width_interval, 0)}{together}"
+    return f"{text}, width {best.width_interval.format(',.0f', MISSING)}{together}"
 
 
 def _by_form(best: BestDepth) -> str:
@@ -282,7 +276,7 @@ def sizes_table(
         else:
             source, refused, ranged = row.law, "refused" in row.law, row.depth is None and row.depth_interval.bounded
         forms, depth = Interval(None, row.rival_depth_min, row.rival_depth_max), row.depth_interval
-        best = estimate(depth, layers(row.depth_decimals), "refused" if refused else MISSING)
+        best = estimate(depth, layers, "refused" if refused else MISSING)
         known = "public" if source.startswith(PUBLIC) else "inside"  # inside other sizes than the reader's own
         table.add(
             row.name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dwsweep.fit.along import value_text
-from dwsweep.interval import Interval
+from dwsweep.interval import Interval, layers
 from dwsweep.records.along import WORSE, Along, AlongRow
 from dwsweep.records.answers import (
     BEST_DEPTH,
@@ -14,7 +14,6 @@ from dwsweep.records.answers import (
     AnswerRow,
     Comparison,
 )
-from dwsweep.records.transitions import layers
 from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, estimate, label, number, shown
 from dwsweep.text import format_count
 
@@ -116,5 +115,5 @@ def _changes(found: Comparison, letter: str, axis: str) -> Table:
 
 def _depth(row: AnswerRow) -> str:
     """Best depth with its interval, or its bound."""
-    text = row.depth_interval.format(layers(row.decimals), row.reason)
+    text = row.depth_interval.format(layers, row.reason)
     return text if row.depth is not None or row.depth_interval.unbounded else f"{row.reason} {text}".strip()
