@@ -181,7 +181,7 @@ def _fit(found: Sequence[ArmAlong], along: Along, tables: Sequence[Table], optio
         warnings=[line if len(by) == len(found) else f"{', '.join(by)}: {line}" for line, by in warnings.items()],
         noise=noise,
         unit=data.unit,
-        provenance=replace(provenance(data, options, used), account=rows),
+        provenance=provenance(data, options, rows),
     )
 
 

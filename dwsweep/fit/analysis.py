@@ -303,7 +303,6 @@ def _result(
     axis, confidence = asked.options.axis, asked.options.confidence
     transitions = main.transitions(asked.options) if curves else []
     surface = drawn.record if drawn else None
-    runs = [run for part in parts for run in part.selection.runs]
     return FitResult(
         format=FORMAT,
         cells=main.cells(),
@@ -322,7 +321,7 @@ def _result(
         left_out=[found.record() for part in parts for found in part.bad],
         nets=_nets(main.selection.runs, asked.heap),
         unit=asked.data.unit,
-        provenance=replace(provenance(asked.data, asked.options, len(runs)), account=_account(asked, parts)),
+        provenance=provenance(asked.data, asked.options, _account(asked, parts)),
     )
 
 
@@ -344,17 +343,15 @@ def _account(asked: Request, parts: Sequence[TokenGroup]) -> Account:
     return account(data.n_read, used, data.account, [left_out, *(part.selection.account for part in parts)], data.notes)
 
 
-def provenance(data: Table, options: FitOptions, rows_used: int) -> Provenance:
-    """Provenance of a fit of ``rows_used`` rows of ``data``."""
+def provenance(data: Table, options: FitOptions, rows: Account) -> Provenance:
+    """Provenance of a fit of ``data``, with the account of its ``rows``."""
     return Provenance(
         input=data.source,
         input_sha256=data.sha256,
-        rows_read=data.n_read,
-        rows_used=rows_used,
         columns_taken=data.taken,
-        left_out=data.left_out,
         versions={"dwsweep": "not installed", **versions(PACKAGES)},
         options=options,
+        account=rows,
     )
 
 

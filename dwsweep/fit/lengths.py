@@ -70,11 +70,6 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
         allowed = f"from {format_count(min(had))} to {format_count(max(had))}" if had else "none, no row has any"
         name = argument("at_tokens" if ratio is None else "tokens_per_param")
         raise InputError(f"{name}: {asked:g}; allowed, as {data.source} has tokens: {allowed}")
-    left = {
-        "without a loss after as many tokens": len(runs) - len(found),
-        "without a count of tokens": unknown,
-    }
-    out = {**data.left_out, **{why: n for why, n in left.items() if n}}
     points = sum(map(len, runs.values())) - len(runs)
     account = [
         LeftOutRows(rows=points, why="are other points of a run's curve"),
@@ -82,7 +77,7 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
         LeftOutRows(rows=unknown, why="have no count of tokens"),
     ]
     account = [one for one in account if one.rows]
-    return replace(data, rows=[*found, *others], left_out=out, account=(*data.account, *account))
+    return replace(data, rows=[*found, *others], account=(*data.account, *account))
 
 
 def all_reach(rows: Sequence[Row], tokens: float) -> bool:

@@ -55,7 +55,7 @@ def check_status(rows: Sequence[Row]) -> None:
 
 def check_fitted(result: Fit) -> None:
     """Refuse a result without a usable run: a command that fitted nothing must fail."""
-    if not result.provenance.rows_used:
+    if not result.provenance.account.used:
         cells = result.cells if isinstance(result, FitResult) else []
         reasons = "; ".join(sorted({cell.reason for cell in cells if cell.reason})[:3])
         why = f" ({reasons})" if reasons else ""

@@ -382,13 +382,10 @@ class Provenance(Record):
 
     input: str
     input_sha256: str
-    rows_read: int
-    rows_used: int
     columns_taken: tuple[str, ...]  # "ours = theirs", found under another usual name
-    left_out: dict[str, int]  # reason why runs have no usable loss → count
     versions: dict[str, str]
     options: FitOptions
-    account: Account | None = None  # None in older files
+    account: Account
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -418,7 +415,7 @@ class OtherFit(Record):
         return next(found, None)
 
 
-Format = Literal[4]  # of fit.json: raised when a field leaves or changes its meaning
+Format = Literal[5]  # of fit.json: raised when a field leaves or changes its meaning
 (FORMAT,) = get_args(Format)
 
 
@@ -483,7 +480,7 @@ class FitResult(_Kept):
         used = [row for row in self.cells if not row.excluded]
         pairs = ", ".join(f"{row.name} {_where(row)}" for row in self.verdicts) or "none"
         return (
-            f"FitResult: {self.provenance.rows_used} runs, {len(used)} shapes; transitions: {pairs}; "
+            f"FitResult: {self.provenance.account.used} runs, {len(used)} shapes; transitions: {pairs}; "
             f"{self.law_statement}; {len(self.warnings)} warning(s)"
         )
 

@@ -105,8 +105,6 @@ def document(result: Fit, folder: Any = None) -> list[Part]:
 def account(result: Fit) -> list[str]:
     """Account of the table: rows used and left out, and the meaning assigned to its columns."""
     found = result.provenance.account
-    if found is None:
-        return []
     doubt = [note for note in found.notes if note.startswith((ONE_VARIABLE, "THE LOSS"))]
     return ["; ".join([found.sentence, *doubt]) + ".", *(f"{note}." for note in found.notes if note not in doubt)]
 
@@ -132,12 +130,12 @@ def answer(result: Fit) -> list[str]:
     compared = [one.answer[0] for one in result.comparisons]
     told, budgets = result.provenance.account, result.adjusted.at_budgets if result.adjusted else ()
     lines = [at_budget(row) for row in evenly(budgets, BUDGETS_SAID)]
-    if told is not None and told.one_variable:
+    if told.one_variable:
         return [*compared, *(lines if any(row.n_params for row in budgets) else ())]
     if early := _too_early(result):
         return [*compared, *early, *filter(None, [_crossings(result)])]
     said = headline(result.surface, result.curves.size_name) if result.surface else ""
-    if said and told and (names := told.following_depth):
+    if said and (names := told.following_depth):
         follow = f"{join(names)}, which follow{'' if len(names) > 1 or names[0].endswith('s') else 's'} it here"
         said = f"Whether by depth or by {follow}: {said[0].lower()}{said[1:]}"
     lines.append(said or "Best depth: not known, these losses bound it at no size.")
@@ -177,7 +175,7 @@ def sections(result: Fit) -> list[tuple[str, str, list[Part]]]:
     if result.surface and result.surface.optima:
         found.append(("depths", "Best depth at each size", _best_depths(result)))
     told = result.provenance.account
-    if result.transitions and not (told and told.one_variable):
+    if result.transitions and not told.one_variable:
         found.append(("transitions", "Transitions", _transitions(result)))
     for other in result.others:
         found.append(("others", f"Beside {other.name}", _other(result, other)))

@@ -105,7 +105,7 @@ def write(directory: str | PathLike[str], out: Any = None, live: Snapshot | None
     name = _name(root)
     title, subtitle = f"{name}: how deep and how wide", f"{len(every):,} runs, not fitted."
     if fit is not None:
-        subtitle = f"{fit.provenance.rows_used} runs used."
+        subtitle = f"{fit.provenance.account.used} runs used."
     if live is not None:
         done = sum(run.state.state in FINAL for run in live.runs)
         title = f"{name}: {done:,} of {len(live.runs):,} runs finished"

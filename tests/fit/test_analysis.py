@@ -229,7 +229,7 @@ def test_as_many_runs_that_diverged_are_left_out_and_losses_on_both_sides_are_no
     for k, row in enumerate(table[::9]):
         row["loss"] -= 0.0 if k % 2 else 1.1 * (1.0 + row["width"] / 1000)
     result = fitted(table)
-    assert not result.left_out and result.provenance.rows_used == 135
+    assert not result.left_out and result.provenance.account.used == 135
     assert says(result.warnings, "fit: many impossible losses")
 
 

@@ -179,7 +179,7 @@ def test_the_best_depth_and_size_at_each_budget_are_the_true_ones(two, exact):
 def test_nets_of_all_budgets_answer_at_equal_size_too_whatever_the_axis(two):
     """Tokens are a column: the best depth of a size is the true one, from which tokens take nothing."""
     known = [row for row in two.surface.optima if row.depth is not None]
-    assert len(known) > 5 and two.provenance.rows_used == two.provenance.rows_read
+    assert len(known) > 5 and two.provenance.account.used == two.provenance.account.read
     for row in known:
         true = TRUTH.depth_0 * (row.n_params / TRUTH.size_0) ** TRUTH.depth_power
         assert (row.depth_low or 0.0) < true < (row.depth_high or math.inf)
@@ -232,7 +232,7 @@ WITHOUT = {
 @pytest.mark.parametrize("without", WITHOUT)
 def test_budgets_whose_runs_lack_a_column_have_the_true_answers(without):
     result = fitted([{**row, **WITHOUT[without](row, k)} for k, row in enumerate(drawn(TWO))])
-    assert result.provenance.rows_used == len(drawn(TWO))
+    assert result.provenance.account.used == len(drawn(TWO))
     assert any("6N" in note for note in result.provenance.account.notes) == ("6N" in without)
     for row, flops in zip(result.adjusted.at_budgets, TWO, strict=True):
         assert row.cost == pytest.approx(flops, rel=0.01)
@@ -259,7 +259,7 @@ def test_too_few_shapes_for_a_best_depth_are_refused_along_the_budget_and_stand_
     result = fitted(rows, "n_params", beside=[drawn(TWO, depths=(8, 12))])
     assert result.adjusted is None and result.surface is None
     assert says(result.warnings[0], "fit: trained at equal flops") and "uses the runs at 4e18" in result.warnings[0]
-    assert result.provenance.rows_used == len(rows) // 2
+    assert result.provenance.account.used == len(rows) // 2
     assert [(row.shallow, row.deep) for row in result.others[0].transitions] == [(8, 12)]
 
 
@@ -339,7 +339,7 @@ def test_shapes_that_are_alike_at_all_budgets_count_at_each():
         (1e17, 3e17, 1e18),
     )
     result = fitted(rows)
-    assert result.provenance.rows_used == len(rows)
+    assert result.provenance.account.used == len(rows)
     for row in result.adjusted.at_budgets:
         n = best_size(row.cost)
         assert row.n_params_low < n < row.n_params_high and row.depth_low < true(n) < row.depth_high

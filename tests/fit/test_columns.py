@@ -519,7 +519,10 @@ def test_runs_without_a_loss_and_too_many_arms_are_counted():
         {"state": "finished", **row, **({"loss": "OOM"} if k in (3, 5) else {})} for k, row in enumerate(plain_rows())
     ]
     rows += [{"depth": 4, "width": 64, "loss": 2.0, "state": "running"}]
-    found = fit_table(rows, draws=100).provenance
-    assert found.left_out == {"running": 1, "OOM": 2} and found.rows_used == 22
+    found = fit_table(rows, draws=100).provenance.account
+    assert found.used == 22 and {one.why: one.rows for one in found.left_out} == {
+        "have OOM for a loss": 2,
+        "are running": 1,
+    }
     with pytest.raises(InputError, match="arm: 13 arms; at most 12 are compared"):
         compare_arms([{**row, "arm": f"arm {k}"} for k in range(13) for row in rows[:1]])

@@ -183,7 +183,7 @@ def of_heap(**at):
 def test_arms_of_a_heap_are_compared_at_held_values():
     result = of_heap()
     (found,) = result.comparisons
-    assert found.pairing.startswith("both at batch ") and result.provenance.rows_used == 90
+    assert found.pairing.startswith("both at batch ") and result.provenance.account.used == 90
     ratios = [row for row in found.of(RATIO, BEST_DEPTH) if row.estimate_interval.bounded]
     assert len(ratios) >= 5 and all(1.5 in row.estimate_interval for row in ratios)
     truths = [wing(row.n_params, row.depth, 1.5) - wing(row.n_params, row.depth, 1.0) - 0.03 for row in losses(found)]
@@ -333,7 +333,7 @@ def test_whatever_arms_are_called_they_are_told_apart(names, tmp_path):
         with pytest.raises(InputError, match=rf"choose one with where=.arm == '{names[1]}'"):
             dwsweep.fit_table(table)
     result = compare_arms(table, draws=100)
-    assert result.provenance.rows_used == len(rows) / 2 and len(result.comparisons) == 1
+    assert result.provenance.account.used == len(rows) / 2 and len(result.comparisons) == 1
     assert result.comparisons[0].arm == str(names[1]) and losses(result.comparisons[0])
 
 

@@ -150,7 +150,7 @@ def test_runs_of_one_count_or_one_budget_answer_at_it_alone_and_two_budgets_tell
     assert "tokens" not in {column.name for column in one.adjusted.columns}
     rows = [{**row, "device_seconds": row["wall_seconds"]} for of in (600.0, 3600.0) for row in piled(30, budget=of)]
     two = fit(rows)
-    assert two.provenance.rows_used == 60 and "tokens" in {column.name for column in two.adjusted.columns}
+    assert two.provenance.account.used == 60 and "tokens" in {column.name for column in two.adjusted.columns}
     for row in lines(two, "n_params"):
         holds(row, best(row.n_params), 2.5)
     for row in (*lines(one, "n_params and wall_time"), *lines(two, "n_params and wall_time")):

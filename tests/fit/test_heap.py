@@ -460,7 +460,7 @@ def test_an_unknown_text_is_asked_about_and_adjusted_for_where_that_is_said():
         assert "--adjust mixer" in caught.value.option_lines[0]
     result = fit(rows, adjust=["mixer"], at={"mixer": "b"})
     assert [(one.name, one.held) for one in result.adjusted.columns] == [("mixer a", "mixer b")]
-    assert result.provenance.rows_used == 80
+    assert result.provenance.account.used == 80
 
 
 # Two depths, tokens
@@ -486,7 +486,7 @@ def test_two_depths_of_a_heap_have_a_crossing_at_held_values_and_no_best_depth(t
     true = 1e7 * (math.sqrt(6 * 16) / 8) ** 5
     result = fit(of_two_depths(tokens))
     (row,) = result.verdicts
-    assert result.provenance.rows_used == 48 and row.estimator == "surface" and row.status == "crossed"
+    assert result.provenance.account.used == 48 and row.estimator == "surface" and row.status == "crossed"
     assert row.n_params_low < true < row.n_params_high < 4 * row.n_params_low
     said = fit_report.answer(result)
     assert said[0].startswith("Too early to ask for a best depth: ") and "6→16 at N = " in said[1]

@@ -135,7 +135,7 @@ SAME = {
 def test_what_says_nothing_of_depth_changes_nothing(change):
     changed, options = SAME[change]
     here, there = fitted(), dwsweep.fit_table(changed(runs()), draws=DRAWS, **options)
-    assert there.provenance.rows_used == len(runs())
+    assert there.provenance.account.used == len(runs())
     for one, other in zip(numbers_of(here), numbers_of(there), strict=True):
         assert one == other or one == pytest.approx(other, rel=1e-6)
 
