@@ -36,7 +36,7 @@ from dwsweep.fit.lengths import (
     trained_budgets,
 )
 from dwsweep.fit.one_thread import one_thread
-from dwsweep.fit.token_group import JointModel, TokenGroup, joint_model
+from dwsweep.fit.token_group import TokenGroup
 from dwsweep.fit.warnings import check_status
 from dwsweep.fit.width_law import LawReport, fit_laws
 from dwsweep.records.fit import (
@@ -94,19 +94,8 @@ def fit_table(
     data = read_asked(table, chosen)
     check_status(data.rows)
     check_one_arm(data.rows, data.source)
-    return fit_read(data, chosen, params, beside)
-
-
-def fit_read(
-    data: Table,
-    chosen: FitOptions,
-    params: Iterable[float] = (),
-    beside: Iterable[Any] = (),
-    model: JointModel = joint_model,
-) -> FitResult:
-    """``fit_table`` of a table that has been read. model: of all depths together."""
     with one_thread():
-        return answered(replace(Request.of(data, chosen, params), model=model), beside)
+        return answered(Request.of(data, chosen, params), beside)
 
 
 def answered(asked: Request, beside: Iterable[Any] = (), arms: Sequence[TokenGroup] = ()) -> FitResult:
@@ -171,8 +160,8 @@ class Request:
 
     trained: the budgets of compute that its runs were trained to, where they are too few for a heap; none if losses
     after equal tokens are asked for.
-    params: further sizes of the guideline. heap: set if its runs differ in more than depth and size. model: of all
-    depths together.
+    params: further sizes of the guideline. heap: set if its runs differ in more than depth and size. surface: the model
+    of all depths by its heap, or by several recipes.
     """
 
     data: Table
@@ -180,7 +169,7 @@ class Request:
     trained: TrainedBudgets | None
     params: Iterable[float]
     heap: Heap | None = None
-    model: JointModel = joint_model
+    surface: LossSurface | None = None
 
     @classmethod
     def of(cls, data: Table, options: FitOptions, params: Iterable[float] = ()) -> Request:
@@ -209,7 +198,7 @@ class Request:
         if heap is None:
             return asked
         # nets of all budgets are compared at equal N, and asked at each budget
-        return cls(heap.data, replace(options, axis=N_PARAMS), None, params, heap)
+        return cls(heap.data, replace(options, axis=N_PARAMS), None, params, heap, LossSurface(heap.surface))
 
     def of_grid(self) -> Request:
         """The request of a table whose losses are adjusted for nothing.
@@ -237,7 +226,7 @@ class Request:
 
     def group(self, rows: list[Row]) -> TokenGroup:
         shorter = self.heap.shorter if self.heap else self.trained is not None
-        return TokenGroup.of(self.data, rows, self.options, shorter, heap=self.heap, fit=self.model)
+        return TokenGroup.of(self.data, rows, self.options, shorter, heap=self.heap, surface=self.surface)
 
 
 def _other(table: Any, options: FitOptions) -> OtherFit:

@@ -40,7 +40,6 @@ from dwsweep.fit.ask import (
     surface_record,
 )
 from dwsweep.fit.cells import Shape
-from dwsweep.fit.curves import Curves
 from dwsweep.fit.data.covariates import number_of
 from dwsweep.fit.data.roles import roles
 from dwsweep.fit.data.rows import ARM, Row, arms, check_one_arm, of_arm
@@ -54,7 +53,7 @@ from dwsweep.fit.one_thread import one_thread
 from dwsweep.fit.one_unit import IN_NATS, in_one_unit, with_mean_of
 from dwsweep.fit.pairing import TOLERANCE, USUAL, Arm, Pairing, pair_arms, same_documents
 from dwsweep.fit.posterior import weigh, with_odd_depths
-from dwsweep.fit.token_group import TokenGroup, joint_model
+from dwsweep.fit.token_group import TokenGroup
 from dwsweep.fit.transitions import Pair, analyse_pairs
 from dwsweep.fit.warnings import check_status
 from dwsweep.interval import Interval, layers
@@ -125,7 +124,8 @@ def compare_arms(
             )
         together = Together.of([*usable.values()], asked.options, why_not, heap, lacking)
         in_heap = [group for name, group in zip(names, groups, strict=True) if heap and name in heap.arms[1:]]
-        result = answered(replace(asked, model=together.model), beside, in_heap)
+        own = together.surfaces[names[0]] if heap or enough(together.base.curves) else None
+        result = answered(replace(asked, surface=own), beside, in_heap)
         found = [
             together.compare(usable[name]) if name in usable else together.nothing(name, _why_none(group))
             for name, group in zip(names[1:], groups[1:], strict=True)
@@ -381,12 +381,6 @@ class Together:
     @property
     def base(self) -> Arm:
         return self.arms[0]
-
-    def model(self, curves: Curves, options: FitOptions) -> LossSurface | None:
-        """The model of all depths of a fit: the posterior of all arms, if ``curves`` are those of the base."""
-        own = self.base.curves
-        same = all(np.array_equal(vars(curves)[name], vars(own)[name]) for name in ("x", "mean"))
-        return self.surfaces[self.base.label] if same and enough(own) else joint_model(curves, options)
 
     def nothing(self, label: str, why: str) -> Comparison:
         """The comparison of an arm without a usable loss."""

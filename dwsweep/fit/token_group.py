@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,9 +22,6 @@ from dwsweep.fit.transitions import Pair, analyse_pairs, transition_rows
 from dwsweep.fit.warnings import check_runs, confounds, left_out_line, noise_warnings, still_falling
 from dwsweep.records.fit import FitOptions, NoiseSummary
 from dwsweep.records.transitions import Cell, RateRun, Transition
-
-JointModel = Callable[[Curves, FitOptions], LossSurface | None]
-"""Model of all depths together; None for too few shapes."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +48,14 @@ class TokenGroup:
         shorter: bool = False,
         pairs: bool = True,
         heap: Heap | None = None,
-        fit: JointModel | None = None,
+        surface: LossSurface | None = None,
     ) -> TokenGroup:
         """``shorter``: True if larger nets are known to have trained on less. ``pairs``: True to compare pairs of
-        depths, by the model of all depths where there is one: of ``heap``, or by ``fit`` (default: ``joint_model``)."""
-        fit, own = fit or joint_model, LossSurface(heap.surface) if heap else None
+        depths, by the ``surface`` of all depths; None: by one of these runs, where they are enough. ``heap``: that the
+        rows are of."""
         selection = select_runs(rows, options.axis, data.named, data.unit, data.settings)
         # losses of a heap have been held against its surface
-        selection, bad = (selection, []) if own else without_bad_runs(selection)
+        selection, bad = (selection, []) if heap else without_bad_runs(selection)
         runs = selection.runs
         warnings = [*data.doubts, *selection.warnings, *check_runs(runs, data, shorter)]
         if not runs:
@@ -74,7 +71,10 @@ class TokenGroup:
         if data.directory:
             warnings += still_falling(data.directory, runs)
         one_variable = width_follows(runs)
-        surface = (own or fit(curves, options)) if pairs and not one_variable else None
+        if not pairs or one_variable:
+            surface = None
+        elif surface is None and (record := fit_loss_model(curves, options.confidence, options.seed)):
+            surface = LossSurface(record)
         curves = judged(curves, surface.posterior if surface else None)
         warnings += noise_warnings(curves, pairs, data.unit)
         warnings += thinned(curves, surface, options.draws)
@@ -169,12 +169,6 @@ def noise_summary(curves: Curves, documents: str | None = None, diverged_rule: s
         "diverged_rule": diverged_rule,
     }
     return NoiseSummary(**{**shared, **own})
-
-
-def joint_model(curves: Curves, options: FitOptions) -> LossSurface | None:
-    """The joint model of all depths; None for too few shapes."""
-    surface = fit_loss_model(curves, options.confidence, options.seed)
-    return LossSurface(surface) if surface else None
 
 
 def thinned(curves: Curves, surface: LossSurface | None, draws: int) -> list[str]:
