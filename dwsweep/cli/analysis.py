@@ -117,7 +117,6 @@ def fit(
     confidence: Annotated[
         float, number_option("SHARE", "Confidence level of every interval, from 0.5 to below 1.", ERRORS)
     ] = 0.95,
-    draws: Annotated[int, whole_option("N", "Gaussian draws behind the errors, 100 to 100,000.", ERRORS)] = 2000,
     at_tokens: Annotated[
         float | None,
         count_option("TOKENS", "Compare losses after this many tokens, such as 100B; default the commonest.", HELD),

@@ -12,6 +12,7 @@ _ALONG = "`--along heads` and `--along depth` list each shape's loss above the b
 INSTEAD = {  # by "command" or "command --option"
     "fit --baseline": _ALONG,
     "fit --margin": _ALONG,
+    "fit --draws": "errors have as many draws as their digits need",
     "fit --shape-noise": "the losses show the scatter between shapes; `--noise SIGMA` declares the noise of one run",
     "sample": "`dwsweep export` writes a model that transformers generates text with",
     "eval": "`dwsweep export` writes a model that `lm_eval --model hf` scores",

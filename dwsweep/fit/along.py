@@ -424,7 +424,7 @@ def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, optio
         if held_out:
             warnings += held_out.warnings
         rng = np.random.default_rng(options.seed)
-        of_arm = build_curves(runs, options.noise, options.draws, rng, held_out, data.unit)
+        of_arm = build_curves(runs, options.noise, rng, held_out, data.unit)
         of_arm = _judged(of_arm, runs, column, options)
         rows = {run.shape: run.row for run in runs}
         rows_of = [rows[of_arm.shape(k)] for k in range(len(of_arm.x))]

@@ -58,7 +58,6 @@ FEWEST_NODES = 300  # effective draws of a posterior whose numbers are sure to t
 # dwsweep itself may be a clone's folder in sys.path, and not installed
 PACKAGES = {name: name for name in ("dwsweep", "numpy", "scipy")}
 N_PARAMS = "n_params"  # default axis
-MOST_DRAWS = 100_000  # more draws fill gigabytes and change no printed digit
 
 
 def fit_table(
@@ -72,7 +71,7 @@ def fit_table(
     axis: measure of equal size: n_params (default), n_params_total, flops or device_seconds. Where all shapes were
     trained to equal flops or device_seconds, the first answers are at each budget, on either axis.
     noise: standard deviation of one run's loss in nats, instead of an estimate.
-    columns: ``{ours: theirs}``; where: row filters. draws, seed: Gaussian draws behind the errors. confidence: of every
+    columns: ``{ours: theirs}``; where: row filters. seed: of all draws. confidence: of every
     interval. params: further budgets (non-embedding parameters) for the guideline.
     documents: use the held-out losses per document of a sweep directory, where every run has them.
     at_tokens, tokens_per_param: compare losses after this many tokens, or after this many per non-embedding parameter.
@@ -112,9 +111,7 @@ def fit_options(**given: Any) -> FitOptions:
     """
     check_keywords(given, FitKeywords.__annotations__)
     options = FitOptions(**given)
-    columns, where, draws = options.columns, options.where, options.draws
-    if not (isinstance(draws, int) and 100 <= draws <= MOST_DRAWS):
-        raise InputError(f"{argument('draws')}: {draws!r}; must be an integer of at least 100, at most {MOST_DRAWS:,}")
+    columns, where = options.columns, options.where
     if not 0.5 <= options.confidence < 1.0:
         raise InputError(f"{argument('confidence')}: {options.confidence!r}; must be a number from 0.5 to below 1")
     lengths = {"at_tokens": options.at_tokens, "tokens_per_param": options.tokens_per_param}

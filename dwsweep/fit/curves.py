@@ -10,7 +10,6 @@ from functools import cached_property
 
 import numpy as np
 
-from dwsweep.errors import InputError, argument
 from dwsweep.fit.cells import Candidate, Run, Shape
 from dwsweep.fit.documents import FEW_DOCUMENTS, Documents
 from dwsweep.fit.noise import (
@@ -27,7 +26,7 @@ from dwsweep.fit.noise import (
 from dwsweep.text import NATS
 
 MOST_DRAWN = 40_000_000  # limit of numbers in the draws of all cell means: 320 MB, several times over
-FEWEST_DRAWS = 100
+DRAWS, FEWEST_DRAWS = 2000, 100
 
 
 @dataclass(frozen=True)
@@ -177,34 +176,22 @@ class SimultaneousBand:
 def build_curves(
     runs: Sequence[Run],
     declared: float | None,
-    n_draws: int,
     rng: np.random.Generator,
     documents: Documents | None = None,
     unit: str = NATS,
 ) -> Curves:
     """Cell means, noise and draws of ``runs``. declared, unit: as in ``estimate_noise``.
-    Without the scatter between shapes, which ``scatter.judged`` adds. n_draws: fewer where they would be more than
-    MOST_DRAWN numbers.
+    Without the scatter between shapes, which ``scatter.judged`` adds.
 
     The best learning rate of a shape is chosen on its mean over seeds, and again in every draw; the draws' mean choice
     below the estimate is the winner's curse and is subtracted (a bootstrap bias correction). The order of
     the runs and the names of their seeds change nothing.
-
-    Raises:
-        InputError: so many shapes that fewer than FEWEST_DRAWS fit, or the noise of a shape is declared and that of a
-            run is not known.
     """
     runs = sorted(runs, key=lambda run: (run.depth, run.width, run.learning_rate or -1.0, run.loss))
     own = [run.candidate for run in runs]
     candidates = sorted(set(own), key=lambda candidate: candidate.order)
     index = {candidate: k for k, candidate in enumerate(candidates)}
     cell = np.array([index[candidate] for candidate in own])
-    n_draws = min(n_draws, MOST_DRAWN // len(candidates))
-    if n_draws < FEWEST_DRAWS:
-        raise InputError(
-            f"table: {len(candidates):,} shapes and learning rates; at most {MOST_DRAWN // FEWEST_DRAWS:,}: choose "
-            f"some with {argument('where')}"
-        )
     means = cell_means(np.array([run.loss for run in runs]), cell, [run.seed for run in runs], len(candidates))
     shapes = sorted({candidate.shape for candidate in candidates})
     x_of = _shape_average(runs, shapes, "x")
@@ -226,7 +213,7 @@ def build_curves(
         tilt = np.log([[candidate.shape.depth] for candidate in candidates])
         tilt = seed_slope.sd * (tilt - tilt.mean())
         covariance = covariance.plus(tilt)
-    all_draws = covariance.draws(n_draws, rng)
+    all_draws = covariance.draws(max(FEWEST_DRAWS, min(DRAWS, MOST_DRAWN // len(candidates))), rng)
     all_draws += means.mean
     draws = np.stack([all_draws[:, group].min(axis=1) for group in groups], axis=1)
     many = np.array([len(group) > 1 for group in groups])

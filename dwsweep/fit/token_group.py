@@ -11,7 +11,7 @@ import numpy as np
 
 from dwsweep.fit.ask import LossSurface, fit_loss_model
 from dwsweep.fit.cells import BadRun, Selection, select_runs, without_bad_runs
-from dwsweep.fit.curves import MOST_DRAWN, Curves, build_curves
+from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.documents import Documents, document_covariance
@@ -63,7 +63,7 @@ class TokenGroup:
             return cls(selection, None, [], warnings, rows=rows)
         held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
         rng = np.random.default_rng(options.seed)
-        curves = build_curves(runs, options.noise, options.draws, rng, held_out, data.unit)
+        curves = build_curves(runs, options.noise, rng, held_out, data.unit)
         if heap:
             curves = replace(curves, layer_weights=heap.record.layer_weights, paired=heap.paired)
         if held_out:
@@ -77,7 +77,11 @@ class TokenGroup:
             surface = LossSurface(record)
         curves = judged(curves, surface.posterior if surface else None)
         warnings += noise_warnings(curves, pairs, data.unit)
-        warnings += thinned(curves, surface, options.draws)
+        if surface and len(surface.record.cells.x) < len(curves.x):
+            warnings.append(
+                f"surface: {len(surface.record.cells.x):,} of {len(curves.x):,} shapes, drawn at random, are fitted; "
+                "all are in cells.csv"
+            )
         warnings += confounds(runs, curves, options.axis, shorter, selection.lost_rates)
         compared = analyse_pairs(curves, options.confidence, surface) if pairs else []
         if bad:
@@ -169,22 +173,6 @@ def noise_summary(curves: Curves, documents: str | None = None, diverged_rule: s
         "diverged_rule": diverged_rule,
     }
     return NoiseSummary(**{**shared, **own})
-
-
-def thinned(curves: Curves, surface: LossSurface | None, draws: int) -> list[str]:
-    """Note if the model takes not all shapes, or errors not all ``draws``."""
-    found = []
-    if len(curves.draws) < draws:
-        found.append(
-            f"draws: {len(curves.draws):,} in place of {draws:,}, since draws times {len(curves.x):,} shapes, with "
-            f"their learning rates, fill at most {MOST_DRAWN / 1e6:.0f} million numbers"
-        )
-    if surface and len(surface.record.cells.x) < len(curves.x):
-        found.append(
-            f"surface: {len(surface.record.cells.x):,} of {len(curves.x):,} shapes, drawn at random, are fitted; all "
-            "are in cells.csv"
-        )
-    return found
 
 
 def _whole(value: float) -> int | float:

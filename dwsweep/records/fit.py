@@ -283,7 +283,6 @@ class FitOptions(Record):
     noise: Any = None
     columns: Any = None
     where: tuple[str, ...] = ()
-    draws: int = 2000
     seed: int = 0
     confidence: float = 0.95
     documents: bool = True
@@ -309,7 +308,6 @@ class FitKeywords(TypedDict, total=False):
     noise: float | None
     columns: Mapping[str, str] | Iterable[str] | None
     where: str | Iterable[str]
-    draws: int
     seed: int
     confidence: float
     documents: bool

@@ -74,7 +74,7 @@ def test_the_fit_of_a_published_table_leaves_its_folder_alone(dwsweep: Command, 
         (tmp_path / name / "results.csv").write_text("\n".join(["depth,width,loss", *rows]), "utf-8")
     (tmp_path / "sweep" / "spec.yaml").write_text("name: sweep", "utf-8")
     for name in ("table", "sweep"):
-        assert dwsweep("fit", tmp_path / name, "--draws", "100", cwd=tmp_path).returncode == 0
+        assert dwsweep("fit", tmp_path / name, cwd=tmp_path).returncode == 0
     assert sorted(path.name for path in (tmp_path / "table").iterdir()) == ["results.csv"]
     assert (tmp_path / "fit-table" / "fit.json").exists() and (tmp_path / "sweep" / "fit" / "fit.json").exists()
 
@@ -82,7 +82,7 @@ def test_the_fit_of_a_published_table_leaves_its_folder_alone(dwsweep: Command, 
 def test_fit_prints_json_alone_where_it_is_asked_for(dwsweep: Command, tmp_path: Path) -> None:
     table = tmp_path / "a.csv"
     table.write_text("n_layer,d_model,val_loss\n2,64,3.1\n4,45,3.0\n", encoding="utf-8")
-    result = dwsweep("fit", table, "--json", "--draws", "100")
+    result = dwsweep("fit", table, "--json")
     assert json.loads(result.stdout)["provenance"]["columns_taken"][0] == "depth = n_layer"
     assert str(tmp_path / "a-fit" / "fit.json") in result.stderr
 

@@ -79,7 +79,7 @@ def test_a_table_in_place_of_its_fit_gets_the_fit_beside_it(dwsweep: Command, tm
     (tmp_path / "t.csv").write_text("n_layer,d_model,val_loss\n2,64,3.1\n4,45,3.0\n", encoding="utf-8")
     line = "--fit: t.csv; is a table without a fit, run `dwsweep fit t.csv` first"
     assert error_of(dwsweep, "guide", "1B", "--fit", "t.csv", cwd=tmp_path) == line
-    assert dwsweep("fit", "t.csv", "--draws", "100", cwd=tmp_path).returncode == 0
+    assert dwsweep("fit", "t.csv", cwd=tmp_path).returncode == 0
     line = "--fit: t.csv; is a table; give the folder of its fit, t-fit"
     assert error_of(dwsweep, "guide", "1B", "--fit", "t.csv", cwd=tmp_path) == line
     assert dwsweep("guide", "1B", "--fit", "t-fit", cwd=tmp_path).returncode == 0

@@ -73,7 +73,7 @@ def test_no_output_of_a_fit_holds_a_control_character(
     """By the library and by the command: text, records, tables and every file, JSON read as its reader reads it."""
     rows = hostile_rows()
     path = write_csv(rows, tmp_path / f"t{HOSTILE}.csv")
-    done = dwsweep("fit", path, "--draws", "200")
+    done = dwsweep("fit", path)
     assert done.returncode == 0, done.stderr
     out = tmp_path / f"{path.stem}-fit"
     report = dwsweep("report", out)
@@ -84,7 +84,7 @@ def test_no_output_of_a_fit_holds_a_control_character(
     for one in files:
         text = one.read_text("utf-8")
         said += texts_of(json.loads(text)) if one.suffix == ".json" else [re.sub(r"[\r\t\xa0]", "", text)]
-    found = fit_table(rows, draws=200)
+    found = fit_table(rows)
     assert any("--at-tokens (in Python at_tokens)" in line for line in found.warnings)
     said += [found.summary(), *found.warnings, *texts_of(json.loads(json.dumps(found.tables(), default=str)))]
     assert not [text[max(0, text.index(one) - 100) :][:200] for text in said for one in steering(text)]
@@ -114,7 +114,7 @@ def test_a_fit_does_not_write_into_the_runs_of_a_sweep(tmp_path: Path, dwsweep: 
         done = dwsweep("fit", tmp_path, "--out", out)
         assert done.returncode == 2 and f"--out: {out}; the sweep keeps its " in done.stderr, done.stderr
     assert not list((tmp_path / "runs").iterdir())
-    assert dwsweep("fit", tmp_path, "--out", tmp_path / "runs-fit", "--draws", "200").returncode == 0
+    assert dwsweep("fit", tmp_path, "--out", tmp_path / "runs-fit").returncode == 0
 
 
 def test_a_count_of_hundreds_of_digits_in_a_fit_is_one_line(tmp_path: Path, dwsweep: Command) -> None:

@@ -35,8 +35,8 @@ def small(above: float = 0.0) -> list[dict[str, Any]]:
 def results() -> dict[str, Any]:
     heads = draw_along(AlongStudy(), np.random.default_rng(0))[0]
     return {
-        "table": dwsweep.fit_table(LAPTOP, draws=100),
-        "along": dwsweep.fit_table(heads, along="heads", draws=100),
+        "table": dwsweep.fit_table(LAPTOP),
+        "along": dwsweep.fit_table(heads, along="heads"),
         "guide": dwsweep.guide("3B", shapes="96x12288"),
     }
 
@@ -55,7 +55,7 @@ def test_every_result_shows_itself(name: str) -> None:
 
 
 def test_a_result_is_the_record_that_the_command_writes_and_guide_takes_either(tmp_path: Path) -> None:
-    found, record = results()["table"], completed(fit_table(LAPTOP, draws=100))
+    found, record = results()["table"], completed(fit_table(LAPTOP))
     assert found.to_json() == record.to_json()
     best = [row for row in found.answers if row.question == "best_depth"]
     assert [(row.n_params, row.depth) for row in best] == [(row.n_params, row.depth) for row in found.surface.optima]
@@ -67,12 +67,12 @@ def test_a_result_is_the_record_that_the_command_writes_and_guide_takes_either(t
 
 def test_several_tables_are_compared_and_a_list_of_rows_is_one_table() -> None:
     columns = {name: [row[name] for row in small(0.01)] for name in ("depth", "width", "loss", "seed")}
-    found = dwsweep.fit_table(small(), compare=[small(0.01), columns], draws=100)
+    found = dwsweep.fit_table(small(), compare=[small(0.01), columns])
     assert len(found.comparisons) == 2
     assert {row.reason for row in found.answers if row.question == "difference"} == {"worse"}
-    arms = dwsweep.fit_table(small(), compare=small(0.01), draws=100).comparisons
+    arms = dwsweep.fit_table(small(), compare=small(0.01)).comparisons
     labelled = [{**row, "arm": arm} for arm, above in (("a", 0.0), ("b", 0.01)) for row in small(above)]
-    (one,) = dwsweep.fit_table(labelled, compare=True, draws=100).comparisons
+    (one,) = dwsweep.fit_table(labelled, compare=True).comparisons
     assert (one.base, one.arm) == ("a", "b") and [row.change for row in one.rows] == [r.change for r in arms[0].rows]
 
 

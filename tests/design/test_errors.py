@@ -129,7 +129,7 @@ def test_errors_of_transitions_against_the_draws_of_a_fit() -> None:
 def simulated(cells: Any) -> Any:
     """Surface of runs drawn from the prior's truth: three seeds of each shape."""
     rows = draw(SmoothTruth(tuple(DEPTHS)), np.random.default_rng(0), shapes=list(cells), shape_sd=0.001)
-    return fit_loss_model(build_curves(select_runs(rows).runs, None, 200, np.random.default_rng(0)), 0.95)
+    return fit_loss_model(build_curves(select_runs(rows).runs, None, np.random.default_rng(0)), 0.95)
 
 
 def test_three_depths_give_no_law() -> None:
@@ -167,7 +167,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng, budgets = np.random.default_rng(0), np.geomspace(5e5, 3e8, 9)
     rows = draw(SmoothTruth(tuple(DEPTHS)), rng, budgets=budgets, sigma=0.001, multiple=2)
     out = tmp_path_factory.mktemp("fit")
-    fit_record.write(fit_table(rows, draws=200), out)
+    fit_record.write(fit_table(rows), out)
     return out
 
 
@@ -191,7 +191,7 @@ def test_the_noise_of_a_fit_in_another_unit_than_its_gains_is_not_used(finished:
 def test_gains_of_a_fit_have_the_slopes_of_its_losses(tmp_path: Path) -> None:
     """Where leads level off, the form alone had half of the slopes."""
     truth = SmoothTruth(tuple(DEPTHS), level_off=1.0)
-    fit_record.write(fit_table(draw(truth, np.random.default_rng(0), sigma=0.001), draws=200), tmp_path)
+    fit_record.write(fit_table(draw(truth, np.random.default_rng(0), sigma=0.001)), tmp_path)
     assert_slopes(make_prior(tmp_path, None)[0], truth, 0.4)
 
 

@@ -48,7 +48,7 @@ def found_of(truth: SmoothTruth) -> Found:
     for index in range(SIMULATIONS):
         rng = np.random.default_rng(index)
         rows = draw(truth, rng, budgets=BUDGETS, shape_sd=SHAPE_SD, sigma=NOISE, seed_sd=SEED_SD)
-        curves = judged(build_curves(select_runs(rows).runs, None, 500, np.random.default_rng(0)))
+        curves = judged(build_curves(select_runs(rows).runs, None, np.random.default_rng(0)))
         surface = LossSurface(fit_loss_model(curves, 0.95))
         for target in best:
             # the median of the draws, which `fit` keeps to itself where most lie beyond the depths trained

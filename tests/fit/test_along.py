@@ -25,7 +25,6 @@ from tests.simulations.sweeps import SmoothTruth, draw
 
 pytestmark = pytest.mark.usefixtures("surfaces_again", "at_equal_size_alone")
 
-DRAWS = 400
 SHAPE_SD = 0.004  # by default
 QUIET = {"sigma": 0.0005, "seed_sd": 0.02, "shape_sd": 0.0, "slope_sd": 0.0}
 DEGRADES = AlongStudy((0.02, 0.0, 0.005, 0.06, 0.1), (0.02, 0.02, 0.0, 0.0, 0.0), **QUIET)
@@ -43,12 +42,12 @@ def rows_of_one(study, seed=0):
 
 
 def along(study, seed=0, **options):
-    return fit_along(rows_of_one(study, seed), study.column, draws=DRAWS, **options).along
+    return fit_along(rows_of_one(study, seed), study.column, **options).along
 
 
 @pytest.fixture(scope="module")
 def degraded():
-    return dwsweep.fit_table(rows_of(DEGRADES), along="heads", draws=DRAWS)
+    return dwsweep.fit_table(rows_of(DEGRADES), along="heads")
 
 
 # What is said
@@ -70,7 +69,7 @@ def test_where_it_degrades_and_where_the_arms_part(degraded):
     for row, record in zip(answers(degraded), found.rows, strict=True):
         assert (row.question, row.estimate, row.value) == ("difference", record.above_best, record.value)
         assert (row.reason == WORSE) == (record.verdict == WORSE)
-    alike = fit_along(rows_of(replace(DEGRADES, second=DEGRADES.first)), "heads", draws=DRAWS).along
+    alike = fit_along(rows_of(replace(DEGRADES, second=DEGRADES.first)), "heads").along
     assert says(alike.answer[0], "fit: divergence not shown")
 
 
@@ -114,7 +113,7 @@ def test_vocabularies_are_compared_in_bits_per_byte():
     rows = rows_of_one(AlongStudy(column="vocab_size", values=(256, 1000), first=(0.0, 0.0)))
     factors = {256: 0.5, 1000: 0.4}
     with_bits = [{**row, "bits_per_byte": factors[row["vocab_size"]] * row["loss"]} for row in rows]
-    result = fit_along(with_bits, "vocab_size", draws=DRAWS).along
+    result = fit_along(with_bits, "vocab_size").along
     assert result.unit == "bits per byte"
     assert [row.loss for row in result.rows[:2]] == pytest.approx([2.0, 1.6], abs=0.05)
 
@@ -123,7 +122,7 @@ def test_the_unit_of_the_losses_moves_no_verdict():
     """A scatter of 0.004 that nothing shows was one of 0.004 bits too: a difference counted that did not in nats."""
     nats = rows_of(AlongStudy((0.012, 0.0, 0.005, 0.04, 0.1), (0.012, 0.0, 0.0, 0.0, 0.0), **QUIET))
     bits = [{**row, "loss": row["loss"] / math.log(2)} for row in nats]
-    one, other = (fit_along(rows, "heads", draws=DRAWS, unit=unit) for rows, unit in ((nats, "nats"), (bits, "bits")))
+    one, other = (fit_along(rows, "heads", unit=unit) for rows, unit in ((nats, "nats"), (bits, "bits")))
     assert other.noise.shape_sd == pytest.approx(one.noise.shape_sd / math.log(2))
     for row, same in zip(one.along.rows, other.along.rows, strict=True):
         assert row.verdict == same.verdict
@@ -134,7 +133,7 @@ def test_noise_and_scatter_along_depth_are_those_of_a_plain_fit_of_the_table():
     """One estimate each: the two commands differed in the scatter of a shape, and so in what they claimed."""
     sizes = np.geomspace(1e6, 1e8, 7)
     rows = draw(SmoothTruth((6, 12, 18, 24)), np.random.default_rng(0), budgets=lambda depth: sizes, shape_sd=0.002)
-    plain, found = dwsweep.fit_table(rows, draws=DRAWS), fit_along(rows, "depth", draws=DRAWS)
+    plain, found = dwsweep.fit_table(rows), fit_along(rows, "depth")
     for name in ("sigma", "df", "tau", "tau_df", "shape_sd", "shape_source", "source"):
         assert getattr(found.noise, name) == getattr(plain.noise, name), name
     assert plain.noise.shape_source == "surface" and found.noise.tau > 0.0
@@ -150,18 +149,18 @@ def test_noise_and_scatter_along_depth_are_those_of_a_plain_fit_of_the_table():
 def test_an_arm_without_a_usable_loss_is_said_and_the_others_are_compared():
     rows = rows_of(replace(DEGRADES, budgets=(1e5,)))
     gone = [{**row, "arm": "gone", "loss": math.nan} for row in rows if row["arm"] == "fixed"]
-    found = fit_along([*rows, *gone], "heads", draws=DRAWS).along
+    found = fit_along([*rows, *gone], "heads").along
     assert found.arms == ("standard", "fixed") and any(curve.against for curve in found.curves)
     assert shows(found.notes[0], "fit: an arm without a loss", numbers=True)
     with pytest.raises(InputError, match=r"gone has no finished run with a usable loss"):
-        fit_along([*gone, *rows], "heads", draws=DRAWS)
+        fit_along([*gone, *rows], "heads")
 
 
 @pytest.mark.parametrize("budget", ["large", -1.0, math.inf])
 def test_a_budget_that_is_no_size_is_passed_over(budget):
     rows = rows_of_one(ONE)
     sizes = [row["non_embedding_params"] for row in rows]
-    found = fit_along([{**row, "budget": budget} for row in rows], "heads", draws=DRAWS).along
+    found = fit_along([{**row, "budget": budget} for row in rows], "heads").along
     assert min(sizes) <= (found.curves[0].budget or 0.0) <= max(sizes)
 
 
@@ -177,8 +176,6 @@ REFUSED = [
     ("name", {}, plainly(name="a"), "column: 'name' is 'a' in row 1; must be a column of numbers"),
     ("heads", {"axis": "flops"}, plainly(), "axis: 'flops'; along a column losses are compared at n_params"),
     ("heads", {"confidence": 1.0}, plainly(), "confidence: 1.0; must be a number from 0.5 to below 1"),
-    ("heads", {"draws": 10}, plainly(), "draws: 10; must be an integer of at least 100"),
-    ("heads", {"draws": 10**9}, plainly(), "draws: 1000000000; must be an integer of at least 100, at most 100,000"),
     ("heads", {}, plainly(loss=0.0), "no finished run with a usable loss"),
     ("heads", {"adjust": ["batch"]}, plainly(batch=8), "'batch'; losses along a column are compared as they are"),
     ("heads", {"at": {"batch": 8}}, plainly(batch=8), "batch.*; losses along a column are compared as they are"),
@@ -216,7 +213,7 @@ def test_a_plain_fit_of_several_heads_points_here_and_vocabularies_need_bits_per
         dwsweep.fit_table(rows)
     assert says(caught.value.option_lines[0], "fit: heads point to along")
     with pytest.raises(InputError, match=r"losses per token of different vocabularies cannot be compared"):
-        fit_along(rows_of_one(VOCABULARY), "vocab_size", draws=DRAWS)
+        fit_along(rows_of_one(VOCABULARY), "vocab_size")
 
 
 # What a person gets
@@ -226,7 +223,7 @@ def test_a_plain_fit_of_several_heads_points_here_and_vocabularies_need_bits_per
 def test_the_command_writes_one_table_one_figure_and_the_record(tmp_path, dwsweep):
     file = tmp_path / "sweep.json"
     file.write_text(json.dumps(rows_of(DEGRADES)))
-    done = dwsweep("fit", file, "--along", "heads", "--draws", "400")
+    done = dwsweep("fit", file, "--along", "heads")
     assert done.returncode == 0, done.stderr
     out = tmp_path / "sweep-fit"
     assert {path.name for path in out.iterdir()} == {"answers.csv", "fit.json", "along.csv", "along.png", "along.svg"}
@@ -262,12 +259,12 @@ def heap(*names):
 
 
 def test_losses_along_a_column_of_a_heap_are_said_to_be_as_they_are():
-    found = fit_along(heap("batch_size", "seq_len", "warmup"), "depth", draws=DRAWS).along
+    found = fit_along(heap("batch_size", "seq_len", "warmup"), "depth").along
     assert found.answer[0].startswith("NOT ADJUSTED: ") and says(found.answer[0], "fit: not adjusted along depth")
-    beside = fit_beside_along(heap("batch_size"), "depth", draws=DRAWS)
+    beside = fit_beside_along(heap("batch_size"), "depth")
     assert beside.adjusted and beside.along.answer[0].startswith("NOT ADJUSTED: batch_size changes along depth")
     assert "NOT ADJUSTED: batch_size" in plain_text(fit_report.render(beside))
-    alone = fit_beside_along(heap(), "depth", draws=DRAWS)
+    alone = fit_beside_along(heap(), "depth")
     assert not any("NOT ADJUSTED" in line for line in alone.along.answer)
 
 

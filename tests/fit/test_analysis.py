@@ -13,13 +13,10 @@ from shown import summary
 
 import dwsweep
 from dwsweep import published_law
-from dwsweep.errors import InputError
-from dwsweep.fit import curves, laws, token_group
+from dwsweep.fit import laws
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.cells import find_bad_runs, select_runs
 from tests.simulations.sweeps import SmoothTruth, draw
-
-DRAWS = 500
 
 
 def rng(seed=3):
@@ -27,7 +24,7 @@ def rng(seed=3):
 
 
 def fitted(rows, **options):
-    return dwsweep.fit_table(rows, draws=DRAWS, **options)
+    return dwsweep.fit_table(rows, **options)
 
 
 @cache
@@ -265,14 +262,14 @@ def test_a_rate_that_diverged_was_tried(lost):
         if row["depth"] < 18
         for rate, rise in ((1e-3, 0.02), (3e-3, 0.0), (1e-2, 0.02))
     ]
-    text = "\n".join(dwsweep.fit_table(table, draws=100).warnings)
+    text = "\n".join(dwsweep.fit_table(table).warnings)
     assert "at the edge" not in text and "rates tried differ" not in text
     low = [
         {**row, "loss": row["loss"] - 0.04 * (row["learning_rate"] == 1e-3)}
         for row in table
         if row["learning_rate"] < 1e-2
     ]
-    assert "at the edge" in "\n".join(dwsweep.fit_table(low, draws=100).warnings)
+    assert "at the edge" in "\n".join(dwsweep.fit_table(low).warnings)
 
 
 def test_axis_flops_moves_the_transition():
@@ -308,16 +305,3 @@ def test_confounds_are_named():
     ):
         assert expected in text
     assert "BATCH" not in text
-
-
-def test_tables_whose_draws_would_not_fit_take_fewer_and_say_so(monkeypatch):
-    rows = [row for row in base_rows() if row["depth"] < 18]  # no surface, which takes most of the time
-    shapes = len({(row["depth"], row["width"]) for row in rows})
-    for module in (token_group, curves):
-        monkeypatch.setattr(module, "MOST_DRAWN", 300 * shapes)
-    (said,) = [line for line in fitted(rows).warnings if line.startswith("draws:")]
-    assert said.startswith(f"draws: 300 in place of {DRAWS}, since draws times {shapes} shapes")
-    assert not any(line.startswith("draws:") for line in dwsweep.fit_table(rows, draws=300).warnings)
-    monkeypatch.setattr(curves, "MOST_DRAWN", 99 * shapes)
-    with pytest.raises(InputError, match=rf"^table: {shapes} shapes and learning rates; at most .*choose some with"):
-        dwsweep.fit_table(rows)

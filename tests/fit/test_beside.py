@@ -22,7 +22,7 @@ from tests.simulations.sweeps import SmoothTruth, draw
 
 pytestmark = pytest.mark.usefixtures("surfaces_again")
 
-DRAWS, FACTOR = 300, 3.0
+FACTOR = 3.0
 HERE = SmoothTruth((6, 12, 18))
 # every transition at three times the size: the widths of the law √3 times larger
 THERE = replace(HERE, theta=(published_law.A - math.log(FACTOR) / 2, published_law.B))
@@ -34,7 +34,7 @@ def table(truth, seed):
 
 @pytest.fixture(scope="module")
 def both():
-    return dwsweep.fit_table(table(HERE, 0), draws=DRAWS, beside=[table(THERE, 1)])
+    return dwsweep.fit_table(table(HERE, 0), beside=[table(THERE, 1)])
 
 
 def test_the_ratio_of_two_sizes_and_its_interval():
@@ -54,7 +54,7 @@ def test_the_ratio_of_two_sizes_and_its_interval():
 
 
 def test_the_factor_between_two_truths_is_found_and_nothing_of_another_table_enters_the_fit(both):
-    alone = dwsweep.fit_table(table(HERE, 0), draws=DRAWS).to_dict()
+    alone = dwsweep.fit_table(table(HERE, 0)).to_dict()
     assert alone.pop("others") == []
     assert {k: v for k, v in both.to_dict().items() if k != "others"} == alone
     (other,) = both.others
@@ -70,7 +70,7 @@ def test_the_summary_the_record_and_the_page_name_both_and_how_far_apart_they_ar
     fit_record.write(both, tmp_path)
     assert fit_record.read(tmp_path).to_json() == both.to_json()
     assert f"Beside {both.others[0].name}" in sweep_page.write(tmp_path).read_text("utf-8")
-    apart = dwsweep.fit_table(table(HERE, 0), draws=DRAWS, beside=[table(SmoothTruth((24, 30)), 1)])
+    apart = dwsweep.fit_table(table(HERE, 0), beside=[table(SmoothTruth((24, 30)), 1)])
     assert says(summary(apart), "fit: no two depths both have")
 
 

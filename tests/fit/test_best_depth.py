@@ -27,7 +27,7 @@ SIZES = (1e7, 3e7, 1e8)
 @cache
 def fitted(truth=SmoothTruth(), params=(3e7,), confidence=0.95, **options):
     table = draw(truth, np.random.default_rng(0), **options)
-    return dwsweep.fit_table(table, draws=500, params=params, confidence=confidence)
+    return dwsweep.fit_table(table, params=params, confidence=confidence)
 
 
 @pytest.mark.parametrize("truth", [SmoothTruth(), SmoothTruth(bend=0.25)], ids=["exponential", "no form"])
@@ -53,7 +53,7 @@ def test_identical_curves_have_no_best_depth_and_public_evidence_answers():
 
 def test_a_seed_that_is_worse_the_deeper_the_net_is_named_and_widens_the_errors():
     scenario = truths()["a seed worse when deep"]
-    result = dwsweep.fit_table(scenario.rows(np.random.default_rng(2)), draws=400)
+    result = dwsweep.fit_table(scenario.rows(np.random.default_rng(2)))
     (line,) = (line for line in result.warnings if line.startswith("seeds: losses of seed "))
     assert says(line, "fit: a seed drifts with depth") and "from 6 to 30 layers" in line
     assert not any(line.startswith("seeds: losses of seed ") for line in fitted().warnings)
@@ -74,7 +74,7 @@ def bowls(first, last):
             loss = 1.5 + 8.0 * np.exp(-0.1 * x) + 0.02 * (np.log(depth) - np.interp(x, *ends)) ** 2
             row = {"depth": depth, "width": width}
             table += [{**row, "seed": seed, "loss": loss + rng.normal(0.0, 0.002)} for seed in range(3)]
-    return dwsweep.fit_table(table, draws=500), lambda n: float(np.exp(np.interp(np.log(n), *ends)))
+    return dwsweep.fit_table(table), lambda n: float(np.exp(np.interp(np.log(n), *ends)))
 
 
 def test_the_first_sentence_says_that_the_best_depth_grows():
@@ -104,7 +104,7 @@ def test_a_best_depth_that_falls_with_size_is_told_guides_inside_the_data_and_is
 def test_what_all_losses_say_of_a_pair_is_told_where_its_own_two_curves_do_not_cross():
     """Two curves alone decide little where shape_sd is large; the interval from all losses holds the true crossing."""
     truth = SmoothTruth()
-    result = dwsweep.fit_table(draw(truth, np.random.default_rng(0), shape_sd=0.006), draws=500, paper=True)
+    result = dwsweep.fit_table(draw(truth, np.random.default_rng(0), shape_sd=0.006), paper=True)
     crossed = [row for row in result.transitions if row.status == "crossed"]
     own = {row.name for row in crossed if row.estimator == "pchip"}
     more = [row for row in crossed if row.estimator == "surface" and row.name not in own]
@@ -178,7 +178,7 @@ def test_one_depth_is_ahead_at_all_sizes(seed):
     lead = lambda depth, n: 0.12 * math.log(depth) * (1e5 / n) ** 0.5  # noqa: E731
     loss = lambda depth, n: 3.6 * (n / 1e5) ** -0.06 + lead(depth, n)  # noqa: E731
     rows = grid((1, 2, 3, 4), np.geomspace(4e4, 8e5, 5), loss, seed, shape_sd=0.006, sigma=0.013, batch_sd=0.006)
-    result = dwsweep.fit_table(rows, draws=400)
+    result = dwsweep.fit_table(rows)
     for row in result.surface.optima:
         assert row.depth is None and row.at_edge == "below" and row.beyond == "1, the fewest", row
         assert row.depth_high is None or row.depth_high < 2.0
@@ -196,7 +196,7 @@ def test_draws_honour_the_data_where_the_form_is_hardly_known():
     away = lambda depth, n: math.log(depth) - 0.3 - 0.12 * math.log(n / 3e4)  # noqa: E731
     loss = lambda depth, n: 5.2 * (n / 3e4) ** -0.025 + 0.085 * away(depth, n) ** 2  # noqa: E731
     sizes = (1e4, 3e4, 1e5)
-    result = dwsweep.fit_table(grid((1, 2, 6), sizes, loss, 0, shape_sd=0.004, sigma=0.02, batch_sd=0.02), draws=200)
+    result = dwsweep.fit_table(grid((1, 2, 6), sizes, loss, 0, shape_sd=0.004, sigma=0.02, batch_sd=0.02))
     cells = {(cell.depth, round(math.log(cell.n_params))): cell.mean for cell in result.cells}
     for n in sizes:
         for deep in (2, 6):

@@ -43,9 +43,9 @@ def best_depths(content):
 def test_a_record_has_no_best_depth_beyond_those_trained_and_the_largest_sizes_have_a_bound_alone(kind):
     if kind == "heap":
         piled = [{**row, "tokens": 1e9 * (1.0 + k % 3)} for k, row in enumerate(rows())]
-        result = dwsweep.fit_table(piled, draws=200, adjust=["tokens"])
+        result = dwsweep.fit_table(piled, adjust=["tokens"])
     else:
-        result = compare_arms(rows(), [rows(1)], draws=200)
+        result = compare_arms(rows(), [rows(1)])
     found = list(best_depths(result.to_dict()))
     assert all(DEPTHS[0] <= depth <= DEPTHS[-1] for depth in found) and (found or kind == "heap")
     row = result.surface.optima[-1]

@@ -40,7 +40,7 @@ def drawn(flops=(1e18,), depths=DEPTHS, sizes=7, low=2e7, high=4e8, seed=0, **op
 
 
 def fitted(rows, axis="flops", **options):
-    return fit_table(rows, axis=axis, draws=200, **options)
+    return fit_table(rows, axis=axis, **options)
 
 
 def at_budgets(rows, axis="flops"):

@@ -130,12 +130,12 @@ def test_the_recipe_of_a_cell_is_chosen_by_the_user_where_the_table_does_not_say
 def test_token_counts_of_some_shapes_only_are_not_averaged():
     table = rows(tokens=1000)
     table += [{**row, "tokens": 4000, "loss": row["loss"] - 1.0} for row in table[:6]]
-    result = fit_table(table, draws=100, no_adjust=["tokens"])
+    result = fit_table(table, no_adjust=["tokens"])
     assert max(cell["n"] for cell in result.cells) == 3 and min(cell["mean"] for cell in result.cells) > 2.6
     assert says(result.warnings, "fit: tokens differ within a shape")
     table = [{**row, "tokens": row["tokens"] * row["width"]} for row in table]  # in proportion to the size
     with pytest.raises(InputError, match=r"tokens \(64000, 256000 at 6×64\)"):
-        fit_table(table, draws=100, no_adjust=["tokens"])
+        fit_table(table, no_adjust=["tokens"])
 
 
 def test_axes_are_checked():
@@ -148,7 +148,7 @@ def test_axes_are_checked():
 
 
 def test_nets_that_learned_nothing_claim_nothing():
-    result = fit_table(rows(lambda row, k: near_chance(row)), draws=100)
+    result = fit_table(rows(lambda row, k: near_chance(row)))
     (line,) = [line for line in result.warnings if line.startswith("NOT TRAINED")]
     assert "8 of 8 shapes" in line and "6.9" in line
     assert result.transitions == [] and all("not trained" in row["reason"] for row in result.cells)
@@ -172,7 +172,7 @@ def test_nets_that_learned_nothing_claim_nothing():
 )
 def test_what_looks_like_something_else_is_refused_in_a_line(change, columns, line):
     with pytest.raises(InputError, match=line) as caught:
-        fit_table(rows(change), columns=columns, draws=100)
+        fit_table(rows(change), columns=columns)
     assert len(caught.value.lines) == 1
 
 
@@ -194,7 +194,7 @@ def size(row):
     ],
 )
 def test_what_may_be_meant_is_warned_of(change, line):
-    result = fit_table(rows(change), draws=100)
+    result = fit_table(rows(change))
     found = [*result.warnings, *result.provenance.account.notes]
     said = [text for text in found if text.startswith(("loss:", "TOKENS FOLLOW"))]
     assert len(said) == bool(line) and all(text.startswith(line) for text in said)

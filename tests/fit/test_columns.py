@@ -286,7 +286,6 @@ def test_messages_name_the_argument_in_python_and_the_option_on_the_command_line
         (lambda: read_table([{"depth": 6, "width": 64}]), r"rename with columns=\{'loss'", "--column loss=THEIRS"),
         (lambda: fit_table(rows, axis="size"), "axis: ", "--axis: "),
         (lambda: fit_table(rows, params=[-1.0]), "params: ", "--params: "),
-        (lambda: fit_table(rows, draws=10), "draws: ", "--draws: "),
         (lambda: fit_table(rows, confidence=1.0), "confidence: ", "--confidence: "),
     ]
     for call, argument, given in wrong:
@@ -492,7 +491,7 @@ def test_odd_tables_are_refused_in_a_line_or_fitted_in_silence_and_read_back(six
     refused = 0
     for name, rows in tables:
         try:
-            result = fit_table(rows, draws=100)
+            result = fit_table(rows)
         except InputError as error:
             refused += 1
             assert error.lines and all(line.count("\n") == 0 and len(line) < 300 for line in error.lines), name
@@ -508,7 +507,7 @@ def test_odd_tables_are_refused_in_a_line_or_fitted_in_silence_and_read_back(six
 
 def test_every_number_of_a_table_in_bits_per_byte_says_so():
     rows = [{**row, "val_bpb": row["loss"] / 3} for row in plain_rows()]
-    result = fit_table([{name: row[name] for name in row if name != "loss"} for row in rows], draws=100)
+    result = fit_table([{name: row[name] for name in row if name != "loss"} for row in rows])
     text = plain_text(fit_report.render(result))
     assert result.unit == "bits per byte" and "bits per byte" in text and " nats" not in text
     assert not [line for line in result.warnings if " nats" in line]
@@ -519,7 +518,7 @@ def test_runs_without_a_loss_and_too_many_arms_are_counted():
         {"state": "finished", **row, **({"loss": "OOM"} if k in (3, 5) else {})} for k, row in enumerate(plain_rows())
     ]
     rows += [{"depth": 4, "width": 64, "loss": 2.0, "state": "running"}]
-    found = fit_table(rows, draws=100).provenance.account
+    found = fit_table(rows).provenance.account
     assert found.used == 22 and {one.why: one.rows for one in found.left_out} == {
         "have OOM for a loss": 2,
         "are running": 1,

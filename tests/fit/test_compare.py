@@ -26,7 +26,6 @@ from tests.simulations.arms import STUDY, Drawn, TwoArms, draw_arms, fitted, sum
 from tests.simulations.harness import CONFIDENCE
 from tests.simulations.sweeps import SmoothTruth
 
-DRAWS = 300
 SIX_SIZES = tuple(np.geomspace(1.0e6, 1.0e8, 6))
 MOVED = TwoArms(factor=1.5)
 SMALL = TwoArms(SmoothTruth((6, 12)), budgets=SIX_SIZES)  # too small for a loss surface, which takes most of the time
@@ -38,13 +37,13 @@ def tables(scenario, seed=0):
 
 def compare(base, *others, **options):
     """The first comparison."""
-    return compare_arms(base, others, draws=DRAWS, **options).comparisons[0]
+    return compare_arms(base, others, **options).comparisons[0]
 
 
 @pytest.fixture(scope="module")
 def compared():
     base, other = tables(MOVED)
-    return compare_arms(base, [other], draws=DRAWS)
+    return compare_arms(base, [other])
 
 
 # The interval of a ratio
@@ -119,7 +118,7 @@ def test_a_loss_moves_to_another_size_along_its_own_curve_and_each_shape_has_one
     a, b = (
         fitted(Drawn(of, None), "A") for of in (rows, [*rows, *({**row, "width": row["width"] * 1.02} for row in rows)])
     )
-    mean, errors = at_size(a.curves, np.array([2, 6]), a.curves.x[[2, 6]] + [0.1, -0.1], np.zeros((DRAWS, 7)))
+    mean, errors = at_size(a.curves, np.array([2, 6]), a.curves.x[[2, 6]] + [0.1, -0.1], np.zeros((300, 7)))
     assert mean[0] == pytest.approx(a.curves.mean[2] + slope * 0.1, abs=1e-6)
     moved = mean[1] - a.curves.mean[6]
     assert moved == pytest.approx(0.1 * 0.076 * a.curves.mean[6]) and errors[:, 1].std() == pytest.approx(
@@ -177,7 +176,7 @@ def wing(n, depth, factor):
 
 @cache
 def of_heap(**at):
-    return compare_arms(heap_of_arms(), draws=DRAWS, at=at or None)
+    return compare_arms(heap_of_arms(), at=at or None)
 
 
 def test_arms_of_a_heap_are_compared_at_held_values():
@@ -201,16 +200,16 @@ def test_a_comparison_of_a_heap_holds_the_value_that_is_asked_for():
     levels = [LossSurface(of_heap(**at).surface).level(math.log(3e7)) for at in ({}, {"batch_size": 256})]
     assert levels[1] - levels[0] == pytest.approx(0.05 * math.log(256 / held), abs=0.02)
     with pytest.raises(InputError, match=r"zeta"):
-        compare_arms(heap_of_arms(), draws=DRAWS, adjust=["zeta"])
+        compare_arms(heap_of_arms(), adjust=["zeta"])
 
 
 def test_tables_of_a_heap_are_its_arms_and_one_without_a_setting_is_compared_as_it_is_which_is_said():
     rows = [{**row, "batch_size": None} if row["arm"] == "gated" else row for row in heap_of_arms(3, 24)]
-    result = compare_arms(rows, draws=100)
+    result = compare_arms(rows)
     assert {one.name for one in result.adjusted.columns} == {"batch"}
     assert "no run of gated has batch: its losses are not adjusted for it" in result.comparisons[0].notes
     base, other = ([row for row in rows if row["arm"] == arm] for arm in ("plain", "gated"))
-    apart = compare_arms(base, [other], draws=100).comparisons[0]
+    apart = compare_arms(base, [other]).comparisons[0]
     assert [row.estimate for row in apart.rows] == [row.estimate for row in result.comparisons[0].rows]
 
 
@@ -233,7 +232,7 @@ def test_what_a_comparison_says(compared):
 
 
 def test_a_fit_beside_another_arm_has_the_cells_of_its_own_and_its_answers_hardly_move(compared):
-    alone = dwsweep.fit_table(tables(MOVED)[0], draws=DRAWS)
+    alone = dwsweep.fit_table(tables(MOVED)[0])
     assert alone.comparisons == [] and [row.mean for row in compared.cells] == [row.mean for row in alone.cells]
     for one, other in zip(compared.verdicts, alone.verdicts, strict=True):
         width = math.log(other.n_params_high / other.n_params_low)
@@ -251,9 +250,9 @@ def test_one_shape_with_several_arms_gets_their_differences():
         for k in range(4)
     ]
     with pytest.raises(InputError, match=r"arm: .* holds 4 \(gated, plain, rope, .*compare=True.*where=") as caught:
-        dwsweep.fit_table(rows, draws=DRAWS)
+        dwsweep.fit_table(rows)
     assert says(caught.value.option_lines[0], "fit: several arms to choose from")
-    result = compare_arms(rows, draws=DRAWS)
+    result = compare_arms(rows)
     assert [(one.base, one.arm) for one in result.comparisons] == [("plain", arm) for arm in list(true)[1:]]
     for one in result.comparisons:
         (row,) = losses(one)
@@ -304,14 +303,14 @@ def test_an_arm_that_diverged_is_said_and_the_others_are_compared():
         for row in other
     ]
     labelled = [{**row, "arm": "whole"} for row in base]
-    first, second = compare_arms([*labelled, *gone, *torn], draws=DRAWS).comparisons
+    first, second = compare_arms([*labelled, *gone, *torn]).comparisons
     assert first.answer == (f"gone has no usable loss: {len(gone)} of {len(gone)} runs diverged; nothing is compared",)
     assert not first.rows
     assert first.pairing.startswith("unpaired: ") and says(first.pairing, "fit: one has no usable loss")
     assert second.answer[0].startswith(f"torn: 1 of {len(torn)} runs diverged: ") and second.rows
     assert "censored" in second.answer[0]
     with pytest.raises(InputError, match=r"gone.*no run with a usable loss: .* runs diverged; allowed: another"):
-        compare_arms([*gone, *labelled], draws=DRAWS)
+        compare_arms([*gone, *labelled])
 
 
 @pytest.mark.parametrize("names", [("none", "nan"), (0, 1), (math.nan, "x")])
@@ -332,7 +331,7 @@ def test_whatever_arms_are_called_they_are_told_apart(names, tmp_path):
             writer.writerows(rows)
         with pytest.raises(InputError, match=rf"choose one with where=.arm == '{names[1]}'"):
             dwsweep.fit_table(table)
-    result = compare_arms(table, draws=100)
+    result = compare_arms(table)
     assert result.provenance.account.used == len(rows) / 2 and len(result.comparisons) == 1
     assert result.comparisons[0].arm == str(names[1]) and losses(result.comparisons[0])
 
@@ -341,7 +340,7 @@ def test_whatever_arms_are_called_they_are_told_apart(names, tmp_path):
 def test_it_is_kept_drawn_tabled_and_reported(dwsweep, tmp_path, monkeypatch):
     directory = report_sweeps.sweep(tmp_path / "mine", "one_pair")
     beside = report_sweeps.sweep(tmp_path / "theirs", "one_pair")
-    result = dwsweep("fit", directory, beside, "--compare", "--draws", str(DRAWS))
+    result = dwsweep("fit", directory, beside, "--compare")
     assert result.returncode == 0, result.stderr
     assert says(result.stdout, "fit: heading of two tables")
     assert fit_record.read(directory).comparisons[0].arm == "theirs"
@@ -371,7 +370,7 @@ def test_an_arm_of_other_depths_leaves_the_law_of_the_base():
     base, other = tables(TwoArms(SmoothTruth((6, 10, 14, 18, 24, 32)), factor=1.5, budgets=SIX_SIZES, seeds=2))
     depths = sorted({row["depth"] for row in base})[1:-1]
     inner = [row for row in base if row["depth"] in depths]
-    alone, beside = dwsweep.fit_table(inner, draws=DRAWS), compare_arms(inner, [other], draws=DRAWS)
+    alone, beside = dwsweep.fit_table(inner), compare_arms(inner, [other])
     for name in ("width_law", "pairs_law"):
         one, two = getattr(alone, name), getattr(beside, name)
         assert one and two

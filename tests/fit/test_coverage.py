@@ -49,7 +49,7 @@ def test_transitions_of_two_depths_are_covered(truth, sizes):
     held = []
     for index in range(10):
         rng, budgets = np.random.default_rng(index), np.geomspace(1.0e6, 6.0e8, sizes)
-        (row,) = dwsweep.fit_table(draw(truth, rng, budgets=budgets), draws=300).transitions
+        (row,) = dwsweep.fit_table(draw(truth, rng, budgets=budgets)).transitions
         low, high = (end and np.log(end) for end in (row.n_params_low, row.n_params_high))
         held.append(row.status == "crossed" and covers(low, high, truth.crossing(8, 16)))
     assert np.mean(held) >= 0.9
@@ -63,7 +63,7 @@ def test_transitions_are_covered_and_identical_curves_with_luck_per_shape_claim_
     for index in range(12):
         budgets = np.geomspace(1.0e6, 6.0e8, sizes)
         rows = draw(truth, np.random.default_rng(index), budgets=budgets, shape_sd=0.002 * (sizes < 9))
-        found += dwsweep.fit_table(rows, draws=300).transitions
+        found += dwsweep.fit_table(rows).transitions
     statuses = [row.status for row in found]
     if sizes == 9:
         ends = [[end and np.log(end) for end in (row.n_params_low, row.n_params_high)] for row in found]

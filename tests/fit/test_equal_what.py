@@ -20,7 +20,6 @@ from dwsweep.report import page as sweep_page
 from dwsweep.report.adjusted_report import EQUAL, budget
 from dwsweep.text import format_count
 
-DRAWS = 200
 DEPTHS = (4, 6, 8, 12, 16, 24, 32)
 CONTEXT, VOCABULARY = 512, 2000
 TITLE = "Best depth at equal size"
@@ -57,7 +56,7 @@ def piled(runs=90, budget=None):
 
 
 def fit(rows):
-    return dwsweep.fit_table(rows, draws=DRAWS)
+    return dwsweep.fit_table(rows)
 
 
 @cache

@@ -46,7 +46,7 @@ def fitted(tmp_path_factory):
     table[0]["status"] = "failed"
     table[-1]["loss"] = math.inf
     out = tmp_path_factory.mktemp("fit") / "fit"
-    result = dwsweep.fit_table(table, draws=500, params=(3e7,))
+    result = dwsweep.fit_table(table, params=(3e7,))
     fit_record.write(result, out)
     fit_report.write_guideline(result, out)
     return result, out
@@ -84,7 +84,7 @@ def test_files_have_the_columns_of_the_contract_first_and_hold_the_result(fitted
     assert content["format"] == fit_record.FORMAT and content["pairs_law"]["of"] == "pairs"
     assert law["valid_from"] < law["valid_to"] and curves["depths"] == [6, 12, 18, 24, 30]
     assert set(curves["laws"]) == {"exponential", "linear", "power", "published"} and len(curves["fixed_n"]) >= 3
-    assert content["provenance"]["input_sha256"] and content["provenance"]["options"]["draws"] == 500
+    assert content["provenance"]["input_sha256"]
 
 
 def test_the_records_read_back_are_those_that_were_written(fitted):
@@ -198,9 +198,7 @@ def sweep_with_documents(root, shared_sd, n_documents=200, token_weights=True, o
 def test_documents_add_what_another_sample_would_move_and_only_that(tmp_path, token_weights):
     """What all shapes find hard cancels (0.5 nats a document); what each finds hard its own way counts."""
     sweep_with_documents(tmp_path, shared_sd=0.5, token_weights=token_weights)
-    used, ignored = (
-        dwsweep.fit_table(tmp_path, draws=1000, documents=documents, paper=True) for documents in (True, False)
-    )
+    used, ignored = (dwsweep.fit_table(tmp_path, documents=documents, paper=True) for documents in (True, False))
     assert shows(used.noise["documents"], "fit: paired over documents", numbers=True)
     pairs = [next(row for row in r.transitions if row.estimator == "pchip") for r in (used, ignored)]
     se_used, se_ignored = (row.se_ln_n * row.slope_difference for row in pairs)
@@ -220,7 +218,7 @@ def test_documents_are_left_aside_where_one_is_missing_or_of_another_checkpoint(
     (tmp_path / "runs" / "run7" / "documents.npy").write_bytes(b"")  # cut off before its first byte
     assert "documents.npy of run7 cannot be read: " in document_covariance(str(tmp_path), runs).note
     (tmp_path / "runs" / "run7" / "documents.npy").unlink()
-    assert "not every run" in dwsweep.fit_table(tmp_path, draws=500).noise["documents"]
+    assert "not every run" in dwsweep.fit_table(tmp_path).noise["documents"]
 
 
 def test_few_documents_are_counted_and_claim_little(tmp_path):
@@ -228,7 +226,7 @@ def test_few_documents_are_counted_and_claim_little(tmp_path):
     statuses = {}
     for number in (1, 3, 60):
         sweep_with_documents(tmp_path / str(number), shared_sd=0.001, n_documents=number, own_sd=0.0005)
-        result = dwsweep.fit_table(tmp_path / str(number), draws=300, paper=True)
+        result = dwsweep.fit_table(tmp_path / str(number), paper=True)
         rows = [row for row in result.transitions if row["estimator"] == "pchip"]
         statuses[number] = {row["status"] for row in rows}
         warned = [line for line in result.warnings if line.startswith("held-out set")]
@@ -239,7 +237,7 @@ def test_few_documents_are_counted_and_claim_little(tmp_path):
         if number == 3:
             assert "3 documents" in warned[0] and max(row["df"] for row in rows) == 2
     assert statuses[1] == {"undecided"} and "crossed" in statuses[60]
-    declared = dwsweep.fit_table(tmp_path / "1", noise=0.001, draws=300)
+    declared = dwsweep.fit_table(tmp_path / "1", noise=0.001)
     assert "crossed" in {row["status"] for row in declared.transitions}, "a declared noise is the user's own word"
 
 
@@ -251,14 +249,14 @@ def test_training_curves_that_still_fall_or_are_not_the_written_ones_are_named(t
             jsonl.rewrite_lines(run / "metrics.jsonl", rows)
             digest = hashlib.sha256((run / "metrics.jsonl").read_bytes()).hexdigest()
             record.write(run / "result.json", RunResult(3.0, metrics_sha256=digest, metrics_rows=50))
-        found = dwsweep.fit_table(tmp_path, draws=100).warnings
+        found = dwsweep.fit_table(tmp_path).warnings
         assert ["by 5 %" in line for line in found if line.startswith("STILL FALLING")] == [True] * falls
         assert not any("metrics.jsonl" in line for line in found)
     for run in folders:
         lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
         lines[7] = lines[7].replace('"loss":3.', '"loss":2.')
         (run / "metrics.jsonl").write_text("".join([*lines[:20], *lines[22:]]))  # one changed, two taken out
-    named = [line for line in dwsweep.fit_table(tmp_path, draws=100).warnings if "metrics.jsonl" in line]
+    named = [line for line in dwsweep.fit_table(tmp_path).warnings if "metrics.jsonl" in line]
     assert len(named) == len({line.split()[3] for line in named}) == 2  # the largest shape of each depth
     assert all(line.startswith("LINES LEFT OUT: runs/run") and "none of its 50 lines" in line for line in named)
 
@@ -274,7 +272,7 @@ def test_figures_and_tables_of_an_earlier_fit_are_gone_before_new_numbers_are_dr
     monkeypatch.setattr(style, "save", Mock(side_effect=OSError("as if killed while drawing")))
     with pytest.raises(OSError, match="as if killed"):
         typer.main.get_command(app).main(
-            ["fit", str(table), "--out", str(out), "--draws", "100", "--where", ONE_PAIR], standalone_mode=False
+            ["fit", str(table), "--out", str(out), "--where", ONE_PAIR], standalone_mode=False
         )
     assert (out / "fit.json").exists() and not tables & {path.name for path in out.iterdir()}
     assert sorted(path.name for path in out.iterdir() if path.suffix in (".png", ".svg")) == ["of_mine.png"]
@@ -282,11 +280,11 @@ def test_figures_and_tables_of_an_earlier_fit_are_gone_before_new_numbers_are_dr
 
 def test_a_fit_that_replaces_another_says_so(tmp_path):
     table = draw(SmoothTruth(), np.random.default_rng(0))
-    first = dwsweep.fit_table(table, draws=100, where=ONE_PAIR)
+    first = dwsweep.fit_table(table, where=ONE_PAIR)
     assert fit_record.replaced(first, tmp_path) == ""
     fit_record.write(first, tmp_path)
     assert fit_record.replaced(first, tmp_path) == ""
-    other = dwsweep.fit_table(table, draws=100, where=(ONE_PAIR, "seed > 0"), confidence=0.9)
+    other = dwsweep.fit_table(table, where=(ONE_PAIR, "seed > 0"), confidence=0.9)
     assert fit_record.replaced(other, tmp_path) == (
         f"replaces the fit in {tmp_path} (where ['{ONE_PAIR}'] → ['{ONE_PAIR}', 'seed > 0'], confidence 0.95 → 0.9); "
         "--out DIR keeps both"

@@ -30,7 +30,7 @@ def losses(shapes, best_at_30m, rate=0.25):
         size = 12 * depth * width**2 / 3e7
         bowl = 0.06 * math.log(depth / (best_at_30m * size**rate)) ** 2
         rows.append({"depth": depth, "width": width, "loss": 1.8 + 1.9 * size**-0.14 + bowl + rng.normal(0.0, 0.003)})
-    return dwsweep.fit_table(rows, draws=200).surface
+    return dwsweep.fit_table(rows).surface
 
 
 @cache

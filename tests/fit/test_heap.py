@@ -30,7 +30,6 @@ from tests.simulations.harness import covers
 pytestmark = pytest.mark.usefixtures("surfaces_again", "at_equal_size_alone")
 
 SIMULATED = 16  # heaps of each design in the slow tier
-DRAWS = 200
 DEPTHS = (4, 6, 8, 12, 16, 24, 32)
 
 
@@ -66,7 +65,7 @@ def heap(rows, **options):
 
 
 def fit(rows, **options):
-    return dwsweep.fit_table(rows, draws=DRAWS, **options)
+    return dwsweep.fit_table(rows, **options)
 
 
 def adjusted(rows, **options):

@@ -25,7 +25,6 @@ from dwsweep.text import format_count
 pytestmark = pytest.mark.usefixtures("surfaces_again", "at_equal_size_alone")
 
 DEPTHS, SIZES = (6, 10, 16, 24, 36), 5e6 * 1.9 ** np.arange(7)
-DRAWS = 200
 GONE = ...  # in place of a value: the column leaves
 
 
@@ -54,7 +53,7 @@ def drawn(seed=0, change=lambda row, k: {}):
 
 
 def fitted(rows, **options):
-    return dwsweep.fit_table(rows, draws=DRAWS, **options)
+    return dwsweep.fit_table(rows, **options)
 
 
 def holds(result, at_30m=17.8):
@@ -287,7 +286,7 @@ def test_an_unknown_setting_is_refused_with_what_to_copy_and_its_values_are_comp
         and "--arm mixer --compare" in line
         and "--drop mixer" in line
     )
-    result = compare_arms([row for row in recipes() if row["qk_norm"] == 0], arm="mixer", draws=DRAWS)
+    result = compare_arms([row for row in recipes() if row["qk_norm"] == 0], arm="mixer")
     (found,) = result.comparisons
     assert (found.base, found.arm) == ("softmax", "linear")
     assert all(0.18 < row.change < 0.22 for row in found.of("loss"))
@@ -305,11 +304,11 @@ def test_arms_of_different_data_are_no_comparison_of_recipes():
         ]
         for seed, less, tokens, data in ((0, 0.0, 2e9, "web"), (8, 1.3, 94e9, "books"))
     )
-    (found,) = compare_arms(one, [two], draws=DRAWS).comparisons
+    (found,) = compare_arms(one, [two]).comparisons
     first, *rest = found.answer
     assert first.startswith("NOT AT EQUAL DATA: ") and "dataset web and books" in first and "47 times as many" in first
     assert all(says(line, "fit: different data no recipe") for line in rest if line.startswith("losses"))
-    (alike,) = compare_arms(one, [[{**row, "val_loss": row["val_loss"] + 0.1} for row in one]], draws=DRAWS).comparisons
+    (alike,) = compare_arms(one, [[{**row, "val_loss": row["val_loss"] + 0.1} for row in one]]).comparisons
     assert not any("DATA" in line for line in alike.answer)
 
 

@@ -22,7 +22,6 @@ from tests.simulations.sweeps import SmoothTruth, draw
 
 pytestmark = pytest.mark.usefixtures("surfaces_again")
 
-DRAWS = 500
 # a claim may become one that stands below it, and no other
 WEAKER = {"crossed": 2, "not_reached": 1, "already_crossed": 1, "ambiguous": 0, "undecided": 0}
 # shares of an interval by which its ends may move with the seed: twelve seeds moved an end by at most a tenth of the
@@ -41,7 +40,7 @@ def runs():
 
 @cache
 def fitted(**options):
-    return dwsweep.fit_table(runs(), draws=DRAWS, **options)
+    return dwsweep.fit_table(runs(), **options)
 
 
 def transitions(result):
@@ -134,7 +133,7 @@ SAME = {
 @pytest.mark.parametrize("change", SAME)
 def test_what_says_nothing_of_depth_changes_nothing(change):
     changed, options = SAME[change]
-    here, there = fitted(), dwsweep.fit_table(changed(runs()), draws=DRAWS, **options)
+    here, there = fitted(), dwsweep.fit_table(changed(runs()), **options)
     assert there.provenance.account.used == len(runs())
     for one, other in zip(numbers_of(here), numbers_of(there), strict=True):
         assert one == other or one == pytest.approx(other, rel=1e-6)
@@ -157,12 +156,12 @@ def test_no_sentence_depends_on_the_order_of_rows_and_columns():
     for k, lost in ((3, None), (11, "FAIL"), (16, math.nan), (19, 0)):
         rows[k]["loss"] = lost
     turned = [dict(reversed(row.items())) for row in reversed(rows)]
-    assert dwsweep.fit_table(rows, draws=100).summary() == dwsweep.fit_table(turned, draws=100).summary()
+    assert dwsweep.fit_table(rows).summary() == dwsweep.fit_table(turned).summary()
 
 
 def test_the_unit_of_the_losses_moves_no_claim():
     bits = [{**row, "loss": row["loss"] / math.log(2.0)} for row in runs()]
-    here, there = fitted(), dwsweep.fit_table(bits, unit="bits", draws=DRAWS)
+    here, there = fitted(), dwsweep.fit_table(bits, unit="bits")
     for (was, one), (now, other) in zip(transitions(here), transitions(there), strict=True):
         assert was == now
         assert_near(one, other, OF_UNIT)

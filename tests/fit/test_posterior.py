@@ -34,7 +34,7 @@ N = 3.0e7
 def cells_of(name: str = "asymmetric", index: int = 1, **changes: object) -> Cells:
     scenario = replace(scenarios()[name], **changes).numbered(index)  # type: ignore[arg-type]
     runs = select_runs(scenario.rows(np.random.default_rng(index))).runs
-    return Cells.of(build_curves(runs, None, 200, np.random.default_rng(0)))
+    return Cells.of(build_curves(runs, None, np.random.default_rng(0)))
 
 
 @cache
@@ -163,7 +163,7 @@ def test_luck_that_follows_a_depth_is_named_beside_an_effect_of_depth() -> None:
     plain = replace(found["bent"], noise=replace(found["bent"].noise, shape_sd=0.004))
     for name, scenario in (("bent, scatter along a depth", found["bent, scatter along a depth"]), ("bent", plain)):
         rows = scenario.numbered(3).rows(np.random.default_rng(3))
-        warnings = dwsweep.fit_table(rows, draws=200).warnings
+        warnings = dwsweep.fit_table(rows).warnings
         said[name] = [line for line in warnings if "shapes of one depth share a scatter" in line]
     (line,) = said.pop("bent, scatter along a depth")
     sd = float(line.partition("scatter of ")[2].split()[0])
@@ -218,7 +218,7 @@ def test_losses_far_beyond_their_noise_have_an_answer(kind: str) -> None:
         {"depth": depth, "width": width, "loss": value if far(depth, width) else 3.0}
         for depth, width in itertools.product((1, 2, 3), (16, 24, 32, 40))
     ]
-    surface = dwsweep.fit_table(rows, draws=200).surface
+    surface = dwsweep.fit_table(rows).surface
     assert surface and all(math.isfinite(row.loss) for row in surface.optima)
 
 

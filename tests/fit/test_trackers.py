@@ -93,7 +93,7 @@ def test_what_a_tracker_lacks_is_one_line(name, line):
 def test_the_fit_of_a_project_is_written_beside_the_caller_and_a_package_that_lacks_is_named(
     dwsweep, monkeypatch, tmp_path
 ):
-    done = dwsweep("fit", "wandb:me/depths", "--draws", "100", cwd=tmp_path)
+    done = dwsweep("fit", "wandb:me/depths", cwd=tmp_path)
     assert done.returncode == 0 and "4 used" in done.stdout, done
     for kind, name, needed in (("wandb", "wandb:a/b", "'.[wandb]'"), ("mlflow", "mlflow:a", "pip install mlflow")):
         monkeypatch.setitem(sys.modules, kind, None)

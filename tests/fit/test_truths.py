@@ -37,7 +37,7 @@ def table(effect, depths, sizes):
 
 
 def curves(rows):
-    return build_curves(select_runs(rows).runs, None, 200, np.random.default_rng(0))
+    return build_curves(select_runs(rows).runs, None, np.random.default_rng(0))
 
 
 def best(rows, sizes, confidence=0.95):
@@ -93,7 +93,7 @@ def test_where_every_further_net_is_better_the_best_depth_is_beyond_the_last(eff
 @pytest.mark.parametrize(("sizes", "seeds"), [(ONE, 1), (ONE, 3), (TWO, 3)], ids=["one, alone", "one", "two"])
 def test_one_and_two_sizes_have_a_best_depth_that_guides(sizes, seeds):
     rows = [row for row in table(bowl(0.06), (4, 6, 8, 11, 15, 20, 28, 38), sizes) if row["seed"] < seeds]
-    result = dwsweep.fit_table(rows, draws=200)
+    result = dwsweep.fit_table(rows)
     optima = result.surface.optima
     assert len(optima) == (1 if sizes == ONE else 9)
     for row in (optima[0], optima[-1]):
@@ -105,7 +105,7 @@ def test_one_and_two_sizes_have_a_best_depth_that_guides(sizes, seeds):
 
 def test_few_shapes_without_a_second_seed_claim_nothing():
     rows = [row for row in table(bowl(0.06), (4, 6, 8, 11, 15, 20), ONE) if not row["seed"]]
-    result = dwsweep.fit_table(rows, draws=200)
+    result = dwsweep.fit_table(rows)
     assert result.surface is None and {row.status for row in result.verdicts} == {"undecided"}
 
 
@@ -124,7 +124,7 @@ def test_one_odd_depth_leaves_the_best_depth_to_the_others(curvature, depth, off
 
 
 def test_an_odd_depth_is_named_and_differences_of_depths_are_the_smooth_ones():
-    result = dwsweep.fit_table(table(odd(bowl(0.028), 16, 0.03), SIX_DEPTHS, EIGHT), draws=400)
+    result = dwsweep.fit_table(table(odd(bowl(0.028), 16, 0.03), SIX_DEPTHS, EIGHT))
     (line,) = (line for line in result.warnings if "depth 16 lies 0.03" in line)
     assert "above the others" in line
     x, pairs = np.log([1e7, 4e7, 1.5e8]), list(combinations(SIX_DEPTHS, 2))

@@ -115,7 +115,7 @@ def test_trust_falls_with_regret_and_distance() -> None:
 
 @cache
 def flat() -> Any:
-    return complete_fit(losses(4.0, [2, 4, 6], rise=0.0, noise=0.05), draws=200, params=[7e10])
+    return complete_fit(losses(4.0, [2, 4, 6], rise=0.0, noise=0.05), params=[7e10])
 
 
 @pytest.mark.parametrize(("depths", "side"), [([12, 16, 22, 30], "below"), ([1, 2, 3, 4], "above")])
@@ -124,7 +124,7 @@ def test_losses_that_bound_the_best_depth_on_one_side_hold_it_on_that_side(
 ) -> None:
     """Five layers are best where depths from 12 on were trained, or twenty where up to 4 were."""
     best = 5.0 if side == "below" else 20.0
-    found = fit_table(losses(best, depths), draws=300)
+    found = fit_table(losses(best, depths))
     assert found.surface and {row.at_edge for row in found.surface.optima} == {side}
     fit_record.write(found, tmp_path)
     n = 3e7
@@ -138,7 +138,7 @@ def test_losses_that_bound_the_best_depth_on_one_side_hold_it_on_that_side(
 
 
 FITS: dict[str, Callable[[], Any]] = {
-    "inside its data alone": lambda: complete_fit(losses(6.0, [4, 6, 9]), draws=300, params=[3e7, 7e10]),
+    "inside its data alone": lambda: complete_fit(losses(6.0, [4, 6, 9]), params=[3e7, 7e10]),
     "no effect of depth": flat,
 }
 

@@ -32,7 +32,7 @@ FAR = 3.0e9
 
 @pytest.fixture(scope="module")
 def found() -> FitResult:
-    return fit_table(LAPTOP, where=["budget <= 160000"], draws=300, documents=False)
+    return fit_table(LAPTOP, where=["budget <= 160000"], documents=False)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_guide_assumes_the_vocabulary_and_the_context_of_the_nets_that_were_fitt
 
 def test_a_fit_without_a_best_depth_says_first_that_others_answer(found: FitResult, tmp_path: Path) -> None:
     rows = [{"depth": d, "width": w, "loss": 3.0 + d / w} for d in (1, 2) for w in (32, 48, 64)]
-    fit_record.write(fit_table(rows, draws=100), tmp_path)
+    fit_record.write(fit_table(rows), tmp_path)
     for asked in ({"params": [2e5]}, {"shapes": ["4x64"]}):
         first = guide_report.document(answer(**asked, fit=tmp_path))[0]
         assert f"{tmp_path}: this fit shows no best depth: public evidence answers." in str(first)
@@ -86,7 +86,7 @@ def test_a_fit_without_a_best_depth_says_first_that_others_answer(found: FitResu
 
 @cache
 def own_grid() -> FitResult:
-    return fit_table(grid(), draws=200)
+    return fit_table(grid())
 
 
 @cache
@@ -100,7 +100,7 @@ def of_block(weights: float, **more: float) -> FitResult:
         for n in [weights * depth * width**2]
         for off in [math.log(depth / (15.0 * (n / 3e7) ** 0.25))]
     ]
-    return fit_table(rows, noise=0.001, draws=200)
+    return fit_table(rows, noise=0.001)
 
 
 def test_shapes_and_prices_of_a_fit_have_its_own_block(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def grid(unit: float = 1.0, tokens: float = 5e8) -> list[dict]:
 def test_losses_in_bits_are_priced_in_bits_and_labelled_so(tmp_path: Path) -> None:
     """Numbers of a fit in bits were printed as nats, 1.44 times too large."""
     built = []
-    for unit, fit in (("nats", own_grid()), ("bits", fit_table(grid(np.log(2.0)), unit="bits", draws=200))):
+    for unit, fit in (("nats", own_grid()), ("bits", fit_table(grid(np.log(2.0)), unit="bits"))):
         fit_record.write(fit, tmp_path / unit)
         found = answer([3e7, 3e9], fit=tmp_path / unit)
         built.append([row.recommended.label for row in found.budgets])
@@ -190,7 +190,7 @@ def test_tokens_far_from_those_of_the_losses_are_named_move_the_best_depth_and_c
 
 def test_a_guideline_has_one_confidence_inside_the_data_and_by_public_evidence() -> None:
     """`fit --confidence 0.5` printed intervals of 50 % and of 95 % in one column."""
-    fits = own_grid(), fit_table(grid(), draws=200, confidence=0.5)
+    fits = own_grid(), fit_table(grid(), confidence=0.5)
     sizes = [row for row in fits[0].guideline if row.name in ("125M", "6.7B", "13B")]
     wide, narrow = (answered(fit, sizes) for fit in fits)
     shares = [

@@ -331,7 +331,7 @@ def test_answers_are_json() -> None:
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A fit of a simulated sweep on the published law, with the row of 125M of its guideline, written to disk."""
     rows = draw(SmoothTruth(), np.random.default_rng(3), sigma=0.0005, seed_sd=0.001)
-    out, fit = tmp_path_factory.mktemp("fit"), fit_table(rows, draws=400)
+    out, fit = tmp_path_factory.mktemp("fit"), fit_table(rows)
     row = next(row for row in fit.guideline if row.name == "125M")
     fit_record.write(replace(fit, guideline=answered(fit, [row])), out)
     return out

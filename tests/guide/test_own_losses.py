@@ -34,7 +34,7 @@ def swept(sizes: Sequence[float], depths: Sequence[int], effect: Effect, noise: 
             n = 12 * depth * width**2
             loss = 1.8 + 1.9 * (n / 3e7) ** -0.14 + effect(n, depth) + rng.normal(0.0, noise)
             rows.append({"depth": depth, "width": width, "loss": loss})
-    return fit_table(rows, noise=noise, draws=100)
+    return fit_table(rows, noise=noise)
 
 
 @cache
@@ -93,7 +93,7 @@ def test_a_toy_sweep_changes_no_answer_beyond_30_times_its_sizes() -> None:
 
 def test_at_the_edge_of_the_laptop_study_the_answer_keeps_its_kind() -> None:
     """2.01M had 3.7 (> 1.5) and a regret of 6.9 %, 2.05M 2.9 (2.2 to 3.7) and 13 %."""
-    source = source_of(fit_table(ROOT / "sweeps" / "results" / "laptop", draws=100, documents=False), "laptop")
+    source = source_of(fit_table(ROOT / "sweeps" / "results" / "laptop", documents=False), "laptop")
     assert source.own is not None
     edge = source.own.high
     rows = []

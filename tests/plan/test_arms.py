@@ -131,4 +131,4 @@ def test_a_sweep_of_arms_is_trained_and_not_averaged(monkeypatch: pytest.MonkeyP
     store = SweepStore(directory)
     assert {store.config(run_id).arm for run_id in store.run_ids()} == {"a", "b"}
     with pytest.raises(InputError, match=r"holds 2 \(a, b\), which would be averaged; compare them with"):
-        fit_table(directory, draws=200)
+        fit_table(directory)

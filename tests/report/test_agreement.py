@@ -159,7 +159,7 @@ def test_the_default_text_answers_first_ends_with_the_next_command_and_is_half_a
 
 def test_the_default_text_names_what_losses_are_not_adjusted_for() -> None:
     table = losses(SmoothTruth((6, 12, 18)), 0, 1e6, 2e8, 4, sigma=0.001)
-    result = dwsweep.fit_table([{**row, "dropout": 0.1 * (row["depth"] > 12)} for row in table], draws=100)
+    result = dwsweep.fit_table([{**row, "dropout": 0.1 * (row["depth"] > 12)} for row in table])
     text = " ".join(plain_text(fit_report.render(result, "out")).split())
     assert any("DROPOUT" in note for note in result.provenance.account.notes)
     assert all(note in text for note in result.provenance.account.notes)
@@ -167,7 +167,7 @@ def test_the_default_text_names_what_losses_are_not_adjusted_for() -> None:
 
 def test_a_table_that_is_too_early_to_ask_says_so_first() -> None:
     rows = [{"depth": depth, "width": 64 * k, "loss": 3.0 - 0.1 * k} for depth in (2, 4) for k in (1, 2)]
-    text = plain_text(fit_report.render(dwsweep.fit_table(rows, draws=100), "out"))
+    text = plain_text(fit_report.render(dwsweep.fit_table(rows), "out"))
     assert text.startswith("Too early to ask for a best depth: 4 shapes of 2 depths and 4 sizes; it takes seven")
     assert "not rejected" not in text and "Next: `dwsweep design --hours" in " ".join(text.split())
 

@@ -43,7 +43,7 @@ def test_draw_writes_png_and_svg_that_parse_and_repeat_and_none_of_an_earlier_fi
     assert first[0].read_bytes().startswith(b"\x89PNG") and ET.parse(first[1]).getroot().tag.endswith("}svg")
     assert not (tmp_path / "width_law.png").exists()
     for rows in (report_sweeps.rows(**report_sweeps.CASES["one_depth"]), [{"depth": 6, "width": 8, "loss": None}]):
-        assert registry.drawings(fit_table(rows, draws=100)) == []
+        assert registry.drawings(fit_table(rows)) == []
 
 
 def test_a_law_is_drawn_with_its_rivals_and_the_censored_pair() -> None:
@@ -141,11 +141,11 @@ def test_the_best_rate_lies_between_the_rates_and_never_beyond_them() -> None:
 
 
 def test_rates_are_drawn_where_shapes_have_several(tmp_path: Path) -> None:
-    fit_record.write(fit_table(sweep({2: 4e-3, 8: 4e-3}) + sweep({32: 4e-3})[:2], draws=100), tmp_path / "fit")
+    fit_record.write(fit_table(sweep({2: 4e-3, 8: 4e-3}) + sweep({32: 4e-3})[:2]), tmp_path / "fit")
     fit = fit_record.read(tmp_path)
     assert {row.depth for row in fit.rates} == {2, 8} and len(fit.rates) == 2 * len(RATES) * 2
     page = sweep_page.write(tmp_path).read_text()
     assert "learning_rates" in registry.figures(fit)
     assert all(drawing.title in page and drawing.caption in page for drawing in registry.drawings(fit))
-    one_rate = fit_table([row for row in sweep({2: 4e-3, 8: 4e-3}) if row["learning_rate"] == 4e-3], draws=100)
+    one_rate = fit_table([row for row in sweep({2: 4e-3, 8: 4e-3}) if row["learning_rate"] == 4e-3])
     assert one_rate.rates == [] and "learning_rates" not in registry.figures(one_rate)

@@ -34,8 +34,7 @@ from tests.simulations.harness import OPTIONS, Simulated, Study, covers, mean, m
 from tests.simulations.sweeps import SmoothTruth, widths
 
 TWIN = 0.97  # size of the other arm's shapes over the base's, before rounding
-DRAWS = 400
-ARM_OPTIONS = replace(OPTIONS, draws=DRAWS)
+ARM_OPTIONS = replace(OPTIONS)
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ class Simulation(Simulated):
 def fitted(drawn: Drawn, label: str) -> Arm:
     """An arm as a comparison has it."""
     runs = without_bad_runs(select_runs(drawn.rows))[0].runs
-    curves = judged(build_curves(runs, None, DRAWS, np.random.default_rng(0), drawn.documents))
+    curves = judged(build_curves(runs, None, np.random.default_rng(0), drawn.documents))
     return Arm(label, runs, curves, drawn.documents)
 
 

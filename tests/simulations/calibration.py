@@ -26,7 +26,6 @@ from tests.simulations.scenarios import Noise, Scenario, grid, scenarios
 from tests.simulations.sweeps import SmoothTruth, through_published_widths
 
 LEVELS = (0.5, 0.8, 0.95)
-DRAWS = 400
 Ends = tuple[float | None, float | None]  # of ln L; None: no bound
 LAPTOP_WIDTHS = (116.0, 274.0)  # at which one layer and four are the best ones, about as in sweeps/results/laptop
 
@@ -77,7 +76,7 @@ def simulation(scenario: Scenario, rng: np.random.Generator, index: int = 0) -> 
     """One sweep drawn, fitted and asked."""
     sweep = scenario.numbered(index)
     runs = without_bad_runs(select_runs(sweep.rows(rng)))[0].runs
-    curves = build_curves(runs, None, DRAWS, np.random.default_rng(0))
+    curves = build_curves(runs, None, np.random.default_rng(0))
     posterior = Posterior.of(Cells.of(curves))
     medians, ends = [], []
     for n in sweep.at:

@@ -146,7 +146,7 @@ def asked(source: Source, truth: Truth, sizes: Sequence[float], index: int) -> A
 
 def simulate(scenario: Scenario, rng: np.random.Generator, index: int) -> Answers:
     truth, depths = scenario.drawn(rng)
-    fit = fit_table(scenario.rows(truth, depths, rng), noise=NOISE, draws=100)
+    fit = fit_table(scenario.rows(truth, depths, rng), noise=NOISE)
     return asked(source_of(fit, "own"), truth, [scenario.sizes[1] * factor for factor in FACTORS], index)
 
 

@@ -72,7 +72,7 @@ def without_answers(patch: pytest.MonkeyPatch) -> None:
 @functools.cache
 def fit(case: str) -> FitResult:
     """The fit of a case, without its guideline."""
-    return analysis.fit_table(rows(**CASES[case]), draws=400)
+    return analysis.fit_table(rows(**CASES[case]))
 
 
 def sweep(directory: Path, case: str, name: str = "demo") -> Path:
@@ -90,5 +90,5 @@ def sweep(directory: Path, case: str, name: str = "demo") -> Path:
         lines = [json.dumps({"step": s, "loss": 2.0 + 5.0 * s**-0.4, "learning_rate": 1e-3}) for s in range(1, 401, 5)]
         # the row that a kill left unfinished
         (folder / "metrics.jsonl").write_text("\n".join([*lines, '{"step": 4']), encoding="utf-8")
-    fit_record.write(fit_table(directory, draws=400), directory / "fit")
+    fit_record.write(fit_table(directory), directory / "fit")
     return directory
