@@ -153,7 +153,7 @@ def ends(found: Interval, text: Form = format_count) -> str:
 
 def estimate(found: Interval, text: Form, missing: str = MISSING) -> list[str]:
     """Cells of a value, or ``missing``, and of its interval."""
-    return [shown(found.value, text, missing), ends(found, text)]
+    return [found.texts(text)[0] or missing, ends(found, text)]
 
 
 def bullets(lines: Iterable[str]) -> list[Part]:
