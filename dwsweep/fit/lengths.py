@@ -3,8 +3,8 @@
 *Tokens.* The loss of a run at the requested number of tokens is interpolated between its own losses before and after
 it; runs that have none are left out. Losses of many lengths on one surface are a heap's, with a column of tokens.
 
-*Compute.* The requested FLOPs are a column of the table (``train_flops``) or a key of the runs' config.json. Otherwise
-runs whose own FLOPs agree but for whole steps form a budget; of one time: ``equal_what.spent_by_all``.
+*Compute.* The requested FLOPs are a column of the table (``train_flops``); otherwise runs whose own FLOPs agree but for
+whole steps form a budget. Runs of one time: ``equal_what.spent_by_all``.
 """
 
 from __future__ import annotations
@@ -18,16 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep import paths
 from dwsweep.errors import InputError, argument, either
 from dwsweep.fit.data import steps
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.interpolation import pchip
-from dwsweep.records import record as reader
 from dwsweep.records.fit import FitOptions, LeftOutRows
-from dwsweep.records.run import RunConfig
 from dwsweep.text import format_count, join
 
 AS_IT_IS = 0.01  # distance in ln tokens within which a loss stays as it is: below 1e-3 of it
@@ -70,11 +67,6 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
         allowed = f"from {format_count(min(had))} to {format_count(max(had))}" if had else "none, no row has any"
         name = argument("at_tokens" if ratio is None else "tokens_per_param")
         raise InputError(f"{name}: {asked:g}; allowed, as {data.source} has tokens: {allowed}")
-    left = {
-        "without a loss after as many tokens": len(runs) - len(found),
-        "without a count of tokens": unknown,
-    }
-    out = {**data.left_out, **{why: n for why, n in left.items() if n}}
     points = sum(map(len, runs.values())) - len(runs)
     account = [
         LeftOutRows(rows=points, why="are other points of a run's curve"),
@@ -82,7 +74,7 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
         LeftOutRows(rows=unknown, why="have no count of tokens"),
     ]
     account = [one for one in account if one.rows]
-    return replace(data, rows=[*found, *others], left_out=out, account=(*data.account, *account))
+    return replace(data, rows=[*found, *others], account=(*data.account, *account))
 
 
 def all_reach(rows: Sequence[Row], tokens: float) -> bool:
@@ -178,11 +170,7 @@ class TrainedBudgets:
 
 def trained_budgets(data: Table) -> TrainedBudgets | None:
     """Budgets of FLOPs to which all runs of ``data`` were trained."""
-    return (
-        _promised(data.rows, [row.get("train_flops") for row in data.rows], "the column train_flops")
-        or _trained_to(data.rows)
-        or _promised(data.rows, _of_configs(data), "train.flops of the runs")
-    )
+    return _promised(data.rows, [row.get("train_flops") for row in data.rows]) or _trained_to(data.rows)
 
 
 def budgets_warning(trained: TrainedBudgets, axis: str) -> str:
@@ -196,14 +184,7 @@ def budgets_warning(trained: TrainedBudgets, axis: str) -> str:
     )
 
 
-def _of_configs(data: Table) -> list[Any]:
-    """Requested FLOPs in the runs' configs; not read where all runs have equal tokens."""
-    if not data.directory or len({row.get("tokens") for row in data.rows} - {None}) < 2:
-        return [None] * len(data.rows)
-    return [_train_section(data.directory, row).get(FLOPS) for row in data.rows]
-
-
-def _promised(rows: Sequence[Row], values: Sequence[Any], source: str) -> TrainedBudgets | None:
+def _promised(rows: Sequence[Row], values: Sequence[Any]) -> TrainedBudgets | None:
     """Groups of runs by requested FLOPs, if they explain the table."""
     # missing actual compute: assume the requested amount
     asked = [{**row, FLOPS: row.get(FLOPS) or value, ASKED: value} for row, value in zip(rows, values, strict=True)]
@@ -214,7 +195,7 @@ def _promised(rows: Sequence[Row], values: Sequence[Any], source: str) -> Traine
     exact = {value: found for value, found in same.items() if _spans(found)}
     for groups in (exact, _agreeing(asked, ASKED)):
         if groups and _covered(groups, rows):
-            return TrainedBudgets(source, {value: _longest(found) for value, found in groups.items()})
+            return TrainedBudgets("the column train_flops", {value: _longest(found) for value, found in groups.items()})
     return None
 
 
@@ -234,16 +215,6 @@ def _longest(rows: Sequence[Row]) -> list[Row]:
     for row in rows:
         most[row["depth"], row["width"]] = max(most[row["depth"], row["width"]], row.get("tokens") or 0.0)
     return [row for row in rows if SAME_TOKENS * (row.get("tokens") or 0.0) >= most[row["depth"], row["width"]]]
-
-
-def _train_section(directory: str, row: Row) -> Mapping[str, Any]:
-    """Section ``train`` of the run's config.json; empty if there is none that can be read."""
-    path = paths.as_path(directory) / "runs" / str(row.get("run_id")) / "config.json"
-    try:
-        config = reader.read(path, RunConfig)
-    except (InputError, OSError):
-        return {}
-    return config.train if config else {}
 
 
 def _agreeing(rows: Sequence[Row], name: str) -> dict[float, list[Row]]:

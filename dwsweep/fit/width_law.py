@@ -22,7 +22,7 @@ from dwsweep.fit.curves import Curves
 from dwsweep.fit.laws import EXPONENTIAL, FORMS, Law, LawForm
 from dwsweep.fit.noise import chi2_quantile
 from dwsweep.fit.transitions import Pair
-from dwsweep.records.fit import BEST_DEPTH, PAIRS, Surface, WidthLaw
+from dwsweep.records.fit import BEST_DEPTH, PAIRS, WidthLaw
 from dwsweep.records.transitions import Rival
 from dwsweep.shapes import STANDARD
 
@@ -45,20 +45,11 @@ class LawReport:
     statement: str
     pairs_law: WidthLaw | None = None
     check: str = ""
-    warnings: list[str] = field(default_factory=list)
     laws: dict[str, Law] = field(default_factory=dict)
 
     @classmethod
     def none(cls, reason: str, rivals: Sequence[Rival] = ()) -> LawReport:
         return cls(None, list(rivals), f"no width law fitted: {reason}")
-
-    def beside(self, surface: Surface) -> LawReport:
-        """Report with a note if the losses of all depths together reject the form."""
-        rejected = {form.form for form in surface.forms if form.rejected}
-        if self.width_law is None or self.width_law.form not in rejected:
-            return self
-        said = f"{self.statement}; the losses of all depths together reject the {self.width_law.form} form"
-        return replace(self, statement=said)
 
 
 @dataclass(frozen=True)
@@ -121,15 +112,8 @@ def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Sequence[Pair],
         none = LawReport.none("the data leave a or b without a bound (best depths on one side only)", rivals)
         return replace(none, pairs_law=pairs_law, check=check)
     laws = {form: one.law for form, one in found.items() if one.bounded}
-    warnings = []
-    if winner is not None and winner != EXPONENTIAL.name and winner in laws:
-        times = math.exp(deltas[EXPONENTIAL.name] / 2.0)
-        warnings.append(
-            f"rivals: the losses weigh {winner} ({FORMS[winner].label}) {times:.3g} times as much as the exponential "
-            "law"
-        )
     statement = f"{_sentence(own.record)}, the width of the best depth L, by the losses of all depths"
-    return LawReport(own.record, rivals, statement, pairs_law, check, warnings, laws)
+    return LawReport(own.record, rivals, statement, pairs_law, check, laws)
 
 
 def _sentence(found: WidthLaw) -> str:

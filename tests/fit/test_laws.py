@@ -35,13 +35,15 @@ def test_rivals_of_the_published_law_part_ways_at_3e9():
     """Refits to its own points at depths 6 … 36 give depth 48 (exponential), and 75 for linear and power."""
     depths = np.array([6.0, 12, 18, 24, 30, 36])
     target = published_law.A + published_law.B * depths
-    found = {}
-    for form in FORMS.values():
+    found = {"exponential": laws.published().depth(3e9)[0]}
+    for law in laws.published_alternatives():
+        form = law.equation
         fit = scipy.optimize.least_squares(
             lambda ends, form=form: form.ln_width(form.from_ends(ends, 6.0, 36.0), depths) - target,
             target[[0, -1]],
         )
-        found[form.name] = float(form.optimal_depth(form.from_ends(fit.x, 6.0, 36.0), 3e9))
+        assert law.theta == pytest.approx(form.from_ends(fit.x, 6.0, 36.0), rel=1e-4)
+        found[law.form] = law.depth(3e9)[0]
     assert found["exponential"] == pytest.approx(48.0, abs=0.5)
     assert found["linear"] == pytest.approx(75.0, abs=6.0) and found["power"] == pytest.approx(75.0, abs=12.0)
 
