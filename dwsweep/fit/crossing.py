@@ -148,8 +148,8 @@ def looked_at(g: np.ndarray, t: np.ndarray, critical: float) -> Crossing:
 
 
 _REASONS = {
-    "not_reached": "the shallower net is ahead wherever the two differ: the crossing lies above",
-    "already_crossed": "the deeper net is ahead wherever the two differ: the crossing lies below",
+    "not_reached": "the shallower net is ahead wherever the two are told apart: the crossing lies above the bound",
+    "already_crossed": "the deeper net is ahead wherever the two are told apart: the crossing lies below the bound",
     "undecided": "the two nets differ by no more than the noise at any size",
     "ambiguous": "the lead changes hands in more than one place, or from the deeper net to the shallower",
 }

@@ -11,7 +11,7 @@ import numpy as np
 
 from dwsweep.fit.ask import LossSurface, fit_loss_model
 from dwsweep.fit.cells import BadRun, Selection, select_runs, without_bad_runs
-from dwsweep.fit.curves import MOST_DRAWN, Curves, build_curves
+from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.documents import Documents, document_covariance
@@ -78,7 +78,8 @@ class TokenGroup:
         surface = (own or fit(curves, options)) if pairs and not one_variable else None
         curves = judged(curves, surface.posterior if surface else None)
         warnings += noise_warnings(curves, pairs, data.unit)
-        warnings += thinned(curves, surface, options.draws)
+        if surface and (fitted := len(surface.record.cells.x)) < len(curves.x):
+            warnings.append(f"surface: {fitted:,} of {len(curves.x):,} shapes, drawn at random, are fitted")
         warnings += confounds(runs, curves, options.axis, shorter, selection.lost_rates)
         compared = analyse_pairs(curves, options.confidence, surface) if pairs else []
         if bad:
@@ -176,22 +177,6 @@ def joint_model(curves: Curves, options: FitOptions) -> LossSurface | None:
     """The joint model of all depths; None for too few shapes."""
     surface = fit_loss_model(curves, options.confidence, options.seed)
     return LossSurface(surface) if surface else None
-
-
-def thinned(curves: Curves, surface: LossSurface | None, draws: int) -> list[str]:
-    """Note if the model takes not all shapes, or errors not all ``draws``."""
-    found = []
-    if len(curves.draws) < draws:
-        found.append(
-            f"draws: {len(curves.draws):,} in place of {draws:,}, since draws times {len(curves.x):,} shapes, with "
-            f"their learning rates, fill at most {MOST_DRAWN / 1e6:.0f} million numbers"
-        )
-    if surface and len(surface.record.cells.x) < len(curves.x):
-        found.append(
-            f"surface: {len(surface.record.cells.x):,} of {len(curves.x):,} shapes, drawn at random, are fitted; all "
-            "are in cells.csv"
-        )
-    return found
 
 
 def _whole(value: float) -> int | float:

@@ -14,7 +14,7 @@ from shown import summary
 import dwsweep
 from dwsweep import published_law
 from dwsweep.errors import InputError
-from dwsweep.fit import curves, laws, token_group
+from dwsweep.fit import curves, laws
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.cells import find_bad_runs, select_runs
 from tests.simulations.sweeps import SmoothTruth, draw
@@ -312,14 +312,9 @@ def test_confounds_are_named():
     assert "BATCH" not in text
 
 
-def test_tables_whose_draws_would_not_fit_take_fewer_and_say_so(monkeypatch):
+def test_tables_whose_draws_would_not_fit_are_refused(monkeypatch):
     rows = [row for row in base_rows() if row["depth"] < 18]  # no surface, which takes most of the time
     shapes = len({(row["depth"], row["width"]) for row in rows})
-    for module in (token_group, curves):
-        monkeypatch.setattr(module, "MOST_DRAWN", 300 * shapes)
-    (said,) = [line for line in fitted(rows).warnings if line.startswith("draws:")]
-    assert said.startswith(f"draws: 300 in place of {DRAWS}, since draws times {shapes} shapes")
-    assert not any(line.startswith("draws:") for line in dwsweep.fit_table(rows, draws=300).warnings)
     monkeypatch.setattr(curves, "MOST_DRAWN", 99 * shapes)
     with pytest.raises(InputError, match=rf"^table: {shapes} shapes and learning rates; at most .*choose some with"):
         dwsweep.fit_table(rows)

@@ -15,12 +15,6 @@ from dwsweep.fit.guideline import guideline_sizes
 from dwsweep.fit.laws import EXPONENTIAL, FORMS, Law
 
 
-def test_lambert_inverts_the_law():
-    for depth in (1.0, 6.0, 48.0, 120.0):
-        n = published_law.transition_n_params(depth)
-        assert laws.published().depth(n)[0] == pytest.approx(depth, rel=1e-12)
-
-
 def test_interval_at_fixed_size_is_far_narrower_than_at_fixed_depth():
     """sd of ln d at L = 48: 3.6 % at fixed L; at fixed N 0.6 %, with depth ± 0.54."""
     law = laws.published()
