@@ -422,7 +422,7 @@ class OtherFit(Record):
         return next(found, None)
 
 
-Format = Literal[4]  # of fit.json: raised when a field leaves or changes its meaning
+Format = Literal[5]  # of fit.json: raised when a field leaves or changes its meaning
 (FORMAT,) = get_args(Format)
 
 
