@@ -57,17 +57,6 @@ class LawForm(ABC):
         b = (ends[..., 1] - ends[..., 0]) / (high - low)
         return np.stack([ends[..., 0] - b * low, b], axis=-1)
 
-    def through(self, ln_width: np.ndarray, depth: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """(…, 2) theta by weighted least squares through ln d (…, P) at ``depth`` (P,), on the form's own two sides."""
-        left = np.exp(ln_width) if self.left == "d" else np.asarray(ln_width)
-        if self.left == "d":  # a relative error of d is an error of ln d
-            weight = weight / np.exp(2.0 * np.median(ln_width.reshape(-1, ln_width.shape[-1]), axis=0))
-        right = self.right_of(depth)
-        share = weight / weight.sum()
-        middle, centre = left @ share, float(right @ share)
-        slope = ((left - middle[..., None]) * (right - centre)) @ share / float(share @ (right - centre) ** 2)
-        return np.stack([middle - slope * centre, slope], axis=-1)
-
     @abstractmethod
     def depth_of(self, theta: np.ndarray, n_params: float) -> np.ndarray:
         """Solve 12·L·d(L)² = N, where N grows with L."""

@@ -149,7 +149,11 @@ def of_pairs(curves: Curves, surface: LossSurface, confidence: float) -> tuple[C
     depths = np.array(curves.depths[:-1], dtype=float)
     drawn = _ties(curves, surface, EXPONENTIAL.name)
     ln_d = np.stack([curves.ln_width_of(d, drawn[:, k]) for k, d in enumerate(curves.depths[:-1])], axis=1)
-    theta = EXPONENTIAL.through(ln_d, depths, 1.0 / (ln_d.var(axis=0) + SAME_WIDTH**2))
+    weight = 1.0 / (ln_d.var(axis=0) + SAME_WIDTH**2)  # least squares of ln d = a + b·L in each draw
+    share = weight / weight.sum()
+    middle, centre = ln_d @ share, float(depths @ share)
+    slope = ((ln_d - middle[:, None]) * (depths - centre)) @ share / float(share @ (depths - centre) ** 2)
+    theta = np.stack([middle - slope * centre, slope], axis=1)
     shared = [
         (max(curves.sizes(d)[0] for d in both), min(curves.sizes(d)[-1] for d in both))
         for both in pairwise(curves.depths)
