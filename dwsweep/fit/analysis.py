@@ -258,7 +258,6 @@ def _found(asked: Request, arms: Sequence[TokenGroup] = ()) -> FitResult:
             f"three; {either(argument('along', '--along depth'))} compares the losses of each size"
         )
     if curves and drawn:
-        report = report.beside(drawn.record)
         if drawn.record.ess < FEWEST_NODES:
             warnings.append(
                 f"surface: its draws rest on {drawn.record.ess:.0f} effective nodes, fewer than {FEWEST_NODES}; ends "
@@ -300,7 +299,7 @@ def _result(
         rivals=report.rivals,
         surface=surface,
         guideline=guideline_sizes(asked.params),
-        warnings=[*warnings, *report.warnings],
+        warnings=warnings,
         noise=main.noise(),
         curves=fit_curves(curves, report, drawn, axis, confidence),
         rates=main.rates(),

@@ -50,7 +50,7 @@ from dwsweep.fit.model import PRIORS, SAME_BUDGET, Cells, arm_column, declared
 from dwsweep.fit.model import of_arm as column_of
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.one_thread import one_thread
-from dwsweep.fit.one_unit import IN_NATS, in_one_unit, with_mean_of
+from dwsweep.fit.one_unit import IN_NATS, in_one_unit
 from dwsweep.fit.pairing import TOLERANCE, USUAL, Arm, Pairing, pair_arms, same_documents
 from dwsweep.fit.posterior import weigh, with_odd_depths
 from dwsweep.fit.token_group import TokenGroup
@@ -75,7 +75,6 @@ SIZES = 9  # number of sizes at which best depths are compared
 PLACES = ("smallest", "middle", "largest")  # sizes of a depth at which losses are compared
 CROSSING_POINTS = 31
 DATA = ("data_hash", "dataset", "data", "corpus", "tokenizer", "vocab_size")  # columns of the text and its tokens
-NO_BITS = "the vocabularies differ, and not every run has its bits per byte"
 NOTHING = 1e-9  # share of the largest variance below which a direction of shared errors is rounding
 UNEQUAL_TOKENS = math.log(1.25)  # difference in ln tokens above which two arms had unequal data
 OF_OTHERS = "are of other arms"
@@ -101,7 +100,8 @@ def compare_arms(
             "with grid.arms"
         )
     names = labels(tables)
-    tables, why_not = _like_first(tables, names)
+    # losses of another vocabulary in the nats of the first, by their bits per byte
+    tables = [tables[0], *(in_one_unit([tables[0], data], of_first=True)[1] for data in tables[1:])]
     with one_thread():
         every = _in_one(tables, names) if others else _of_one(tables, names)
         asked = Request.of_heap(every, chosen, params, tuple(names))
@@ -122,7 +122,7 @@ def compare_arms(
                 f"usable loss: {_why_none(groups[0])}; allowed: another table or arm first, or a {argument('where')} "
                 "without it"
             )
-        together = Together.of([*usable.values()], asked.options, why_not, heap, lacking)
+        together = Together.of([*usable.values()], asked.options, heap, lacking)
         in_heap = [group for name, group in zip(names, groups, strict=True) if heap and name in heap.arms[1:]]
         own = together.surfaces[names[0]] if heap or enough(together.base.curves) else None
         result = answered(replace(asked, surface=own), beside, in_heap)
@@ -178,21 +178,6 @@ def _in_one(tables: Sequence[Table], names: Sequence[str]) -> Table:
         notes=each("notes"),
         doubts=each("doubts"),
     )
-
-
-def _like_first(tables: Sequence[Table], names: Sequence[str]) -> tuple[list[Table], dict[str, str]]:
-    """The tables with losses in the unit of the first; arm → reason why its losses cannot be: it has their mean then,
-    and places compare, such as best depths."""
-    base, *others = tables
-    found, why_not = [base], {}
-    for data, label in zip(others, names[1:], strict=True):
-        try:
-            found.append(in_one_unit([base, data], of_first=True)[1])
-        except InputError:
-            units = f"the losses of one are in {base.unit}, of the other in {data.unit}"
-            why_not[label] = f"not comparable, {NO_BITS if data.unit == base.unit else units}"
-            found.append(with_mean_of(base, data))
-    return found, why_not
 
 
 def tables_of(table: Any, others: Sequence[Any], options: FitOptions) -> list[Table]:
@@ -347,14 +332,13 @@ def verdict(quantity: str, change: Interval) -> str:
 @dataclass(frozen=True)
 class Together:
     """One posterior of all arms, the base first. surfaces: the losses of each arm by the posterior. pairings: of the
-    other arms with the base. why_not: arm → reason why its losses cannot be compared. heap: of all arms, which gives
-    the posterior at held values. lacking: arm → settings of the heap that no run of it has."""
+    other arms with the base. heap: of all arms, whose posterior is at held values. lacking: arm → settings of the heap
+    that no run of it has."""
 
     arms: Sequence[Arm]
     surfaces: Mapping[str, LossSurface]
     pairings: Mapping[str, Pairing]
     options: FitOptions
-    why_not: Mapping[str, str]
     heap: Heap | None
     lacking: Mapping[str, str]
 
@@ -363,7 +347,6 @@ class Together:
         cls,
         arms: Sequence[Arm],
         options: FitOptions,
-        why_not: Mapping[str, str] | None = None,
         heap: Heap | None = None,
         lacking: Mapping[str, str] | None = None,
     ) -> Together:
@@ -376,7 +359,7 @@ class Together:
             low, high = ends_of(own)
             there = replace(record, spans=own, low=low, high=high, optima=())
             surfaces[one.label] = LossSurface(there, setting={column_of(one.label): 1.0})
-        return cls(arms, surfaces, pairings, options, why_not or {}, heap, lacking or {})
+        return cls(arms, surfaces, pairings, options, heap, lacking or {})
 
     @property
     def base(self) -> Arm:
@@ -398,11 +381,10 @@ class Together:
         """``other`` against the base."""
         base, pairing = self.base, self.pairings[other.label]
         transitions, depths = list(self._transitions(other)), list(self._best_depths(other))
-        why_not = self.why_not.get(other.label, "")
-        unit = base.unit if why_not or bits_of(other) is None else BITS
+        unit = base.unit if bits_of(other) is None else BITS
         held = join(dict.fromkeys(one.held for one in self.heap.record.columns)) if self.heap else ""
-        if not (why_not or held or (base.curves.noise.known and other.curves.noise.known)):
-            why_not = "the noise is not known, so no difference is claimed"
+        known = held or (base.curves.noise.known and other.curves.noise.known)
+        why_not = "" if known else "the noise is not known, so no difference is claimed"
         losses = [] if why_not else list(self._losses(other))
         unequal = unequal_data(base, other, unit)
         notes = _in_bits(base, other) if unit == BITS != base.unit else []

@@ -18,7 +18,6 @@ from dwsweep.fit.noise import FLOOR_NATS, t_two_sided
 from dwsweep.interval import Interval
 
 NOISE, NOISE_UNKNOWN, FEW_SHAPES, NO_SHARED_RANGE = "noise", "noise unknown", "few shapes", "no shared range"
-GRID_POINTS = 161
 
 
 @dataclass(frozen=True)
@@ -43,13 +42,12 @@ class Difference:
         return SimultaneousBand(self.g, self.deviations, self.df, confidence)
 
 
-def shared_grid(curves: Curves, shallow: int, deep: int) -> np.ndarray | None:
-    """(GRID_POINTS,) x that the curves of two depths both span; None if they share none, or one has a single size."""
+def shared_sizes(curves: Curves, shallow: int, deep: int) -> tuple[float, float] | None:
+    """Smallest and largest x that the curves of two depths both span; None if they share none, or one has a single
+    size."""
     one, two = curves.sizes(shallow), curves.sizes(deep)
     low, high = max(one[0], two[0]), min(one[-1], two[-1])
-    if min(len(one), len(two)) < 2 or high - low < 1e-6:
-        return None
-    return np.linspace(low, high, GRID_POINTS)
+    return None if min(len(one), len(two)) < 2 or high - low < 1e-6 else (float(low), float(high))
 
 
 @dataclass(frozen=True)
@@ -148,8 +146,8 @@ def looked_at(g: np.ndarray, t: np.ndarray, critical: float) -> Crossing:
 
 
 _REASONS = {
-    "not_reached": "the shallower net is ahead wherever the two differ: the crossing lies above",
-    "already_crossed": "the deeper net is ahead wherever the two differ: the crossing lies below",
+    "not_reached": "the shallower net is ahead wherever the two are told apart: the crossing lies above the bound",
+    "already_crossed": "the deeper net is ahead wherever the two are told apart: the crossing lies below the bound",
     "undecided": "the two nets differ by no more than the noise at any size",
     "ambiguous": "the lead changes hands in more than one place, or from the deeper net to the shallower",
 }

@@ -91,12 +91,10 @@ class Curves:
         x = self.x[self.at(depth)]
         return distinct(x, x[None])[0]
 
-    def losses(self, depth: int, errors: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """(x (K,), nats (1 + D, K)) of a depth's distinct sizes: the means first, then their draws. errors: (D, K)
-        draws of the errors of all cells, in place of the curves' own."""
+    def losses(self, depth: int) -> tuple[np.ndarray, np.ndarray]:
+        """(x (K,), nats (1 + D, K)) of a depth's distinct sizes: the means first, then their draws."""
         where = self.at(depth)
-        draws = self.draws[:, where] if errors is None else self.mean[where] + errors[:, where]
-        return distinct(self.x[where], np.vstack([self.mean[where], draws]))
+        return distinct(self.x[where], np.vstack([self.mean[where], self.draws[:, where]]))
 
     def ln_width_of(self, depth: int, x: np.ndarray | float) -> np.ndarray:
         """ln d_x of ``depth`` at ln-axis ``x``: ln d = (x − o)/2, with o = x − 2 ln d interpolated between its shapes
@@ -129,15 +127,13 @@ class Curves:
 class SimultaneousBand:
     """A band that holds for all of several numbers together: value ± critical·se, a sup-t band.
 
-    value: (J,). deviations: (D, J), draws of the errors; df: degrees of freedom of their variance. one_sided: either
-    end holds by itself, and not both.
+    value: (J,). deviations: (D, J), draws of the errors; df: degrees of freedom of their variance.
     """
 
     value: np.ndarray
     deviations: np.ndarray
     df: float
     confidence: float
-    one_sided: bool = False
 
     @cached_property
     def se(self) -> np.ndarray:
@@ -145,12 +141,11 @@ class SimultaneousBand:
 
     @cached_property
     def critical(self) -> float:
-        """Quantile of max_j |draw − value|/se, without the bars if one_sided, each draw divided by √(χ²_df/df).
+        """Quantile of max_j |draw − value|/se, each draw divided by √(χ²_df/df).
 
         The χ² factors are quantiles in a fixed order, unrelated to that of the draws, so that the value repeats.
         """
-        away = self.deviations if self.one_sided else np.abs(self.deviations)
-        largest = np.max(away / self.se, axis=1)
+        largest = np.max(np.abs(self.deviations) / self.se, axis=1)
         if math.isfinite(self.df):
             n = len(largest)
             levels = (np.arange(n) + 0.5) / n

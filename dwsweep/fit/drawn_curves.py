@@ -9,7 +9,7 @@ import numpy as np
 
 from dwsweep import published_law
 from dwsweep.fit import laws
-from dwsweep.fit.ask import LossSurface, at_depths
+from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.interpolation import pchip
 from dwsweep.fit.laws import Law
@@ -18,7 +18,6 @@ from dwsweep.records.transitions import (
     FitCurves,
     FixedSize,
     LawBand,
-    SurfaceCut,
     numbers,
 )
 
@@ -63,8 +62,8 @@ def _fixed(curves: Curves, surface: LossSurface | None) -> list[FixedSize]:
     if surface is not None and surface.posterior.frame.one_size:  # each loss as it is
         x, means = float(curves.x.mean()), [curves.mean[curves.at(d)].mean() for d in curves.depths]
         se = numbers(curves.se[curves.at(d)].mean() for d in curves.depths) if curves.noise.known else None
-        cut = _cut(surface, x)
-        return [FixedSize(x=math.exp(x), depth=tuple(curves.depths), mean=numbers(means), se=se, surface=cut)]
+        best = surface.optimum(x)
+        return [FixedSize(x=math.exp(x), depth=tuple(curves.depths), mean=numbers(means), se=se, optimum=best)]
     spans = {d: (curves.x[curves.at(d)][0], curves.x[curves.at(d)][-1]) for d in curves.depths}
     low, high = min(s[0] for s in spans.values()), max(s[1] for s in spans.values())
     need = min(3, len(spans))
@@ -73,15 +72,14 @@ def _fixed(curves: Curves, surface: LossSurface | None) -> list[FixedSize]:
         present = [d for d, s in spans.items() if s[0] <= x <= s[1] and len(curves.sizes(d)) >= 2]
         if len(present) < need:
             continue
-        cut, known = _cut(surface, float(x)) if surface else None, curves.noise.known
+        best, se = surface.optimum(float(x)) if surface else None, None
         if surface:
-            drawn = at_depths(surface.posterior, np.array([x]), np.array(present), surface.setting)[:, 0]
-            mean, known = _moved(curves, surface, float(x), present), True
+            mean = _moved(curves, surface, float(x), present)
         else:  # by the depths' own curves
             rows = np.stack([pchip(*curves.losses(d), np.array([x]))[:, 0] for d in present], axis=1)
             mean, drawn = rows[0], rows[1:]
-        se = numbers((drawn - drawn[:, [mean.argmin()]]).std(axis=0)) if known and not cut else None
-        out.append(FixedSize(x=math.exp(x), depth=tuple(present), mean=numbers(mean), se=se, surface=cut))
+            se = numbers((drawn - drawn[:, [mean.argmin()]]).std(axis=0)) if curves.noise.known else None
+        out.append(FixedSize(x=math.exp(x), depth=tuple(present), mean=numbers(mean), se=se, optimum=best))
     return out
 
 
@@ -93,21 +91,3 @@ def _moved(curves: Curves, surface: LossSurface, x: float, depths: Sequence[int]
     here, there = rows.mean(axis=0).reshape(2, -1)
     found: np.ndarray = curves.mean[near] + there - here
     return found
-
-
-def _cut(surface: LossSurface, x: float) -> SurfaceCut | None:
-    optimum = surface.optimum(x)
-    if optimum is None:
-        return None
-    y, drawn = surface.losses(x)
-    kept = np.flatnonzero((np.exp(y) >= optimum.depth_min - 1e-9) & (np.exp(y) <= optimum.depth_max + 1e-9))
-    kept = np.union1d(kept[::2], kept[-1:])  # to the deepest net
-    tail = (1.0 - surface.record.confidence) / 2.0
-    low, high = np.quantile(drawn[:, kept], [tail, 1.0 - tail], axis=0)
-    return SurfaceCut(
-        depth=numbers(np.exp(y[kept])),
-        mean=numbers(drawn[:, kept].mean(axis=0)),
-        low=numbers(low),
-        high=numbers(high),
-        optimum=optimum,
-    )

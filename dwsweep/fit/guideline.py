@@ -144,19 +144,8 @@ def guideline_sizes(params: Iterable[float] = ()) -> list[GuidelineRow]:
             allowed = f"from {format_count(SMALLEST)} to {format_count(LARGEST)} non-embedding parameters"
             raise InputError(f"{argument('params')}: {str(value)[:40]}; must be {allowed}")
         targets.append((format_count(n), n, None))
-    empty = dict.fromkeys(GuidelineRow.keys())
     return [
-        GuidelineRow(
-            **{
-                **empty,
-                "name": name,
-                "n_params": n,
-                "trained_depth": shape[0] if shape else None,
-                "trained_width": shape[1] if shape else None,
-                "law": "",
-                "extrapolation_factor": 1.0,
-            }  # type: ignore[arg-type]
-        )
+        GuidelineRow(name=name, n_params=n, trained_depth=shape and shape[0], trained_width=shape and shape[1])
         for name, n, shape in targets
     ]
 

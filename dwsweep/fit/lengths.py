@@ -3,8 +3,8 @@
 *Tokens.* The loss of a run at the requested number of tokens is interpolated between its own losses before and after
 it; runs that have none are left out. Losses of many lengths on one surface are a heap's, with a column of tokens.
 
-*Compute.* The requested FLOPs are a column of the table (``train_flops``) or a key of the runs' config.json. Otherwise
-runs whose own FLOPs agree but for whole steps form a budget; of one time: ``equal_what.spent_by_all``.
+*Compute.* The requested FLOPs are a column of the table (``train_flops``); otherwise runs whose own FLOPs agree but for
+whole steps form a budget. Runs of one time: ``equal_what.spent_by_all``.
 """
 
 from __future__ import annotations
@@ -18,16 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep import paths
 from dwsweep.errors import InputError, argument, either
 from dwsweep.fit.data import steps
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.interpolation import pchip
-from dwsweep.records import record as reader
 from dwsweep.records.fit import FitOptions, LeftOutRows
-from dwsweep.records.run import RunConfig
 from dwsweep.text import format_count, join
 
 AS_IT_IS = 0.01  # distance in ln tokens within which a loss stays as it is: below 1e-3 of it
@@ -173,11 +170,7 @@ class TrainedBudgets:
 
 def trained_budgets(data: Table) -> TrainedBudgets | None:
     """Budgets of FLOPs to which all runs of ``data`` were trained."""
-    return (
-        _promised(data.rows, [row.get("train_flops") for row in data.rows], "the column train_flops")
-        or _trained_to(data.rows)
-        or _promised(data.rows, _of_configs(data), "train.flops of the runs")
-    )
+    return _promised(data.rows, [row.get("train_flops") for row in data.rows]) or _trained_to(data.rows)
 
 
 def budgets_warning(trained: TrainedBudgets, axis: str) -> str:
@@ -191,14 +184,7 @@ def budgets_warning(trained: TrainedBudgets, axis: str) -> str:
     )
 
 
-def _of_configs(data: Table) -> list[Any]:
-    """Requested FLOPs in the runs' configs; not read where all runs have equal tokens."""
-    if not data.directory or len({row.get("tokens") for row in data.rows} - {None}) < 2:
-        return [None] * len(data.rows)
-    return [_train_section(data.directory, row).get(FLOPS) for row in data.rows]
-
-
-def _promised(rows: Sequence[Row], values: Sequence[Any], source: str) -> TrainedBudgets | None:
+def _promised(rows: Sequence[Row], values: Sequence[Any]) -> TrainedBudgets | None:
     """Groups of runs by requested FLOPs, if they explain the table."""
     # missing actual compute: assume the requested amount
     asked = [{**row, FLOPS: row.get(FLOPS) or value, ASKED: value} for row, value in zip(rows, values, strict=True)]
@@ -209,7 +195,7 @@ def _promised(rows: Sequence[Row], values: Sequence[Any], source: str) -> Traine
     exact = {value: found for value, found in same.items() if _spans(found)}
     for groups in (exact, _agreeing(asked, ASKED)):
         if groups and _covered(groups, rows):
-            return TrainedBudgets(source, {value: _longest(found) for value, found in groups.items()})
+            return TrainedBudgets("the column train_flops", {value: _longest(found) for value, found in groups.items()})
     return None
 
 
@@ -229,16 +215,6 @@ def _longest(rows: Sequence[Row]) -> list[Row]:
     for row in rows:
         most[row["depth"], row["width"]] = max(most[row["depth"], row["width"]], row.get("tokens") or 0.0)
     return [row for row in rows if SAME_TOKENS * (row.get("tokens") or 0.0) >= most[row["depth"], row["width"]]]
-
-
-def _train_section(directory: str, row: Row) -> Mapping[str, Any]:
-    """Section ``train`` of the run's config.json; empty if there is none that can be read."""
-    path = paths.as_path(directory) / "runs" / str(row.get("run_id")) / "config.json"
-    try:
-        config = reader.read(path, RunConfig)
-    except (InputError, OSError):
-        return {}
-    return config.train if config else {}
 
 
 def _agreeing(rows: Sequence[Row], name: str) -> dict[float, list[Row]]:

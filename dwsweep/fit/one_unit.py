@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean, median
+from statistics import median
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.data.rows import Row
@@ -47,12 +47,6 @@ def _has_loss(row: Row) -> bool:
 
 def _by_bits(row: Row, factor: float) -> Row:
     return _times(row, factor * row["bits_per_byte"] / row["loss"]) if _has_loss(row) else row
-
-
-def with_mean_of(first: Table, other: Table) -> Table:
-    """``other`` with losses of the mean of the first: places compare, such as best depths, and losses do not."""
-    means = [fmean([row["loss"] for row in data.rows if _has_loss(row)] or [1.0]) for data in (first, other)]
-    return replace(other, rows=[_times(row, means[0] / means[1]) for row in other.rows], unit=first.unit)
 
 
 def _times(row: Row, factor: float) -> Row:

@@ -18,23 +18,25 @@ from dataclasses import replace
 
 import numpy as np
 
-from dwsweep.fit.crossing import NO_SHARED_RANGE, NOISE_UNKNOWN, Crossing, Difference, classify, looked_at, shared_grid
+from dwsweep.fit.crossing import NO_SHARED_RANGE, NOISE_UNKNOWN, Crossing, Difference, classify, looked_at, shared_sizes
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.interpolation import pchip
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.records.transitions import LEVINE, PCHIP
+
+GRID_POINTS = 161
 
 
 def own_curves(
     curves: Curves, shallow: int, deep: int, confidence: float
 ) -> Iterator[tuple[str, Crossing, Difference | None]]:
     """(estimator, crossing, difference curve) of a pair by each of the paper's rules that has an answer."""
-    grid = shared_grid(curves, shallow, deep)
-    if grid is None:
+    ends = shared_sizes(curves, shallow, deep)
+    if ends is None:
         reason = "the two depths share no range of sizes"
         yield PCHIP, Crossing("undecided", reason=reason, cause=NO_SHARED_RANGE), None
         return
-    pair = difference(curves, shallow, deep, grid)
+    pair = difference(curves, shallow, deep, np.linspace(*ends, GRID_POINTS))
     if not curves.noise.known:
         reason = curves.noise.why_unknown or "no estimate of the noise: more seeds, or a declared noise"
         yield PCHIP, Crossing("undecided", reason=reason, cause=NOISE_UNKNOWN), pair

@@ -77,11 +77,8 @@ class TokenGroup:
             surface = LossSurface(record)
         curves = judged(curves, surface.posterior if surface else None)
         warnings += noise_warnings(curves, pairs, data.unit)
-        if surface and len(surface.record.cells.x) < len(curves.x):
-            warnings.append(
-                f"surface: {len(surface.record.cells.x):,} of {len(curves.x):,} shapes, drawn at random, are fitted; "
-                "all are in cells.csv"
-            )
+        if surface and (fitted := len(surface.record.cells.x)) < len(curves.x):
+            warnings.append(f"surface: {fitted:,} of {len(curves.x):,} shapes, drawn at random, are fitted")
         warnings += confounds(runs, curves, options.axis, shorter, selection.lost_rates)
         compared = analyse_pairs(curves, options.confidence, surface) if pairs else []
         if bad:

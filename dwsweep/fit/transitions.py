@@ -23,7 +23,7 @@ from dwsweep.fit.crossing import (
     Difference,
     classify,
     monte_carlo,
-    shared_grid,
+    shared_sizes,
 )
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.paper import own_curves
@@ -84,11 +84,11 @@ def _compared(
     least, most = np.array([surface.reach(x) for x in grid]).T + np.array([[-1e-9], [1e-9]])
     found = []
     for shallow, deep in pairs:
-        shared = shared_grid(curves, shallow, deep)
+        shared = shared_sizes(curves, shallow, deep)
         if shared is None:
             inside = (least <= math.log(shallow)) & (most >= math.log(deep))
         else:
-            inside = (grid >= shared[0] - 1e-9) & (grid <= shared[-1] + 1e-9)
+            inside = (grid >= shared[0] - 1e-9) & (grid <= shared[1] + 1e-9)
         found.append(np.flatnonzero(inside))
     return found
 

@@ -22,7 +22,7 @@ from dwsweep.fit.curves import Curves
 from dwsweep.fit.laws import EXPONENTIAL, FORMS, Law, LawForm
 from dwsweep.fit.noise import chi2_quantile
 from dwsweep.fit.transitions import Pair
-from dwsweep.records.fit import BEST_DEPTH, PAIRS, Surface, WidthLaw
+from dwsweep.records.fit import BEST_DEPTH, PAIRS, WidthLaw
 from dwsweep.records.transitions import Rival
 from dwsweep.shapes import STANDARD
 
@@ -45,20 +45,11 @@ class LawReport:
     statement: str
     pairs_law: WidthLaw | None = None
     check: str = ""
-    warnings: list[str] = field(default_factory=list)
     laws: dict[str, Law] = field(default_factory=dict)
 
     @classmethod
     def none(cls, reason: str, rivals: Sequence[Rival] = ()) -> LawReport:
         return cls(None, list(rivals), f"no width law fitted: {reason}")
-
-    def beside(self, surface: Surface) -> LawReport:
-        """Report with a note if the losses of all depths together reject the form."""
-        rejected = {form.form for form in surface.forms if form.rejected}
-        if self.width_law is None or self.width_law.form not in rejected:
-            return self
-        said = f"{self.statement}; the losses of all depths together reject the {self.width_law.form} form"
-        return replace(self, statement=said)
 
 
 @dataclass(frozen=True)
@@ -121,15 +112,8 @@ def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Sequence[Pair],
         none = LawReport.none("the data leave a or b without a bound (best depths on one side only)", rivals)
         return replace(none, pairs_law=pairs_law, check=check)
     laws = {form: one.law for form, one in found.items() if one.bounded}
-    warnings = []
-    if winner is not None and winner != EXPONENTIAL.name and winner in laws:
-        times = math.exp(deltas[EXPONENTIAL.name] / 2.0)
-        warnings.append(
-            f"rivals: the losses weigh {winner} ({FORMS[winner].label}) {times:.3g} times as much as the exponential "
-            "law"
-        )
     statement = f"{_sentence(own.record)}, the width of the best depth L, by the losses of all depths"
-    return LawReport(own.record, rivals, statement, pairs_law, check, warnings, laws)
+    return LawReport(own.record, rivals, statement, pairs_law, check, laws)
 
 
 def _sentence(found: WidthLaw) -> str:
@@ -165,7 +149,11 @@ def of_pairs(curves: Curves, surface: LossSurface, confidence: float) -> tuple[C
     depths = np.array(curves.depths[:-1], dtype=float)
     drawn = _ties(curves, surface, EXPONENTIAL.name)
     ln_d = np.stack([curves.ln_width_of(d, drawn[:, k]) for k, d in enumerate(curves.depths[:-1])], axis=1)
-    theta = EXPONENTIAL.through(ln_d, depths, 1.0 / (ln_d.var(axis=0) + SAME_WIDTH**2))
+    weight = 1.0 / (ln_d.var(axis=0) + SAME_WIDTH**2)  # least squares of ln d = a + b·L in each draw
+    share = weight / weight.sum()
+    middle, centre = ln_d @ share, float(depths @ share)
+    slope = ((ln_d - middle[:, None]) * (depths - centre)) @ share / float(share @ (depths - centre) ** 2)
+    theta = np.stack([middle - slope * centre, slope], axis=1)
     shared = [
         (max(curves.sizes(d)[0] for d in both), min(curves.sizes(d)[-1] for d in both))
         for both in pairwise(curves.depths)

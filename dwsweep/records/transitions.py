@@ -115,28 +115,28 @@ class GuidelineRow(Record):
 
     name: str
     n_params: Numeric  # non-embedding
-    trained_depth: int | None  # depth of the model of this name
-    trained_width: int | None
-    depth: float | None  # None if the law gives none: see ``law``
-    depth_low: float | None
-    depth_high: float | None
+    trained_depth: int | None = None  # depth of the model of this name
+    trained_width: int | None = None
+    depth: float | None = None  # None if the law gives none: see ``law``
+    depth_low: float | None = None
+    depth_high: float | None = None
     depth_interval = IntervalOf()
-    width: float | None
-    width_low: float | None
-    width_high: float | None
+    width: float | None = None
+    width_low: float | None = None
+    width_high: float | None = None
     width_interval = IntervalOf()
-    depth_int: int | None  # a shape one can build
-    width_int: int | None
-    n_params_actual: int | None  # size of that shape
-    law: str
-    rival_depth_min: float | None  # least depth over the intervals of all forms that are not rejected
-    rival_depth_max: float | None
-    extrapolation_factor: float  # factor outside the range of the law; 1 inside
-    loss_penalty: float | None  # loss of the trained depth above the best depth's, nats
-    penalty_low: float | None
-    penalty_high: float | None
-    equivalent_size_percent: float | None  # size at which the best depth would have the same loss
-    depth_error: float | None = None  # Monte-Carlo standard error of the depth and its ends, of the fit's own losses
+    depth_int: int | None = None  # a shape one can build
+    width_int: int | None = None
+    n_params_actual: int | None = None  # size of that shape
+    law: str = ""
+    rival_depth_min: float | None = None  # least depth over the intervals of all forms that are not rejected
+    rival_depth_max: float | None = None
+    extrapolation_factor: float = 1.0  # factor outside the range of the law; 1 inside
+    loss_penalty: float | None = None  # loss of the trained depth above the best depth's, nats
+    penalty_low: float | None = None
+    penalty_high: float | None = None
+    equivalent_size_percent: float | None = None  # size at which the best depth would have the same loss
+    depth_error: float | None = None  # Monte-Carlo standard error of the depth and its ends, of the own losses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,17 +242,6 @@ class Optimum(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SurfaceCut(Sampled):
-    """The loss surface against depth at one size, with its band."""
-
-    depth: Values
-    mean: Values
-    low: Values
-    high: Values
-    optimum: Optimum | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class FixedSize(Sampled):
     """Losses of the depths at one size."""
 
@@ -260,7 +249,7 @@ class FixedSize(Sampled):
     depth: tuple[Positive, ...]
     mean: Values
     se: Values | None  # of the difference from the lowest; None with a surface, or if the noise is unknown
-    surface: SurfaceCut | None
+    optimum: Optimum | None  # by the surface
 
 
 @dataclass(frozen=True, kw_only=True)

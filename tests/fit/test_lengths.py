@@ -60,7 +60,7 @@ def test_a_loss_after_nobody_knows_how_many_tokens_is_left_out_and_counted(blank
     for row in table[::3]:
         row["tokens"] = blank
     found = fit_table(table, noise=0.001, at_tokens=2e9)
-    assert len(found.cells) == 8 and out(found) == {"have no count of tokens": 4}
+    assert len(found.cells) == 8 and "4 have no count of tokens" in found.provenance.account.sentence
 
 
 def test_two_runs_of_one_shape_and_count_stay_two_and_identical_rows_are_one():
@@ -101,4 +101,4 @@ def test_runs_that_do_not_reach_the_tokens_are_left_out_and_counted():
     table = rows(lambda depth, n: 20.0 * n * (1.5 if depth == 24 else 1.0))
     found = fit_table(table, noise=0.001, tokens_per_param=20.0)
     assert {cell.depth for cell in found.cells} == set(DEPTHS) - {24}
-    assert out(found)["have no loss after as many tokens"] == len(WIDTHS_AT_SIX)
+    assert "6 have no loss after as many tokens" in found.provenance.account.sentence

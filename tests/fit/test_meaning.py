@@ -397,7 +397,7 @@ def test_one_size_has_a_best_depth_without_a_flag(apart):
     (found,) = result.surface.optima
     assert found.depth_low < best(found.n_params) < found.depth_high < 1.6 * found.depth_low
     (drawn,) = result.curves.fixed_n
-    assert drawn.depth == (4, 8, 16, 24, 40) and drawn.surface.optimum.depth == pytest.approx(found.depth)
+    assert drawn.depth == (4, 8, 16, 24, 40) and drawn.optimum.depth == pytest.approx(found.depth)
     first, _, effect, *_ = fit_report.answer(result)
     assert first.startswith("Best depth: 1") and first.endswith(f"at {format_count(found.n_params)}.")
     assert "4 layers lose" in effect

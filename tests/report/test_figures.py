@@ -60,9 +60,9 @@ def test_the_band_clears_zero_where_the_best_depth_is_significant() -> None:
     assert fit.surface is not None
     surface = LossSurface(fit.surface)
     for size in fit.curves.fixed_n:
-        assert size.surface is not None and size.surface.optimum is not None
-        depth, mean, low, high, _ = losses.surface_above(surface, size.surface, size.x, fit.curves.confidence)
-        best = size.surface.optimum
+        best = size.optimum
+        assert best is not None
+        depth, mean, low, high, _ = losses.surface_above(surface, best, size.x, fit.curves.confidence)
         assert mean.min() == 0.0 and (low <= mean + 1e-12).all() and (mean <= high + 1e-12).all()
         if best.depth is not None and best.depth_low is not None and best.depth_high is not None:
             span = best.depth_high - best.depth_low

@@ -11,7 +11,7 @@ from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.interval import Interval
 from dwsweep.records.fit import FitResult
-from dwsweep.records.transitions import FixedSize, SurfaceCut
+from dwsweep.records.transitions import FixedSize, Optimum
 from dwsweep.report.figures import style
 from dwsweep.text import format_count
 
@@ -55,7 +55,7 @@ def against_depth(fit: FitResult) -> Figure:
     made.supxlabel("depth L")
     made.supylabel(f"held-out loss above the best (10⁻³ {fit.unit})")
     level = f"{100 * fit.curves.confidence:.0f} %"
-    if any(size.surface for size in sizes):
+    if any(size.optimum for size in sizes):
         points = "losses at the held values of other columns" if fit.adjusted else "measured"
         text = (
             f"Line and band: the fitted surface above its lowest point, {level} of that difference. Points: {points}, "
@@ -70,11 +70,11 @@ def against_depth(fit: FitResult) -> Figure:
 
 
 def surface_above(
-    surface: LossSurface, cut: SurfaceCut, x: float, confidence: float
+    surface: LossSurface, best: Optimum, x: float, confidence: float
 ) -> tuple[Floats, Floats, Floats, Floats, float]:
     """Surface above its lowest point at one size, draw by draw: depths, mean, low, high, and the lowest loss."""
     y, drawn = surface.losses(math.log(x))
-    inside = (np.exp(y) >= float(cut.depth[0] or 1) - 1e-9) & (np.exp(y) <= float(cut.depth[-1] or 1) + 1e-9)
+    inside = (np.exp(y) >= best.depth_min - 1e-9) & (np.exp(y) <= best.depth_max + 1e-9)
     y, drawn = y[inside], drawn[:, inside]
     lowest = int(drawn.mean(axis=0).argmin())
     above = drawn - drawn[:, [lowest]]
@@ -85,23 +85,23 @@ def surface_above(
 def _panel(axes: Axes, fit: FitResult, size: FixedSize, surface: LossSurface | None, looks: dict[float, Look]) -> None:
     """Draw the loss of each depth at one size, and the surface with its band and the interval of its best depth."""
     axes.set_title(SIZES.get(fit.curves.axis, "{}").format(format_count(size.x)))
-    cut, loss = size.surface, style.floats(size.mean)
+    best, loss = size.optimum, style.floats(size.mean)
     space = 0.06 * (max(looks) - min(looks)) or 1.0
     axes.set_xlim(min(looks) - space, max(looks) + space)
-    if cut is None or surface is None:
+    if best is None or surface is None:
         df = min((t.df for t in fit.verdicts if t.df is not None), default=None)
         half = MILLI * t_two_sided(fit.curves.confidence, df or math.inf) * style.floats(size.se or [0.0] * len(loss))
         above = MILLI * (loss - loss.min())
         axes.plot(size.depth, above, color=style.FAINT)
     else:
-        depth, mean, low, high, level = surface_above(surface, cut, size.x, fit.curves.confidence)
+        depth, mean, low, high, level = surface_above(surface, best, size.x, fit.curves.confidence)
         style.band(axes, depth, MILLI * low, MILLI * high, style.OWN, alpha=0.25)
         axes.plot(depth, MILLI * mean, color=style.OWN, linewidth=1.1)
         above, half = MILLI * (loss - level), np.zeros(len(loss))
         above -= np.median(above - np.interp(size.depth, depth, MILLI * mean))
-        if cut.optimum and not (best := cut.optimum.depth_interval).unbounded:
+        if not (depths := best.depth_interval).unbounded:
             left, right = axes.get_xlim()
-            ends = left if best.low is None else best.low, right if best.high is None else best.high
+            ends = left if depths.low is None else depths.low, right if depths.high is None else depths.high
             axes.axvspan(*ends, color=style.FAINT, alpha=0.15, linewidth=0)
     axes.set_xticks(style.evenly(sorted(looks), 6))
     axes.locator_params(axis="y", nbins=5)
