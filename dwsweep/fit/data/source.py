@@ -187,11 +187,7 @@ def _kind(content: bytes) -> str:
 
 
 def _unpacked(content: bytes, name: str) -> tuple[bytes, str]:
-    """The content that ``content`` packs, and its name; both unchanged if nothing is packed.
-
-    Raises:
-        InputError: more than ``MOST_BYTES``. One of ``_DAMAGED``: it is damaged.
-    """
+    """The content that ``content`` packs, and its name; both unchanged if nothing is packed."""
     for magic, opened in _OPENED.items():
         if content.startswith(magic):
             with opened(io.BytesIO(content)) as file:
@@ -204,11 +200,7 @@ def _unpacked(content: bytes, name: str) -> tuple[bytes, str]:
 
 def _text_of(content: bytes) -> str:
     """The text of a file: in the encoding that its first bytes name, else UTF-16 where every other byte is zero, else
-    UTF-8, else that of Western Windows.
-
-    Raises:
-        UnicodeDecodeError: it is no text.
-    """
+    UTF-8, else that of Western Windows."""
     for mark, encoding in _BOMS.items():
         if content.startswith(mark):
             return content.decode(encoding)

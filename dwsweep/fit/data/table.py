@@ -209,11 +209,7 @@ def _with_arms(held: Columns, arm: str, taken: Mapping[str, str]) -> Columns:
 
 
 def _unit_in_rows(rows: Sequence[Row], names: Sequence[str]) -> str:
-    """Unit of the losses that a column names in each row; empty without one.
-
-    Raises:
-        InputError: the rows have several.
-    """
+    """Unit of the losses that a column names in each row; empty without one."""
     for name in (one for one in names if plain(one) in UNIT_COLUMNS):
         counts = Counter(str(row[name]) for row in rows if row[name] is not None and row["loss"] is not None)
         found = {UNIT_WORDS.get(plain(value), "") for value in counts}
@@ -301,11 +297,7 @@ def _without_labels(rows: list[Row], settings: Sequence[str], out: Counter[LeftO
 
 
 def _lengths_in_units(rows: Sequence[Row], theirs: Callable[[str], str]) -> Iterator[str]:
-    """Note on tokens that are no plain count.
-
-    Raises:
-        InputError: the FLOPs are none: fewer than 6·N·tokens by a factor that no block explains.
-    """
+    """Note on tokens that are no plain count."""
     tokens = [row["tokens"] for row in rows if positive(row.get("tokens"))]
     unit = bool(tokens) and max(tokens) < LEAST_TOKENS
     if unit:
