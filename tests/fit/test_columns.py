@@ -74,8 +74,8 @@ def in_units(tokens, of_tokens, params, of_params, *words):
 
 MEANINGS = [
     # inner widths by any usual name
-    *(inner(name, False) for name in ("mlp_ratio", "expansion", "ffn_mult")),
-    *(inner(name, True) for name in ("d_ff", "intermediate_size", "config.model.ffn_hidden", "n_inner", "inner")),
+    *(inner(name, False) for name in ("mlp_ratio", "expansion")),
+    *(inner(name, True) for name in ("d_ff", "config.model.ffn_hidden")),
     (
         lambda d, w, k: {"n_head": 4, "n_kv_head": 4 if d < 20 else 1},
         {},
@@ -86,9 +86,7 @@ MEANINGS = [
     counted("n_params", lambda d, w: 12 * d * w * w, "n_params agrees with 12·L·d²", 12),
     counted("n_params", lambda d, w: 12 * d * w * w + 13 * d * w, "n_params agrees with 12·L·d²", 12),
     counted("n_params", lambda d, w: 12 * d * w * w + 2 * 50304 * w, "100,608 × width; N is 12·L·d², without", 12),
-    counted("n_params", lambda d, w: 12 * d * w * w + 32000 * w, "32,000 × width; N is 12·L·d², without them", 12),
     counted("n_params", lambda d, w: 14 * d * w * w, "n_params is 1.17 times 12·L·d² in every row, and is used", 14),
-    counted("params", lambda d, w: 15 * d * w * w, "is 1.25 times 12·L·d² in every row, and is used", 15),
     counted("n_params", lambda d, w: 7 * d * w * w + 2 * 50304 * w, "100,608 × width; N is the rest, 0.583 times", 7),
     counted("params", lambda d, w: 12e-6 * d * w * w, "params looks like millions; N is counted from the columns", 12),
     counted("n_params", lambda d, w: float(f"{12 * d * w * w:.2g}"), "", 12),
@@ -113,8 +111,7 @@ MEANINGS = [
         (lambda d, w, k, named=named: {"d_ff": 3 * w, **named}, {}, GATED, "")
         for named in (
             *({"model_type": "llama"}, {"config/hidden_act": "silu"}, {"config.activation_function": "SwiGLU"}),
-            *({"model_type": "gemma2", "hidden_act": "gelu"}, {"config/glu": "geglu"}, {"use_swiglu": "True"}),
-            *({"gated": word} for word in ("Y", "on", "1", True)),
+            *({"use_swiglu": "True"}, {"gated": "Y"}, {"gated": True}),
         )
     ),
     *(
@@ -141,7 +138,6 @@ MEANINGS = [
     ),
     # losses: a held-out one wins and is named
     (lambda d, w, k: {"loss": 2.0, "eval_loss": 3.0 + k / 1000}, {}, OWN, "eval_loss, which is held out, and not"),
-    (lambda d, w, k: {"loss": 2.0, "best_val_loss": 3.0 + k / 1000}, {}, OWN, "loss = best_val_loss, which is held"),
     (lambda d, w, k: {"eval_loss": 2.0}, {"columns": {"loss": "loss"}}, OWN, ""),
     (
         lambda d, w, k: {"loss": GONE, "val_loss": 3.0 + k / 1000, "test_loss": 3.1},
@@ -157,20 +153,14 @@ MEANINGS = [
         {"unit": "bits per byte", "left_out": {}},
         "",
     ),
-    *(
-        (lambda d, w, k, name=name: {"loss": GONE, name: 1.5 - k / 1000}, of, {"unit": "bits per character"}, "")
-        for name in ("final_val_bpc", "eval/bits_per_character")
-        for of in ({}, {"columns": {"loss": name}})
-    ),
+    (lambda d, w, k: {"loss": GONE, "final_val_bpc": 1.5 - k / 1000}, {}, {"unit": "bits per character"}, ""),
     (lambda d, w, k: {"unit": "bits"}, {}, {"unit": "bits per token"}, ""),
     (lambda d, w, k: {"unit": "bits"}, {"unit": "nats"}, {"unit": "nats per token"}, ""),
     (BITS, {"where": ["unit == 'bits'"]}, {"unit": "bits per token"}, ""),
     (BITS, {"drop": ["unit"]}, {"unit": "nats per token"}, ""),
-    (lambda d, w, k: {"unit": "GPU 3"}, {}, {"unit": "nats per token"}, ""),
     (lambda d, w, k: {"loss": 0.0 if k in (3, 9) else 3.0}, {}, {"left_out": {"loss is 0": 2}}, ""),
     # counts: units in their names, and quantities that were asked for or logged last
     in_units("total_tokens_M", 1e6, "num_params_M", 1e6, "millions", "millions"),
-    in_units("summary.tokens_B", 1e9, "params (k)", 1e3, "billions", "thousands"),
     in_units("tokens_in_millions", 1e6, "config.param_count_b", 1e9, "millions", "billions"),
     (lambda d, w, k: {"total_tokens_M": 5e11}, {}, {"tokens": lambda d, w, k: 5e11}, "too large for millions"),
     (lambda d, w, k: {"tokens": 5e8, "total_tokens_M": 501.0}, {}, {"tokens": lambda d, w, k: 5e8}, ""),
@@ -184,13 +174,6 @@ MEANINGS = [
     # two columns of one quantity
     (lambda d, w, k: {"depth": 9, "n_layer": d}, {"columns": {"depth": "n_layer"}}, {"depth": lambda d, w, k: d}, ""),
     (lambda d, w, k: {"n_layer": d, "l": 512}, {}, {"depth": lambda d, w, k: d}, ""),
-    (lambda d, w, k: {"d_model": w, "hidden_size": w, "width": GONE}, {}, per(12), ""),
-    (
-        lambda d, w, k: {"width": GONE, "dim": w, "hidden_dim": 4 * w},
-        {"columns": {"width": "dim", "d_ff": "hidden_dim"}},
-        per(12),
-        "",
-    ),
     (lambda d, w, k: {"L": d, "val": 3.0 + k / 1000}, {"columns": ["depth=L", "loss=val"]}, OWN, ""),
 ]  # fmt: skip
 
@@ -231,11 +214,6 @@ ASKED = [
         {},
         "^width: hidden_dim .* and dim .* allowed: columns={'width': 'dim', 'd_ff': 'hidden_dim'",
     ),
-    (
-        lambda d, w, k: {"width": GONE, "d_model": w, "hidden_size": 4 * w},
-        {},
-        "^width: d_model .* allowed: columns={'width': 'd_model', 'd_ff': 'hidden_size'",
-    ),
     # D, a count of tokens, was the width of nets whose width stood in ``hidden``
     (
         lambda d, w, k: {"width": GONE, "hidden": w, "D": 240 * d * w * w},
@@ -255,17 +233,12 @@ ASKED = [
     ),
     # settings are no outcomes, and a trial has a value where it has a state
     (lambda d, w, k: {"loss": GONE, "config.loss": 3.0}, {}, "column 'loss' is missing"),
-    (lambda d, w, k: {"loss": GONE, "number": k, "value": 3.0}, {}, "column 'loss' is missing"),
     ([], {}, "no rows"),
     ([{"depth": 6, "width": 64}], {}, "column 'loss' is missing"),
     ([{**ONE, "width": "wide"}], {}, "width: 'wide' in row 1; must be a number; where=\"not width == 'wide'"),
-    ([{**ONE, "depth": 0}], {}, "depth: 0 in row 1"),
-    ([{**ONE, "width": None}], {}, "width: None in row 1"),
     ([{**ONE, "depth": 2.5}], {}, "depth: 2.5 in row 1; must be a whole number of layers"),
     ([{**ONE, "n_params": 1e308}], {}, r"n_params: 1e\+308 in row 1; must be from 1e-06 to 1e\+30"),
     ([{**ONE, "loss": "3,21.5"}], {}, "loss: '3,21.5' in row 1"),
-    ([{**ONE, "bits_per_byte": "x"}], {}, "bits_per_byte: 'x' in row 1; must be a number"),
-    ([{**ONE, "bits_per_byte": -1.0}], {}, "bits_per_byte: -1 in row 1; must not be"),
     ([{**ONE, "loss": -0.3}], {}, "loss: -0.3 in row 1; must be a cross-entropy, not negative"),  # was a traceback
     ([1, 2], {}, "list of dicts"),
     ({"depth": [1], "width": [1, 2]}, {}, "different lengths"),
@@ -308,24 +281,12 @@ def test_messages_name_the_argument_in_python_and_the_option_on_the_command_line
             "depth=config.n_layer width=config.n_embd loss=summary.val_loss tokens=summary.total_tokens status=State",
             "nats per token",
         ),
-        (
-            "model.num_layers model.hidden_dim eval/loss parameter_count throughput/total_tokens",
-            "depth=model.num_layers width=model.hidden_dim loss=eval/loss n_params_total=parameter_count "
-            "tokens=throughput/total_tokens",
-            "nats per token",
-        ),
-        (
-            "budget n_layer d_model total_params non_embedding_params compute eval/bpb",
-            "train_flops=budget depth=n_layer width=d_model n_params_total=total_params n_params=non_embedding_params "
-            "flops=compute loss=eval/bpb",
-            "bits per byte",
-        ),
         ("depth width loss_bits loss", "", "nats per token"),
     ],
-    ids=["nanochat", "wandb", "levanter", "trackio", "ours"],
+    ids=["nanochat", "wandb", "ours"],
 )
 def test_the_names_of_trackers_are_read_without_a_flag(names, taken, unit):
-    ends = {"State": "finished", "flops_budget": 1e18, "budget": 1e18}
+    ends = {"State": "finished", "flops_budget": 1e18}
     table = read_table([{name: ends.get(name, 8) for name in names.split()}])
     assert {line.replace(" ", "") for line in table.taken} == set(taken.split()) and table.unit == unit
     assert table.rows[0]["depth"] == 8 and not table.left_out
@@ -335,14 +296,11 @@ def test_the_names_of_trackers_are_read_without_a_flag(names, taken, unit):
     ("name", "value", "role"),
     [
         ("mixer", lambda k, s: ("a", "b")[k % 2], "setting"),
-        ("use_bias", lambda k, s: bool(k % 2), "setting"),
         ("wd_factor", lambda k, s: (0.1, 0.2, 0.4)[k % 3], "setting"),
         ("drop_path", lambda k, s: (0.0, 0.1)[k % 2], "setting"),
         ("init_std", lambda k, s: 0.02 + k * 1e-5, "label"),
         ("hostname", lambda k, s: ("n1", "n2")[k % 2], "label"),
         ("throughput", lambda k, s: 1000.0 + k * 1.37, "cost"),
-        ("gpu_hours", lambda k, s: round(1.0 + (k % 12) * 0.1, 1), "cost"),
-        ("memory", lambda k, s: 30.5 + k, "cost"),
         ("memory", lambda k, s: (16, 32)[k % 2], "setting"),  # of few values that come again
         ("best_so_far", lambda k, s: 3.0 + k * 1e-3, "run"),
         ("run_name", lambda k, s: f"run {k}", "run"),
@@ -384,20 +342,17 @@ TWO = [{**row, "note": note, "a": None} for row, note in zip(TWO, ("x", None), s
         *((one, [6]) for one in ("size in ['125M', '350M']", "size != '1.3B'", "size not in ['1.3B']")),
         *((one, [6]) for one in ("size == 125M", "size < 1.3B", "size < 2_000M and n_layer < 7")),
         ("n_layer in [12, 24] or `class` >= 2", [12]),
-        ("width * depth < 500", [6]),
         ("depth/width == 0.25", [12]),
         ("not depth == 'mean'", [6, 12]),
         # a blank is no number and differs from every text; a comparison with either is false
         ("note != 'x'", [12]),
         ("note == None", [12]),
         ("not note == 'x'", [12]),
-        ("-('b') != depth", [6, 12]),
         ("a > 1 or note > 1 or -note == note or lr > 1e-3", [12]),
     ],
 )
 def test_a_condition_keeps_these_rows(expression, kept):
     assert [row["depth"] for row in read_table(TWO, where=expression).rows] == kept
-    assert [row["depth"] for row in read_table(TWO, where=[expression, "depth < 20"]).rows] == kept
 
 
 @pytest.mark.parametrize(

@@ -99,14 +99,11 @@ SAID = [
     (halves("dropout", 0.0, 0.1), {}, "DROPOUT FOLLOWS DEPTH (0.0 at L 6, 10; 0.1 at L 16, 24, 36)", ""),
     (halves("mixer", "own", "usual"), {}, "MIXER FOLLOWS DEPTH (own at L 6, 10; usual at L 16, 24, 36)", ""),
     (halves("_step", 100, 70), {}, "_STEP FOLLOWS DEPTH (100 at L 6, 10; 70 at L 16, 24, 36)", ""),
-    (halves("epoch", 100, 70), {}, "EPOCH FOLLOWS DEPTH (100 at L 6, 10; 70 at L 16, 24, 36)", ""),
     (halves("zeta", None, 0.1), {}, "ZETA FOLLOWS DEPTH (blank at L 6, 10; 0.1 at L 16, 24, 36)", ""),
     (halves("tokenizer", "gpt2", "llama"), {}, "TOKENIZER FOLLOWS DEPTH (gpt2 at L 6, 10; llama at L 16", ""),
-    (lambda row, k: {"mixer": f"net of {row['n_layer']}"}, {}, "MIXER FOLLOWS DEPTH", ""),
     (lambda row, k: {"steps": 125_000_000 * row["n_layer"] // 2**19}, {}, "STEPS FOLLOW DEPTH (1430 at L 6; ", ""),
     # names, copies, an incomplete last batch, a rule that goes by depth, losses in bits per byte
     (lambda row, k: {"run": f"net of {row['n_layer']}"}, {}, "", "FOLLOWS"),
-    (lambda row, k: {"experiment.name": f"net of {row['n_layer']}"}, {}, "", "FOLLOWS"),
     (lambda row, k: {"config.n_layer": row["n_layer"]}, {}, "", "FOLLOWS"),
     (lambda row, k: {"steps": 2_000_000_000 + 1000 * row["n_layer"]}, {}, "", "FOLLOW DEPTH"),
     (lambda row, k: {"_step": 100 + row["n_layer"] % 2}, {}, "", "FOLLOWS"),
@@ -130,7 +127,6 @@ SAID = [
     (WIKITEXT, {"columns": {"loss": "loss"}}, "", "THE LOSS"),
     # runs that are out
     (lambda row, k: {"diverged": k == 3}, {}, "1 is of runs that diverged", ""),
-    (lambda row, k: {"diverged": "yes" if k == 3 else ""}, {}, "1 is of runs that diverged", ""),
 ]  # fmt: skip
 
 
@@ -184,7 +180,7 @@ def last_of(rows):
     return data.rows, {one.why: one.rows for one in data.account}
 
 
-@pytest.mark.parametrize("step", ["step", "_step", "global_step", "iter", "iteration", "epoch", "trainer/global_step"])
+@pytest.mark.parametrize("step", ["step", "iter", "epoch", "trainer/global_step"])
 @pytest.mark.parametrize("name", ["run", None])
 def test_a_checkpoint_is_no_replicate(step, name):
     rows = curves(lambda row, at, k: {step: at, **({name: f"r{k}"} if name else {})})

@@ -123,7 +123,7 @@ FORMS = [
     *(("t.csv", csv_of(["config", "summary"], [map(write, row) for row in NESTED])) for write in (str, json.dumps)),
     *(
         ("t.csv", CSV.replace("25\n", "25,é\n").replace("loss", "loss,größe").encode(encoding))
-        for encoding in ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp1252")
+        for encoding in ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "cp1252")
     ),
 ]
 LOSSES = {"loss": [3.21, 3.105]}
@@ -141,11 +141,8 @@ NUMBERS = [
     ('depth,width,loss\n6,64,"3,21"\n6,96,"3,105"\n', LOSSES),
     # a loss of thousands of nats is none, so its comma stands before decimals
     ("depth\twidth\tval_loss\n6\t64\t3,210\n6\t96\t3,105\n", LOSSES),
-    ('depth,width,loss\n6,64,"3,210"\n6,96,"3,105"\n', LOSSES),
     ("depth;width;loss;lr\n6;64;3,89;0.001\n6;96;3,9;0.001\n", {"loss": [3.89, 3.9]}),
     ("depth;width;loss;tokens\n6;64;3,21;1.000.000\n6;96;3,105;2.000.000\n", {**LOSSES, "tokens": [1e6, 2e6]}),
-    # with a stated error; it was no number
-    ("depth;width;loss\n6;64;3,21 ± 0,02\n6;96;3,105 +/- 1e-3\n", LOSSES),
     ('depth,width,loss,tokens\n6,64,3.21,"1,000,000"\n6,96,3.105 ± 0.01,"2,000,000"\n', {"tokens": [1e6, 2e6]}),
     # a unit in the value and in the name counts once: 510M of ``tokens_M`` were 5.1e14 tokens
     (
@@ -176,7 +173,6 @@ NUMBERS = [
         + "".join(f"6,{64 + k},3,{one},done,{one}\n" for k, one in enumerate(SIGNS)),
         {"tokens": [None] * 7, "note": [None] * 7},
     ),
-    ("depth,width,loss,note\n6,64,3,OOM\n", {"note": ["OOM"]}),
     # nothing in a table steers the terminal
     ("depth,width,loss,arm\n6,64,3,\x1b]0;owned\x07\n", {"arm": [r"\x1b]0;owned\x07"]}),
 ]
@@ -214,31 +210,23 @@ def test_one_table_is_read_alike_from_binary_files_folders_frames_and_streams(tm
 
 
 class Frame:
-    """What pandas and polars tables have in common, and what tells them apart."""
+    """What pandas, polars and lazy tables have in common, and what tells them apart."""
 
     def __init__(self, columns, kind):
         self._held, self.columns, self._kind = columns, list(columns), kind
         if kind == "pandas":
             self.iloc = None
+        if kind == "lazy":
+            self.collect = lambda: Frame(columns, "polars")
 
     def to_dict(self, orient="dict", *, as_series=True):
         assert orient == "list" if self._kind == "pandas" else not as_series
         return self._held
 
 
-class Lazy:
-    to_dict = None
-
-    def __init__(self):
-        self.columns = list(COLUMNS)
-
-    def collect(self):
-        return Frame(COLUMNS, "polars")
-
-
 def test_frames_are_known_by_what_they_can_do():
-    for frame in (Frame(COLUMNS, "pandas"), Frame(COLUMNS, "polars"), Lazy()):
-        assert read_table(frame).rows == ROWS
+    for kind in ("pandas", "polars", "lazy"):
+        assert read_table(Frame(COLUMNS, kind)).rows == ROWS
     rows = read_table(Frame({**COLUMNS, "seed": [math.nan, 1, 1], "loss": [math.nan, 3.5, 3.75]}, "pandas")).rows
     assert rows[0]["seed"] is None and math.isnan(rows[0]["loss"])
     twice = Frame(COLUMNS, "pandas")
@@ -254,16 +242,13 @@ SWALLOWED = QUOTE.replace("3.20,ok", '3.20,"ok')
 COMMAS = "\n6,64,3,21\n6,96,3,12\n12,48,3,5\n"
 REFUSED = [
     ("t.csv.gz", gzip.compress(CSV.encode())[:-20], "not readable as a packed file: "),
-    ("t.csv.xz", b"\xfd7zXZ\x00" + b"x" * 99, "not readable as a packed file: "),
     ("t.csv", b"\x89PNG\r\n\x1a\n\x00\x00\x01\xff\xd8\xff\x02\x03", "not readable as csv: "),
     ("t.csv", "depth,width,loss\n6,64,3,1\n", "a row has more fields than the header"),
     ("t.csv", f"{'x,' * 100_002}depth\n1\n", "100,003 columns; must be at most 10,000, one row per run"),
     # an unbalanced quote swallowed rows: of 28 rows 10 were "read, all used"
     ("t.csv", SWALLOWED, "of row 12 holds further rows: a quote without its partner"),
-    ("t.csv", SWALLOWED.replace("3.30,ok", '3.30,"ok"'), "of row 12 holds further rows"),
     # a loss of 3,21 was read as 3, and its decimals as a spare column
     ("t.csv", "depth,width,loss," + COMMAS, r"is the loss 3\.21, its decimal comma a separator too\?"),
-    ("t.csv", "depth,width,loss,note" + COMMAS, r"is the loss 3\.21, its decimal comma a separator too\?"),
     # numbers that read both ways: 4582 nats, a width of 1.024, 4,096,000 tokens
     ("t.csv", "depth;width;loss;lr\n6;64;3,210;0.5\n", "'loss' has '3,210', .* is it 3.210 or 3210"),
     ("t.csv", "depth\twidth\tval_loss\tlr\n6\t64\t4,582\t0.5\n", "'val_loss' has '4,582', .* 4.582 or 4582"),
@@ -276,11 +261,9 @@ REFUSED = [
     ("t.json", '[{"depth": 6, "depth": 12}]', "not readable as json: key 'depth' is there twice"),
     ("t.json", json.dumps(ROWS[0]), "one value; must be a list, one value per row"),
     ("t.json", "[1, 2, 3]", "must be a list of objects, one per run, or an object of columns"),
-    ("t.json", "[" * 100_000, "not readable as json: "),
     ("t.jsonl", "[1]\n", r"t\.jsonl, line 1: '\[1\]'; must be a JSON object"),
     ("t.jsonl", '{"depth": 6}\n\n{"depth": 6, oops}\n', r"line 3: '\{\"depth\": 6, oops\}'; not JSON: "),
     ("t.jsonl", '{"loss": 3, "loss": 2}', r"line 1: .*; not JSON: key 'loss' is there twice"),
-    ("t.parquet", "not parquet", "not readable as parquet"),
     ("t.xls", "x", r"must end in one of \.csv, \.tsv, \.txt, \.md, \.json, .*\.xlsx, or one of these and \.gz"),
     ("t.xlsx", workbook_of("runs", "more"), r"a workbook of 2 sheets \(runs, more\); must have one"),
 ]  # fmt: skip
@@ -330,7 +313,6 @@ def test_texts_that_our_writers_guard_and_lines_of_comments_are_read_back(tmp_pa
         ("h264_numh4_numl6_lr1.0e-03", "h360_numh5_numl10_lr1.0e-03"),
         ("L6-d264", "L10-d360"),
         ("model3_6L_264d", "model3_10L_360d"),
-        ("n_layer=6,d_model=264", "n_layer=10,d_model=360"),
         ("d6w264", "d10w360"),  # the depth was proposed as the width
         ("264 × 6", "360 × 10"),
         ("gpt-6-264", "gpt-10-360"),

@@ -295,12 +295,7 @@ def _column(name: str, values: Sequence[Any], mark: numerals.Mark) -> list[Any]:
 def _decimal_commas(held: Mapping[str, Iterable[Any]], what: str, separator: str) -> set[str]:
     """Columns with decimal commas. A column shows it by one number such as ``3,21``; one whose numbers read both ways
     (``3,210``) follows the other columns, and a semicolon between the fields. A loss of thousands of nats is none, so
-    ``3,210`` of a loss has decimals.
-
-    Raises:
-        InputError: numbers read both ways, and the other columns have both marks, or the semicolon or the loss
-        contradicts them; thousands of a unit (``4.096K``) beside decimal commas.
-    """
+    ``3,210`` of a loss has decimals."""
     kinds: dict[str, set[str]] = {}
     example: dict[str, str] = {}
     for name, values in held.items():

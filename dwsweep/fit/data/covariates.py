@@ -39,7 +39,7 @@ NUMBERS: dict[str, tuple[str, ...]] = {
     "dropout": ("dropout",),
     "gradient clip": ("grad_clip",),
 }
-OF_SHAPE = {D_FF: ("d_ff", "mlp_ratio"), HEAD_SIZE: ("heads", "head_size", "num_heads", "n_heads")}
+OF_SHAPE = {D_FF: ("d_ff", "mlp_ratio"), HEAD_SIZE: ("heads", "head_size")}
 RATIOS = {D_FF: "mlp_ratio", HEAD_SIZE: "head_size"}
 """Covariate of OF_SHAPE → the one of its columns that is a value to hold; its others grow with the width."""
 ALL = NUMBERS | OF_SHAPE
@@ -147,11 +147,8 @@ def number_of(name: str, row: Row, columns: Sequence[str] = ()) -> float | None:
         inner = inner_width(row)
         return None if inner is None else inner / float(row["width"])
     if name == HEAD_SIZE:
-        size, heads = row.get("head_size"), row.get("heads") or row.get("num_heads") or row.get("n_heads")
-        if positive(size):
-            return float(size)
-        of_width = float(row["width"]) / float(heads) if positive(heads) else math.inf
-        return of_width if math.isfinite(of_width) else None
+        size, heads = row.get("head_size"), row.get("heads")
+        return float(size) if positive(size) else float(row["width"]) / float(heads) if positive(heads) else None
     for column in columns:
         value = row.get(column)
         if is_number(value) and math.isfinite(value) and value >= 0:
@@ -172,20 +169,6 @@ def word_of(column: str) -> str:
     return WORDS.get(bare(column), bare(column).replace("_", " "))
 
 
-def _asked_for(given: str, theirs: Mapping[str, str], roles: Roles, option: str) -> tuple[str, str]:
-    """(covariate in words, our column) that a user named by the table's name, by ours or in words."""
-    ours = next((columns[0] for word, columns in ALL.items() if given == word), theirs.get(given, given))
-    near = [ours, *(one for one in roles if plain(one) == plain(given)), by_bare_name(roles).get(bare(ours))]
-    near += OF_SHAPE.get(WORDS.get(ours, ""), ())
-    column = next((one for one in near if one in roles), None)
-    if column is None:
-        shown = [one for one in roles if not why_refused(one, roles[one])]
-        raise InputError(f"{option}: {given!r}; not in the table, it has {join(sorted(shown))}")
-    if why := why_refused(column, roles[column]):
-        raise InputError(f"{option}: {given!r}; {why}")
-    return word_of(column), column
-
-
 @dataclass(frozen=True)
 class Request:
     """Columns to adjust for beyond the usual ones, columns not to adjust for, and held values, by covariate."""
@@ -198,12 +181,25 @@ class Request:
 def request(
     adjust: Iterable[str], leave: Iterable[str], at: Mapping[str, Any], theirs: Mapping[str, str], roles: Roles
 ) -> Request:
-    """Options of a user by covariate.
+    """Options of a user by covariate; a column goes by the table's name, by ours or in words.
 
     Raises:
         InputError: the table has no such column, or it is no setting; a value is held of a count that grows with the
             net, in place of its ratio; two names of one column have a value.
     """
+
+    def asked_for(given: str, option: str) -> tuple[str, str]:
+        ours = next((columns[0] for word, columns in ALL.items() if given == word), theirs.get(given, given))
+        near = [ours, *(one for one in roles if plain(one) == plain(given)), by_bare_name(roles).get(bare(ours))]
+        near += OF_SHAPE.get(WORDS.get(ours, ""), ())
+        column = next((one for one in near if one in roles), None)
+        if column is None:
+            shown = sorted(one for one in roles if not why_refused(one, roles[one]))
+            raise InputError(f"{option}: {given!r}; not in the table, it has {join(shown)}")
+        if why := why_refused(column, roles[column]):
+            raise InputError(f"{option}: {given!r}; {why}")
+        return word_of(column), column
+
     option = argument("at", "--at")
     held: dict[str, Any] = {}
     columns: dict[str, str] = {}
@@ -214,17 +210,17 @@ def request(
                 f"{option}: {name}={value}; {name} grows with the width, so that all nets are compared at one {word}; "
                 f"allowed: {RATIOS[word]}=VALUE"
             )
-        word, column = _asked_for(name, theirs, roles, option)
+        word, column = asked_for(name, option)
         if word in held:
             values = f"{word}={held[word]} and {name}={value}"
             raise InputError(f"{option}: {values}; one answer holds one value of a column")
         held[word], columns[word] = value, column
-    both = dict(_asked_for(name, theirs, roles, argument("adjust", "--adjust")) for name in adjust) | columns
+    both = dict(asked_for(name, argument("adjust", "--adjust")) for name in adjust) | columns
     option = argument("no_adjust", "--no-adjust")
-    not_for = {_asked_for(name, theirs, roles, option)[0] for name in leave}
+    not_for = frozenset(asked_for(name, option)[0] for name in leave)
     if again := sorted(both.keys() & not_for):
         raise InputError(f"{option}: {again[0]!r}; also adjusted for; allowed: one of both")
-    return Request(both, frozenset(not_for), held)
+    return Request(both, not_for, held)
 
 
 def swept_rates(rows: Sequence[Row]) -> bool:
@@ -350,10 +346,14 @@ def find(
     arm = members @ np.arange(1.0, members.shape[1] + 1.0)
     search = _Search(rows, x, y, asked, usual, np.ones(len(rows), dtype=bool), arm, known_not)
     short = by_bare_name({name for row in rows for name, value in row.items() if value is not None})
-    numbers = {
-        name: [short[one] for one in columns if one in short] if name in OF_SHAPE else _apart(rows, columns, short)
-        for name, columns in ALL.items()
-    }
+    numbers: dict[str, list[str]] = {}
+    for word, of_word in ALL.items():
+        kept = numbers.setdefault(word, [])
+        # names of one number fill its blanks, but a rate that was logged beside the chosen one is another number
+        for name in (short[one] for one in of_word if one in short):
+            beside = (row.get(name) is not None and any(row.get(one) is not None for one in kept) for row in rows)
+            if word in OF_SHAPE or not any(beside):
+                kept.append(name)
     named = set(asked.adjust.values())
     texts = [(one.replace("_", " "), short[one]) for one in TEXTS if one in short and short[one] not in named]
     known = named.union(*numbers.values())
@@ -373,21 +373,13 @@ def find(
     keep = search.keep
     if keep.sum() < FEWEST_OF_LEVEL:
         return Covariates([], ())
-    kept = [one for one in (one.at_rows(keep) for one in found) if np.ptp(one.value) > 0.0]
+    kept_columns = [one for one in (one.at_rows(keep) for one in found) if np.ptp(one.value) > 0.0]
     rest = [row for row, stays in zip(rows, keep, strict=True) if stays]
-    members = members[keep]
-    columns = _of_least_loss(_own(kept, x[keep], y[keep], members), rest, x[keep], y[keep], members)
+    members, x, y = members[keep], x[keep], y[keep]
+    columns, loss = _own(kept_columns, x, y, members), [row.get("loss") for row in rest]
+    if None not in loss:
+        columns = [_at_least_loss(one, columns, np.array(loss, dtype=float), x, y, members) for one in columns]
     return Covariates(rest, tuple(columns), tuple(search.follow), dict(search.out))
-
-
-def _apart(rows: Sequence[Row], columns: Sequence[str], short: Mapping[str, str]) -> list[str]:
-    """Names of one number, the first that the table has and others that fill its blanks: a rate that was logged beside
-    the chosen one is another number."""
-    kept: list[str] = []
-    for name in (short[one] for one in columns if one in short):
-        if not any(row.get(name) is not None and any(row.get(one) is not None for one in kept) for row in rows):
-            kept.append(name)
-    return kept
 
 
 def _held(word: str, values: np.ndarray, asked: Any) -> tuple[float, tuple[float, ...]]:
@@ -416,26 +408,15 @@ def _held(word: str, values: np.ndarray, asked: Any) -> tuple[float, tuple[float
     return held, tuple(exact) if len(exact) > 1 else ()
 
 
-def _of_least_loss(
-    columns: Sequence[Covariate], rows: Sequence[Row], x: np.ndarray, y: np.ndarray, arms: np.ndarray
-) -> list[Covariate]:
-    """Columns, with parts of a shape (d_ff over d, head size) held at the value of least loss at equal size, depth
-    and other columns, of those that are as common but for chance: a shape is compared at its best, as a learning rate
-    is. The middle value stays held if its loss is not clearly higher, or if the column cannot be separated from
-    depth."""
-    loss = [row.get("loss") for row in rows]
-    found = []
-    for one in columns:
-        usual = one.name not in OF_SHAPE or not one.common or abs(one.r) >= CONFOUNDED or None in loss
-        best = None if usual else _least_loss(one, columns, np.array(loss, dtype=float), x, y, arms)
-        found.append(one if best is None else replace(one, held=best))
-    return found
-
-
-def _least_loss(
+def _at_least_loss(
     one: Covariate, columns: Sequence[Covariate], loss: np.ndarray, x: np.ndarray, y: np.ndarray, arms: np.ndarray
-) -> float | None:
-    """The common value with the least loss, if it leads the held one clearly."""
+) -> Covariate:
+    """A part of a shape (d_ff over d, head size) at the value of least loss at equal size, depth and other columns, of
+    those that are as common but for chance: a shape is compared at its best, as a learning rate is. The middle value
+    stays held if its loss is not clearly higher, or if the column cannot be separated from depth; so does the value of
+    any other column."""
+    if one.name not in OF_SHAPE or not one.common or abs(one.r) >= CONFOUNDED:
+        return one
     number = np.exp(one.value) - one.shift
     at = np.array([np.abs(number / value - 1.0) < COMMON_WITHIN for value in one.common], dtype=float).T
     kept = at.any(axis=1)
@@ -445,16 +426,17 @@ def _least_loss(
     A = np.hstack([np.stack([*quadratic(x, y).T, x**3 - (x**3).mean(), *others], axis=1), at[:, places]])[kept]
     free = int(kept.sum()) - np.linalg.matrix_rank(A)
     if free < FEWEST_OF_LEVEL:
-        return None
+        return one
     beta, inverse = np.linalg.lstsq(A, loss[kept], rcond=None)[0], np.linalg.pinv(A.T @ A)
     rest = loss[kept] - A @ beta
     error = np.sqrt(float(rest @ rest) / free * np.maximum(np.diag(inverse), 0.0))
     first = A.shape[1] - len(places)
     best = first + int(np.argmin(beta[first:]))
-    return one.common[places[best - first]] if beta[best] < -LEAST_T * error[best] else None
+    leads = beta[best] < -LEAST_T * error[best]
+    return replace(one, held=one.common[places[best - first]]) if leads else one
 
 
-def _own(columns: Sequence[Covariate], x: np.ndarray, y: np.ndarray, arms: np.ndarray) -> tuple[Covariate, ...]:
+def _own(columns: Sequence[Covariate], x: np.ndarray, y: np.ndarray, arms: np.ndarray) -> list[Covariate]:
     """Distinct columns, each with its correlation with ln L at equal size. arms: (K, A) members of each."""
     kept: list[Covariate] = []
     size = quadratic(x, y)[:, [0, 1, 3]]
@@ -467,4 +449,4 @@ def _own(columns: Sequence[Covariate], x: np.ndarray, y: np.ndarray, arms: np.nd
             a = left(one.value, size)
             r = float(a @ b / math.sqrt(max(float(a @ a) * float(b @ b), 1e-300)))
             kept.append(replace(one, r=r))
-    return tuple(kept)
+    return kept

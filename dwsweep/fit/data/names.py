@@ -64,7 +64,11 @@ class Names:
             InputError: a name is not in the table, or two columns are usual names of depth or width.
         """
         asked = _mapping(columns)
-        held = _renamed(_without(held, drop), asked)
+        out = [drop] if isinstance(drop, str) else list(drop or ())
+        usual = _usual(tuple(held)) if out else {}  # ``heads`` drops the column that would be taken for heads
+        out = [one if one in held else usual.get(one, one) for one in out]
+        _check_there(argument("drop"), out, held)
+        held = _renamed({name: values for name, values in held.items() if name not in out}, asked)
         given = tuple(held)
         taken = _usual(given, lambda name: _has_numbers(held[name]), asked)
         _check_one_meaning(held, {**{name: name for name in ("depth", "width") if name not in asked}, **taken})
@@ -257,46 +261,30 @@ def _options(pairs: Mapping[str, str]) -> str:
     return " ".join(f"--column {ours}={shlex.quote(theirs)}" for ours, theirs in pairs.items())
 
 
-def _without(held: Columns, drop: Iterable[str] | None) -> Columns:
-    """Columns without the dropped ones; ``heads`` drops the column that would be taken for heads."""
-    if not drop:
-        return held
-    taken = _usual(tuple(held))
-    theirs = [one if one in held else taken.get(one, one) for one in ([drop] if isinstance(drop, str) else drop)]
-    _check_there(argument("drop"), theirs, held)
-    return {name: values for name, values in held.items() if name not in theirs}
-
-
 def _renamed(held: Columns, mapping: Mapping[str, str]) -> Columns:
-    parts = {theirs: _part(held, theirs) for theirs in mapping.values() if theirs not in held and "~" in theirs}
-    held = {**held, **{theirs: values for theirs, values in parts.items() if values is not None}}
-    _check_there(argument("columns", "--column"), mapping.values(), held)
+    """Columns by the names of ``mapping``, ours → theirs; ``COLUMN~PATTERN`` is of each text of a column the part that
+    the pattern's group finds. A column that a renamed one displaces is dropped."""
+    held, option = dict(held), argument("columns", "--column")
+    for theirs in mapping.values():
+        name, tilde, pattern = theirs.partition("~")
+        if theirs in held or not tilde or name not in held:
+            continue
+        try:
+            found = re.compile(pattern)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise InputError(f"{option}: {theirs!r}; not a pattern: {error}") from None
+        if found.groups != 1:
+            raise InputError(f"{option}: {theirs!r}; a pattern must have one group, such as L(\\d+)")
+        seen = [found.search(str(value)) for value in held[name]]
+        held[theirs] = [as_number(one[1]) if one else None for one in seen]
+    _check_there(option, mapping.values(), held)
     back = {theirs: ours for ours, theirs in mapping.items()}
-    # a column that a renamed one displaces is dropped: loss=val_loss must win over an old "loss"
-    displaced = set(mapping) - set(back)
-    return {back.get(name, name): values for name, values in held.items() if name not in displaced}
+    return {back.get(name, name): values for name, values in held.items() if name in back or name not in mapping}
 
 
 def _check_there(option: str, names: Iterable[str], held: Columns) -> None:
     if missing := [one for one in names if one not in held]:
         raise InputError(*(f"{option}: {one!r}; not in the table{nearest(one, tuple(held))}" for one in missing))
-
-
-def _part(held: Columns, theirs: str) -> list[Any] | None:
-    """The column ``COLUMN~PATTERN``: of each text of a column the part that the pattern's group finds; None if there
-    is no such column."""
-    name, _, pattern = theirs.partition("~")
-    if name not in held:
-        return None
-    option = argument("columns", "--column")
-    try:
-        found = re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise InputError(f"{option}: {theirs!r}; not a pattern: {error}") from None
-    if found.groups != 1:
-        raise InputError(f"{option}: {theirs!r}; a pattern must have one group, such as L(\\d+)")
-    seen = [found.search(str(value)) for value in held[name]]
-    return [as_number(one[1]) if one else None for one in seen]
 
 
 # Shapes in the names of runs

@@ -1,15 +1,9 @@
 """Shape of a net in a table: depth, width, MLP and heads; its weights, and the table's own count of them.
 
 N is the number of weights in the blocks, by the arithmetic that the trainer counts with (``dwsweep.shapes``), from all
-columns that the table has: the inner width of the MLP or its ratio, a gate, heads, key/value heads, the head size. With
-none of them it is 12·L·d². A count in the table is held against it, row by row:
-
-    count = blocks              it agrees
-    count = k·blocks            every block holds k times as many weights: the table knows its blocks better
-    count = blocks + V·d + …    embeddings: V repeats in all rows, and the blocks are what is left
-
-anything else is asked about. Nets of one depth and width whose MLP, heads or key/value heads differ are different
-shapes, and no replicates: ``BLOCK`` names the part in which they differ.
+columns that the table has; with none of them it is 12·L·d². A count in the table is held against it (``_explained``);
+a count that nothing explains is asked about. Nets of one depth and width whose MLP, heads or key/value heads differ are
+different shapes, and no replicates: ``BLOCK`` names the part in which they differ.
 """
 
 from __future__ import annotations
@@ -18,7 +12,7 @@ import functools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -113,7 +107,7 @@ def places(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str], str]) -> tuple[list[str], list[str]]:
-    """Give each row its N and its block, by the first hypothesis that explains the table's own counts; (sentences for
+    """Give each row its N and its block, by the first reading that explains the table's own counts; (sentences for
     the account, warnings).
 
     trusted: True if the user or this package declared its n_params. names: our name of a column → theirs.
@@ -132,7 +126,7 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
     if count and trusted and count.column == "n_params":
         count.check_unit()
         return [], []
-    found = next(filter(None, (hypothesis(count) for hypothesis in HYPOTHESES))) if count else Reading()
+    found = (next(_explained(count), None) or _unexplained(count)) if count else Reading()
     why = found.why if count else _counted_from(each, columns, names)
     said, doubts = [why] * bool(why), [found.doubt] * bool(found.doubt)
     for of_net in nets.values():
@@ -168,7 +162,7 @@ def _counted_from(rows: Sequence[Row], columns: Sequence[str], names: Callable[[
     return f"N is counted from depth, width, {used}{gated}"
 
 
-# Hypotheses on a table's own count
+# Readings of a table's own count
 
 
 class Reading(NamedTuple):
@@ -253,33 +247,23 @@ class _Counts:
         return f"{self.theirs} holds embeddings, about {vocabulary:,.0f} × width; N is "
 
 
-def _of_blocks(of: _Counts) -> Reading | None:
-    """The count is that of the blocks, to rounding, biases and norms; N is counted alike in all rows."""
-    for gate, own, what in of.blocks:
+def _explained(of: _Counts) -> Iterator[Reading]:
+    """Readings of a count that its values bear out, each tried in its turn."""
+    for gate, own, what in of.blocks:  # the blocks, to rounding, biases and norms; N is counted alike in all rows
         if _holds((of.count / own - 1.0) / (1.0 + _rounded(of.count) / AGREES), AGREES):
             off = [_size(row) for row, off in zip(of.rows, of.count / own, strict=True) if abs(off - 1.0) > OFF]
             more = f"; {of.theirs} does not at {join(off, 3)}: N is counted there too" if off else ""
-            return Reading(f"{of.theirs} agrees with {what}{more}", gated=gate)
-    return None
-
-
-def _in_proportion(of: _Counts) -> Reading | None:
-    """Every block holds the same multiple of the weights: the table knows its blocks better than the columns."""
-    if of.every:
-        return None
-    if of.column == "n_params":
-        of.check_unit()
-    elif of.unit:
-        return Reading(f"{of.theirs} looks like {of.unit}; N is counted from the columns")
-    middle = float(np.median(of.ratio))
-    if of.nets < 3 or not _holds(of.ratio / middle - 1.0, AGREES):
-        return None
-    return Reading(f"{of.theirs} is {middle:.3g} times {of.blocks[0][2]} in every row, and is used", used=True)
-
-
-def _with_embeddings(of: _Counts) -> Reading | None:
-    """The count is that of the blocks and V·d of embeddings, with biases and norms of L·d."""
-    for gate, own, what in of.blocks:
+            yield Reading(f"{of.theirs} agrees with {what}{more}", gated=gate)
+    plain, formula = of.blocks[0][1:]
+    if not of.every:  # the same multiple of all blocks: the table knows its blocks better than the columns
+        if of.column == "n_params":
+            of.check_unit()
+        elif of.unit:
+            yield Reading(f"{of.theirs} looks like {of.unit}; N is counted from the columns")
+        middle = float(np.median(of.ratio))
+        if of.nets >= 3 and _holds(of.ratio / middle - 1.0, AGREES):
+            yield Reading(f"{of.theirs} is {middle:.3g} times {formula} in every row, and is used", used=True)
+    for gate, own, what in of.blocks:  # blocks and V·d of embeddings, with biases and norms of L·d
         rest = (of.count - own) / of.width
         basis = np.stack([np.ones_like(of.depth), of.depth], axis=1)
         (vocabulary, vectors), *_ = np.linalg.lstsq(basis, rest, rcond=None)
@@ -289,44 +273,28 @@ def _with_embeddings(of: _Counts) -> Reading | None:
         if not _holds(fitted / of.count - 1.0, EXPLAINS) or len(np.unique(of.width)) < 3:
             continue
         if vocabulary >= LEAST_VOCABULARY:
-            return Reading(f"{of.embeddings(float(vocabulary))}{what}, without them", gated=gate, total=True)
-        if vocabulary > -LEAST_VOCABULARY and vectors > 0.0:
-            return Reading(f"{of.theirs} agrees with {what} with biases and norms", gated=gate)
-    return None
-
-
-def _with_other_blocks(of: _Counts) -> Reading | None:
-    """The count is that of other blocks and embeddings, if its values determine both."""
-    if of.every or of.nets < FEWEST_FOR_BLOCKS:
-        return None
-    basis = np.stack([of.blocks[0][1], of.width], axis=1) / of.count[:, None]
-    (times, vocabulary), *_ = np.linalg.lstsq(basis, np.ones_like(of.count), rcond=None)
-    explained = TIMES[0] < times < TIMES[1] and vocabulary >= LEAST_VOCABULARY
-    if not explained or not _holds(basis @ (times, vocabulary) - 1.0, EXPLAINS):
-        return None
-    why = f"{of.embeddings(float(vocabulary))}the rest, {times:.3g} times {of.blocks[0][2]}"
-    return Reading(why, times=float(times), total=True)
-
-
-def _nominal(of: _Counts) -> Reading | None:
-    """Most nets share their count with another net of other blocks, as sizes that a plan asked for do."""
-    if of.column != "n_params" or not NOMINAL[0] < of.ratio.min() < 1.0 < of.ratio.max() < NOMINAL[1]:
-        return None
-    by_count: dict[float, set[float]] = defaultdict(set)
-    for row in of.rows:
-        by_count[float(row["n_params"])].add(weights(row))
-    shared = [own for own in by_count.values() if max(own) > (1 + EXPLAINS) * min(own)]
-    if not shared or 2 * sum(map(len, shared)) < sum(map(len, by_count.values())):
-        return None
-    return Reading(f"{of.theirs} is a nominal size: nets of other weights share it; N is {of.blocks[0][2]}")
+            yield Reading(f"{of.embeddings(float(vocabulary))}{what}, without them", gated=gate, total=True)
+        elif vocabulary > -LEAST_VOCABULARY and vectors > 0.0:
+            yield Reading(f"{of.theirs} agrees with {what} with biases and norms", gated=gate)
+    if not of.every and of.nets >= FEWEST_FOR_BLOCKS:  # other blocks and embeddings, if the values determine both
+        basis = np.stack([plain, of.width], axis=1) / of.count[:, None]
+        (times, vocabulary), *_ = np.linalg.lstsq(basis, np.ones_like(of.count), rcond=None)
+        explained = TIMES[0] < times < TIMES[1] and vocabulary >= LEAST_VOCABULARY
+        if explained and _holds(basis @ (times, vocabulary) - 1.0, EXPLAINS):
+            why = f"{of.embeddings(float(vocabulary))}the rest, {times:.3g} times {formula}"
+            yield Reading(why, times=float(times), total=True)
+    if of.column == "n_params" and NOMINAL[0] < of.ratio.min() < 1.0 < of.ratio.max() < NOMINAL[1]:
+        # sizes that a plan asked for: most nets share theirs with a net of other blocks
+        by_count: dict[float, set[float]] = defaultdict(set)
+        for count, own_weights in zip(of.count.tolist(), plain.tolist(), strict=True):
+            by_count[count].add(own_weights)
+        shared = [held for held in by_count.values() if max(held) > (1 + EXPLAINS) * min(held)]
+        if shared and 2 * sum(map(len, shared)) >= sum(map(len, by_count.values())):
+            yield Reading(f"{of.theirs} is a nominal size: nets of other weights share it; N is {formula}")
 
 
 def _unexplained(of: _Counts) -> Reading:
-    """A count that nothing explains is asked about, unless its name says what it counts.
-
-    Raises:
-        InputError: it is called n_params.
-    """
+    """A count that nothing explains is asked about, unless its name says what it counts."""
     low, high = float(of.ratio.min()), float(of.ratio.max())
     if of.every:
         return Reading(doubt=f"confound n_params: {of.times}, by the columns from which N is counted")
@@ -347,12 +315,6 @@ def _unexplained(of: _Counts) -> Reading:
         + example("columns={'n_params': 'n_params'}", "--column n_params=n_params")
         + " (the count holds no embeddings)"
     )
-
-
-HYPOTHESES: tuple[Callable[[_Counts], Reading | None], ...] = (
-    *(_of_blocks, _in_proportion, _with_embeddings, _with_other_blocks, _nominal, _unexplained),
-)
-"""Readings of a count, each tried in its turn."""
 
 
 def _size(row: Row) -> str:
@@ -382,7 +344,11 @@ def _at_least_one(value: Any) -> float | None:
 def _name_blocks(every: Sequence[Sequence[Row]]) -> None:
     """Name the block of each row by the parts that differ between nets of one depth and width. every: rows of each
     net."""
-    nets = [(rows, (rows[0].get(ARM), rows[0]["depth"], rows[0]["width"]), _parts(rows[0])) for rows in every]
+    nets = []
+    for rows in every:
+        own = {"d_ff": inner_width(rows[0]), **{name: rows[0].get(name) for name in ("heads", "kv_heads", "head_size")}}
+        place = (rows[0].get(ARM), rows[0]["depth"], rows[0]["width"])
+        nets.append((rows, place, {name: float(value) for name, value in own.items() if positive(value)}))
     varied = {name for _, _, parts in nets for name in parts}
     varied = {name for name in varied if any(several > 1 for several in _values(nets, name))}
     if "heads" in varied:  # if most nets were trained with several counts of heads, these are no part of the shape
@@ -393,12 +359,6 @@ def _name_blocks(every: Sequence[Sequence[Row]]) -> None:
         if texts := [f"{name} {value:g}" for name, value in parts.items() if name in varied]:
             for row in rows:
                 row[BLOCK] = ", ".join(texts)
-
-
-def _parts(row: Row) -> dict[str, float]:
-    """Parts of a row's block that it has."""
-    own = {"d_ff": inner_width(row), **{name: row.get(name) for name in ("heads", "kv_heads", "head_size")}}
-    return {name: float(value) for name, value in own.items() if positive(value)}
 
 
 def _values(

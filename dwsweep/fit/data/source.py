@@ -43,13 +43,6 @@ MOST_BYTES = 2**31
 _OPENED: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open, b"BZh": bz2.open}
 PACKED = (".gz", ".xz", ".bz2")
 _DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)  # of a file that packs others
-_BOMS = {
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF32_LE: "utf-32",  # begins as UTF-16 does
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
 _HEAD = 4096
 _CONTROLS = frozenset(range(32)) - set(b"\t\n\r\f\x1b\x1a")
 
@@ -167,7 +160,12 @@ def read_cells(content: bytes, said: str, name: str) -> Cells:
     try:
         content, inner = _unpacked(content, name)
         suffix = f".{inner.lower().rpartition('.')[2]}"
-        kind = suffix if suffix in BYTES or suffix in TEXTS else _kind(content)
+        if suffix in BYTES or suffix in TEXTS:
+            kind = suffix
+        elif content.startswith((b"PAR1", b"PK\x03\x04")):
+            kind = ".parquet" if content.startswith(b"PAR1") else ".xlsx"
+        else:
+            kind = ".json" if _text_of(content).lstrip()[:1] in ("[", "{") else ".csv"
         what = f"table: {said};"
         found = BYTES[kind](what, content) if kind in BYTES else TEXTS[kind](what, _text_of(content))
         return found if isinstance(found, Cells) else Cells(found)
@@ -178,20 +176,8 @@ def read_cells(content: bytes, said: str, name: str) -> Cells:
         raise InputError(f"table: {said}; not readable as {kind[1:] or 'a packed file'}: {why}") from error
 
 
-def _kind(content: bytes) -> str:
-    if content.startswith(b"PAR1"):
-        return ".parquet"
-    if content.startswith(b"PK\x03\x04"):
-        return ".xlsx"
-    return ".json" if _text_of(content).lstrip()[:1] in ("[", "{") else ".csv"
-
-
 def _unpacked(content: bytes, name: str) -> tuple[bytes, str]:
-    """The content that ``content`` packs, and its name; both unchanged if nothing is packed.
-
-    Raises:
-        InputError: more than ``MOST_BYTES``. One of ``_DAMAGED``: it is damaged.
-    """
+    """The content that ``content`` packs, and its name; both unchanged if nothing is packed."""
     for magic, opened in _OPENED.items():
         if content.startswith(magic):
             with opened(io.BytesIO(content)) as file:
@@ -204,20 +190,15 @@ def _unpacked(content: bytes, name: str) -> tuple[bytes, str]:
 
 def _text_of(content: bytes) -> str:
     """The text of a file: in the encoding that its first bytes name, else UTF-16 where every other byte is zero, else
-    UTF-8, else that of Western Windows.
-
-    Raises:
-        UnicodeDecodeError: it is no text.
-    """
-    for mark, encoding in _BOMS.items():
-        if content.startswith(mark):
-            return content.decode(encoding)
+    UTF-8, else that of Western Windows."""
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return content.decode("utf-16")
     head = content[:_HEAD]
     for encoding, zeros in (("utf-16-le", head[1::2]), ("utf-16-be", head[::2])):
         if zeros and 2 * zeros.count(0) > len(zeros):
             return content.decode(encoding)
     try:
-        return content.decode("utf-8")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         if _CONTROLS & set(head):
             raise

@@ -117,9 +117,11 @@ def read_table(
     rows = [dict(zip(held, values, strict=True)) for values in zip(*held.values(), strict=True)]
     theirs = {their: our for our, their in (*names.asked.items(), *names.taken.items())}
     out: Counter[LeftOut] = Counter()  # (why, option) → rows
-    rows = _distinct(_selected(rows, tuple(held), theirs, where, out), out)
+    rows = _selected(rows, tuple(held), theirs, where, out)
+    once = list({tuple(map(_same, row.values())): row for row in reversed(rows)}.values())[::-1]
+    out["repeat another row exactly", ""] += len(rows) - len(once)
     out["begin with # and count as comments", ""] += loaded.comments
-    rows, left_out = _with_sizes(rows, out)
+    rows, left_out = _with_sizes(once, out)
     _check_numbers(rows, tuple(held))
     _check_exchanged(rows, names.asked)
     trusted = loaded.directory is not None or "n_params" in names.asked or set(names.given) >= OWN
@@ -182,12 +184,12 @@ def _chosen(of: Roles) -> list[str]:
 
 def _meant(held: Columns) -> Columns:
     """Columns in which a blank is None, a loss that is missing is a ``Word``, and the status is one of ours."""
-    found = {}
-    for name, values in held.items():
-        if name == "loss":
-            found[name] = losses(values)
-        else:  # a frame's NaN is a blank, and NaN equals no other NaN as a key
-            found[name] = [None if v.__class__ is Word or (v != v and name not in REQUIRED) else v for v in values]
+    # a frame's NaN is a blank, and NaN equals no other NaN as a key
+    found = {
+        name: values if name in REQUIRED else [None if value != value else value for value in values]
+        for name, values in held.items()
+    }
+    found["loss"] = losses(held["loss"])
     if "status" in found:
         found["status"] = ["done" if str(v).lower() in FINISHED else v for v in found["status"]]
     for name in (one for one in held if plain(one) in DIVERGED_FLAGS):
@@ -209,11 +211,7 @@ def _with_arms(held: Columns, arm: str, taken: Mapping[str, str]) -> Columns:
 
 
 def _unit_in_rows(rows: Sequence[Row], names: Sequence[str]) -> str:
-    """Unit of the losses that a column names in each row; empty without one.
-
-    Raises:
-        InputError: the rows have several.
-    """
+    """Unit of the losses that a column names in each row; empty without one."""
     for name in (one for one in names if plain(one) in UNIT_COLUMNS):
         counts = Counter(str(row[name]) for row in rows if row[name] is not None and row["loss"] is not None)
         found = {UNIT_WORDS.get(plain(value), "") for value in counts}
@@ -251,12 +249,6 @@ def _selected(
     return rows
 
 
-def _distinct(rows: list[Row], out: Counter[LeftOut]) -> list[Row]:
-    once = list({tuple(map(_same, row.values())): row for row in reversed(rows)}.values())[::-1]
-    out["repeat another row exactly", ""] += len(rows) - len(once)
-    return once
-
-
 def _same(value: Any) -> Any:
     """A value as a key: NaN equals itself, and 1 is not True."""
     return (value.__class__.__name__, str(value)) if not isinstance(value, int | float) or value != value else value
@@ -268,12 +260,10 @@ def _with_sizes(rows: Sequence[Row], out: Counter[LeftOut]) -> tuple[list[Row], 
     kept: list[Row] = []
     reasons: Counter[str] = Counter()
     for row in rows:
-        word = row["loss"]
-        if word.__class__ is Word:
+        if (word := row["loss"]).__class__ is Word:
             row["loss"] = None
             row["status"] = word if why_no_loss(row) == "no loss" else row.get("status")
-        why = why_no_loss(row)
-        if why:
+        if why := why_no_loss(row):
             reasons[str(why)] += 1
         if why and None in (row["depth"], row["width"]):
             out[no_loss(why), ""] += 1
@@ -301,11 +291,7 @@ def _without_labels(rows: list[Row], settings: Sequence[str], out: Counter[LeftO
 
 
 def _lengths_in_units(rows: Sequence[Row], theirs: Callable[[str], str]) -> Iterator[str]:
-    """Note on tokens that are no plain count.
-
-    Raises:
-        InputError: the FLOPs are none: fewer than 6·N·tokens by a factor that no block explains.
-    """
+    """Note on tokens that are no plain count."""
     tokens = [row["tokens"] for row in rows if positive(row.get("tokens"))]
     unit = bool(tokens) and max(tokens) < LEAST_TOKENS
     if unit:
