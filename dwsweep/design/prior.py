@@ -130,7 +130,7 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
         sigma, how = noise, "as given"
     elif measured is not None and measured.sigma:
         sigma, how = measured.sigma, "measured in the fit"
-    basis.append(f"noise: {sigma:.3g} {nats} per run, {how}")
+    basis.append(f"noise: {sigma:{'g' if noise is not None else '.2g'}} {nats} per run, {how}")
     shape_sd, how = SHAPE_RATIO * sigma, "ASSUMED"
     if measured is not None and measured.shape_sd is not None:
         shape_sd, how = measured.shape_sd, "measured in the fit"

@@ -49,7 +49,7 @@ def answer(
         source = replace(source, tokens=Tokens(found.tokens))
     budgets = tuple(budget(value, source, options, training) for value in params)
     if question.by_source:
-        budgets = tuple(replace(row, by_source=sources_at(row.optimum.n_params, question.tokens)) for row in budgets)
+        budgets = tuple(replace(row, by_source=sources_at(row.optimum.n_params, judged.trained)) for row in budgets)
     verdicts = tuple(verdict(*parse_shape(text), source, judged) for text in shapes)
     targets = () if budgets or verdicts else published_law.targets()
     return Answer(
@@ -58,7 +58,7 @@ def answer(
         budgets=budgets,
         verdicts=verdicts,
         overview=tuple(best_depth(name, n, shape, source, options) for name, n, shape in targets),
-        assumptions=options,
+        assumptions=replace(options, vocab_size=options.vocabulary, context=options.positions),
         notes=_of_block(options, source),
         afforded=afforded,
         instead=source.instead or None,

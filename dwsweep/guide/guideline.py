@@ -45,14 +45,15 @@ def answered(fit: FitResult, sizes: Iterable[GuidelineRow]) -> list[GuidelineRow
 
 def _row(row: GuidelineRow, source: Source, options: Options | None, confidence: float) -> GuidelineRow:
     """The answer of ``guide --fit`` at a row's size, in the confidence of the fit."""
-    n, name, factor, own = row.n_params, PUBLIC, source.extrapolation(row.n_params), source.own_at(row.n_params)
+    n, name, own = row.n_params, PUBLIC, source.own_at(row.n_params)
+    row = replace(row, extrapolation_factor=source.extrapolation(n), depth_error=source.error(n))
     if own is not None:
         inside = own.away(n) <= 1.0
         name = "own: loss of all depths, and public evidence" if inside else f"{PUBLIC}, beyond your losses"
     if source.own is not None and row.trained_depth is not None:
         row = _with_cost(row, source.own.surface, row.trained_depth)
     if source.silent(n):
-        return replace(row, law=f"{name}: refused, {source.reach(n)}", extrapolation_factor=factor)
+        return replace(row, law=f"{name}: refused, {source.reach(n)}", depth_error=None)
     loss, tail = source.loss(n), (1.0 - confidence) / 2.0
     depth: float | None = loss.best_depth[0]
     low, high = np.exp(quantiles(loss.ln_depth, [tail, 1.0 - tail])).tolist()
@@ -76,8 +77,6 @@ def _row(row: GuidelineRow, source: Source, options: Options | None, confidence:
         law=name,
         rival_depth_min=min(forms, default=None),
         rival_depth_max=max(forms, default=None),
-        extrapolation_factor=factor,
-        depth_error=source.error(n),
     )
 
 
@@ -89,14 +88,8 @@ def _with_cost(row: GuidelineRow, surface: ask.LossSurface, depth: int) -> Guide
     if not inside or not surface.shallowest - 1e-9 <= depth <= surface.deepest + 1e-9:
         return row
     drawn = surface.penalties(n_params, np.array([depth]))[:, 0]
-    low, _, high = ask.quantiles(drawn, record.confidence)
-    own = surface.level(math.log(n_params)) + float(np.median(drawn))
-    smaller = np.linspace(math.log(n_params), record.low, GRID)
-    equal = next((x for x in smaller if surface.level(float(x)) >= own), None)
-    return replace(
-        row,
-        loss_penalty=float(np.median(drawn)),
-        penalty_low=float(low),
-        penalty_high=float(high),
-        equivalent_size_percent=None if equal is None else 100.0 * math.exp(equal - math.log(n_params)),
-    )
+    low, _, high = map(float, ask.quantiles(drawn, record.confidence))
+    lost, x = float(np.median(drawn)), math.log(n_params)
+    equal = [at for at in np.linspace(x, record.low, GRID) if surface.level(float(at)) >= surface.level(x) + lost]
+    percent = 100.0 * math.exp(equal[0] - x) if equal else None
+    return replace(row, loss_penalty=lost, penalty_low=low, penalty_high=high, equivalent_size_percent=percent)

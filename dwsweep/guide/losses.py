@@ -50,11 +50,9 @@ def parabola(shallow: np.ndarray, deep: np.ndarray, apart: np.ndarray) -> np.nda
 
 @dataclass(frozen=True)
 class LossAt:
-    """Loss at a size as a function of depth, in expectation over D draws.
-
-    best_depth: L* and its 95 % interval. ln_depth: (D,) draws of ln L*. priced: prices (D, M) in ln N of depths (M,)
-    above the best depth of each draw. slope: −dloss/d ln N of best-shaped nets. tag: origin of prices and slope.
-    """
+    """Loss at a size as a function of depth, in expectation over D draws. best_depth: L* and its 95 % interval.
+    ln_depth: (D,) draws of ln L*. priced: prices (D, M) in ln N of depths (M,) above the best depth of each draw.
+    slope: −dloss/d ln N of best-shaped nets. tag: origin of prices and slope."""
 
     best_depth: tuple[float, float | None, float | None]
     ln_depth: np.ndarray
@@ -74,9 +72,7 @@ class LossAt:
 
     def penalties(self, depths: np.ndarray) -> np.ndarray:
         """Expected penalties (M,): nats above the whole number of layers that is best in expectation."""
-        return self._above_least(self._expected(np.asarray(depths, dtype=float)))
-
-    def _above_least(self, prices: np.ndarray) -> np.ndarray:
+        prices = self._expected(np.asarray(depths, dtype=float))
         return np.maximum(self.slope * (prices - self._least), 0.0)
 
     def _expected(self, depths: np.ndarray) -> np.ndarray:
@@ -125,7 +121,7 @@ class LossAt:
         """Ends (shallow, deep) of the depths that waste at most a ``share`` of compute (0.05: 5 %), or of the known
         depths."""
         prices, best = self._prices, int(self._prices.argmin())
-        above = np.flatnonzero(self._above_least(prices) > -math.log1p(-share) * self.slope)
+        above = np.flatnonzero(prices - self._least > -math.log1p(-share))
         low = above[above < best].max(initial=-1) + 1
         high = above[above > best].min(initial=len(prices)) - 1
         return float(self.depths[low]), float(self.depths[high])

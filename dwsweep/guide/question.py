@@ -11,7 +11,6 @@ from pathlib import Path
 from dwsweep import published_law
 from dwsweep.errors import InputError
 from dwsweep.fit.laws import AS_PRINTED
-from dwsweep.guide.losses import Tokens
 from dwsweep.guide.shapes import Options, named
 from dwsweep.guide.sources import LARGEST, Source, fitted_source, public_source, published_source
 from dwsweep.guide.training import Training
@@ -52,10 +51,6 @@ class Question:
     def training(self) -> Training | None:
         return None if self.flops is None and self.hours is None else Training(self.flops, self.hours)
 
-    @property
-    def tokens(self) -> Tokens:
-        return Tokens(self.options.tokens, self.options.tokens_per_param)
-
     def source(self) -> Source:
         """Source that answers.
 
@@ -63,8 +58,8 @@ class Question:
             InputError: no fit at ``fit``.
         """
         if self.fit is not None:
-            return fitted_source(self.fit, self.tokens)
-        return published_source() if self.law else public_source(self.tokens)
+            return fitted_source(self.fit, self.options.trained)
+        return published_source() if self.law else public_source(self.options.trained)
 
     def too_large(self, n_params: float, name: str, given: str) -> Iterator[str]:
         """Line that refuses a size beyond all evidence, which the argument ``name`` asks for."""

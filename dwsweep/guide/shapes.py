@@ -15,6 +15,7 @@ from dwsweep.cost.devices import GIVEN, Device, find, suggestion
 from dwsweep.cost.duration import ASSUMED, MEASURED, Calibration
 from dwsweep.errors import InputError, argument
 from dwsweep.guide.answers import AT
+from dwsweep.guide.losses import Tokens
 from dwsweep.shapes import (
     LARGEST_SIZE,
     MLP_RATIOS,
@@ -181,6 +182,11 @@ class Options:
         return replace(same, mlp_ratio=inner, own_block=weights, idle=idle)
 
     @property
+    def trained(self) -> Tokens:
+        """Tokens of training."""
+        return Tokens(self.tokens, self.tokens_per_param)
+
+    @property
     def vocabulary(self) -> int:
         return self.vocab_size or VOCABULARY
 
@@ -208,8 +214,7 @@ class Options:
     @property
     def devices(self) -> int:
         """Number of devices."""
-        count = self.device[len(self.device_name) + 1 :]
-        return int(count[:LONGEST_COUNT]) if count else 1
+        return int(self.device[len(self.device_name) + 1 :][:LONGEST_COUNT] or 1)
 
     @property
     def given(self) -> list[str]:

@@ -152,10 +152,8 @@ class Source:
         """Reach of the answer: distance of the size from the data."""
         if self.silent(n_params):
             return f"refused: beyond {format_count(LARGEST)} parameters there is no evidence"
-        own, said = self.own_at(n_params), []
-        if own is not None:
-            said.append(_away(own.away(n_params), "the sizes of your losses"))
-        span = " to ".join(map(format_count, self.span))
+        own, span = self.own_at(n_params), " to ".join(map(format_count, self.span))
+        said = [] if own is None else [_away(own.away(n_params), "the sizes of your losses")]
         said.append(_away(outside(n_params, *self.span), f"the sizes at which shapes were compared, {span}"))
         return "; ".join(said)
 
@@ -288,9 +286,8 @@ class Source:
             )
         if not (here and both):
             if found := contradicted(self.everyone, own.depths):
-                small, large = (format_count(math.exp(x + CENTRE)) for x in found)
-                between = f"at {small}" if small == large else f"between {small} and {large}"
-                doubts.append(f"your losses contradict public evidence on the best depth {between}")
+                span = " to ".join(dict.fromkeys(format_count(math.exp(x + CENTRE)) for x in found))
+                doubts.append(f"your losses contradict public evidence on the best depth at {span}")
             elif self.joined.ess < FEWEST_PAIRS:
                 doubts.append("hardly any recipe of public evidence agrees with your losses")
         if own.away(n_params) > FAR:
@@ -301,13 +298,12 @@ class Source:
                     f"your losses price a wrong depth {format_factor(price)} times as high as public evidence does, "
                     "and it answers for the most part so far from them"
                 )
-        if depth is not None:
-            shallow, deep = self.depths_near(n_params)
-            if not shallow / TWICE <= depth <= TWICE * deep:
-                doubts.append(
-                    f"{depth:.0f} layers lie more than twice beyond the depths of your nets and of public sources near "
-                    f"this size, {shallow:.0f} to {deep:.0f}"
-                )
+        shallow, deep = self.depths_near(n_params)
+        if depth is not None and not shallow / TWICE <= depth <= TWICE * deep:
+            doubts.append(
+                f"{depth:.0f} layers lie more than twice beyond the depths of your nets and of public sources near "
+                f"this size, {shallow:.0f} to {deep:.0f}"
+            )
         if own.tokens and abs(more := self.more_tokens(n_params)) > math.log(TWICE):
             remarks.append(
                 f"your losses are after {format_count(own.tokens)} tokens; the best depth is moved to "
@@ -374,21 +370,18 @@ class ByLaw(Source):
         return {form: depth for form, depth in found if depth is not None}
 
     def reach(self, n_params: float) -> str:
-        factor, refused = self.extrapolation(n_params), n_params > self.largest
+        factor = self.extrapolation(n_params)
         where = f"the range of the law, {format_count(self.law.valid_from)} to {format_count(self.law.valid_to)}"
-        if self.silent(n_params) and not refused:
-            return f"refused: the law puts the best depth below one layer; outside {where}"
         if factor <= 1.0:
             return f"inside {where}"
-        said = "refused:" if refused else "projection," if factor <= FAR else "far projection,"
+        said = "refused:" if self.silent(n_params) else "projection," if factor <= FAR else "far projection,"
         return f"{said} {format_factor(factor)} times outside {where}; do not use beyond {format_count(self.largest)}"
 
     def doubts(self, n_params: float, depth: float | None) -> tuple[list[str], list[str]]:
         every = [self.depth(n_params)[0], *self.forms(n_params).values()]
-        named = " to ".join(dict.fromkeys(f"{end:.{end < 10:d}f}" for end in (min(every), max(every))))
         return [
-            f"a law alone: forms that fit as well put the best depth at {named}, another recipe may shift it by "
-            f"{RECIPE_FACTOR:g} times in N (ASSUMED); costs from an ASSUMED price of depth"
+            f"a law alone: forms that fit as well put the best depth at {min(every):.3g} to {max(every):.3g}, another "
+            f"recipe may shift it by {RECIPE_FACTOR:g} times in N (ASSUMED); costs from an ASSUMED price of depth"
         ], []
 
 

@@ -54,8 +54,8 @@ class Training:
         Raises:
             InputError: neither a size from SMALLEST to LARGEST.
         """
-        tokens = Tokens(options.tokens, options.tokens_per_param)
-        own = source.budgets if options.tokens is options.tokens_per_param is None else None
+        tokens = options.trained
+        own = source.budgets if tokens == Tokens() else None
 
         def shape_of(n: float) -> Shape:  # outside the source's depths the shape hardly matters
             return matched(max(1, round(source.depth(n)[0])), n, options)

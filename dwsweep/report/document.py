@@ -163,7 +163,7 @@ def bullets(lines: Iterable[str]) -> list[Part]:
 
 
 def markdown(parts: Iterable[Part]) -> str:
-    """Markdown of the parts, without figures."""
+    """Markdown of headings, lines and tables."""
     out: list[str] = []
     for part in parts:
         match part:
@@ -177,8 +177,6 @@ def markdown(parts: Iterable[Part]) -> str:
                 out += [f"{part.title}", ""] if part.title else []
                 out += [_row(part.heads), _row(["---" if column.is_text else "---:" for column in part.columns])]
                 out += [*map(_row, part.rows), ""]
-            case Fold():
-                out += [f"## {part.title}", "", markdown(part.parts)]
     return "\n".join(out)
 
 

@@ -56,9 +56,9 @@ def render(result: Fit, folder: Any = None) -> Group:
     return console.render(document(result, folder))
 
 
-def _too_early(result: Fit) -> list[str]:
+def _too_early(result: FitResult) -> list[str]:
     """Sentence on a table that cannot answer yet, as a list of one or none."""
-    if isinstance(result, AlongFit) or (result.surface and result.surface.has_three_depths):
+    if result.surface and result.surface.has_three_depths:
         return []
     used = [row for row in result.cells if not row.excluded]
     depths, sizes = {row.depth for row in used}, {format_count(row.n_params or 0.0) for row in used}
@@ -195,18 +195,15 @@ def _noise_line(result: Fit) -> str:
     if isinstance(result, FitResult) and (adjusted := result.adjusted):
         shared = f"; points of one run share {adjusted.shared:.2g} {nats}" if adjusted.shared is not None else ""
         return f"scatter of a run about the surface {adjusted.scatter:.2g} {nats}{shared}"
-    if noise.source == "none":
-        return "noise: not known" + (f"; scatter about the surface τ {noise.tau:.2g} {nats}" if noise.tau else "")
-    parts = [f"noise from {noise.source}"]
-    if noise.sigma is not None:
-        parts.append(f"σ of one run {noise.sigma:.2g} {nats}")
-    if noise.tau is not None:
-        parts.append(f"scatter between shapes τ {noise.tau:.2g} {nats}")
-    if noise.shape_sd and noise.shape_source == "default":
-        parts.append(f"scatter between shapes {noise.shape_sd:.2g} {nats} by default (fewer than six sizes per depth)")
-    if noise.documents:
-        parts.append(f"documents {noise.documents}")
-    return "; ".join(parts)
+    default = noise.shape_sd if noise.shape_source == "default" else None
+    parts = {
+        "noise not known" if noise.source == "none" else f"noise from {noise.source}": True,
+        f"σ of one run {noise.sigma or 0.0:.2g} {nats}": noise.sigma is not None,
+        f"scatter between shapes τ {noise.tau or 0.0:.2g} {nats}": noise.tau is not None,
+        f"scatter between shapes {default or 0.0:.2g} {nats} by default (fewer than six sizes per depth)": default,
+        f"documents {noise.documents}": noise.documents,
+    }
+    return "; ".join(text for text, known in parts.items() if known)
 
 
 def _transitions(result: FitResult) -> list[Part]:

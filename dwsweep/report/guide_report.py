@@ -99,13 +99,13 @@ def _budget(row: BudgetAnswer, options: Options) -> list[Part]:
     if best.refused:
         return [*parts, _soft(best.reach)]
     low, high = _little(row)
-    deepest = "all depths of the data" if high is None else high
-    waste = f"waste at most {row.near_best[1].less_compute:g} % of compute"
+    span = f"{low} or more" if high is None else f"{low}" if low == high else f"{low} to {high}"
+    waste = f"{span} layers waste at most {row.near_best[1].less_compute:g} % of compute"
     if best.basis == "range":
-        said = f"No comparison of shapes exists at {format_count(best.n_params)}. {low} to {deepest} layers {waste} in "
-        parts.append(_said((f"{said}expectation", "bold"), ": let the hardware choose."))
+        said = f"No comparison of shapes exists at {format_count(best.n_params)}. {waste} in expectation"
+        parts.append(_said((said, "bold"), ": let the hardware choose."))
     parts.append(_build(row))
-    free = "" if best.basis == "range" else f"Depths {low} to {deepest} {waste} at equal size."
+    free = "" if best.basis == "range" else f"{waste} at equal size."
     parts += [_said(f"{_best_depth(best)}. ", (free, "bold")), *_risk(row), _trust(best.trust)]
     if rows := [
         f"{one.model} {one.depth} × {one.width}, {one.cost.less_compute:.1f} %" for one in row.built if one.cost
@@ -131,7 +131,7 @@ def _legend(options: Options) -> str:
         text += f"{seconds * 1e6:.3g} µs per layer" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms per layer"
         text += f" (ASSUMED; {MEASURED_LAYER}: --layer-time)." if seconds == LAYER_SECONDS else " (--layer-time)."
     if options.tokens:
-        text += f" hours: of training on {format_count(options.tokens)} tokens, on {options.devices} devices."
+        text += f" hours: of training on {format_count(options.tokens)} tokens, on {options.device}."
     return text
 
 

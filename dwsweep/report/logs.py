@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,16 +17,9 @@ from dwsweep.report.runs_table import Row
 from dwsweep.text import format_count
 
 
-class Logged(NamedTuple):
-    """Logs of a sweep, as far as its page shows them. left_out: a warning per log that lacks lines."""
-
-    curves: list[Part]
-    conditioning: list[Part]
-    left_out: list[str]
-
-
-def logged(runs: Sequence[Row], root: Any) -> Logged:
-    """Training curves and conditioning of attention of the ``drawn`` runs; no other log is read."""
+def logged(runs: Sequence[Row], root: Any) -> tuple[list[Part], list[Part], list[str]]:
+    """Training curves and conditioning of attention of the ``drawn`` runs, and a warning per log that lacks lines; no
+    other log is read."""
     chosen = runs_table.drawn(runs)
     curves, left_out = [], []
     logs: list[tuple[Row, list[float], list[float]]] = []
@@ -45,7 +38,7 @@ def logged(runs: Sequence[Row], root: Any) -> Logged:
             caption += f" {len(curves):,} of {len(runs):,} runs: of each shape drawn, the run of lowest held-out loss."
         drawn = style.picture(lambda: training_curves(curves))
         figure.append(Figure(drawn, "Training loss against step, one panel per depth", caption))
-    return Logged(figure, conditioning(logs), left_out)
+    return figure, conditioning(logs), left_out
 
 
 def conditioning(logs: Sequence[tuple[Row, list[float], list[float]]]) -> list[Part]:

@@ -87,12 +87,10 @@ def write(directory: str | PathLike[str], out: Any = None, live: Snapshot | None
     root = paths.as_path(directory)
     if not root.is_dir():
         raise InputError(f"DIR: {root}; must be an existing sweep directory, or the folder of a table's fit")
-    folder = next((place for place in (root / "fit", root) if (place / "fit.json").exists()), None)
+    folder = next((place for place in (root / "fit", root) if not live and (place / "fit.json").exists()), None)
     # the folder of a sweep's fit: show the sweep
     if folder == root and (root.parent / "results.csv").exists():
         root = root.parent
-    if live is not None:
-        folder = None
     every: Sequence[Row] = rows_of(root / "results.csv")
     if live is not None:
         every = so_far(every, live)
@@ -102,16 +100,13 @@ def write(directory: str | PathLike[str], out: Any = None, live: Snapshot | None
     if path.is_dir():
         raise InputError(f"--out: {path}; is a folder; allowed: a file, such as {path / 'report.html'}")
     fit = fit_record.read_any(folder / "fit.json", "DIR") if folder else None
-    name = _name(root)
-    title, subtitle = f"{name}: how deep and how wide", f"{len(every):,} runs, not fitted."
-    if fit is not None:
-        subtitle = f"{fit.provenance.account.used} runs used."
+    title, reload = f"{_name(root)}: how deep and how wide", None
+    subtitle = f"{fit.provenance.account.used} runs used." if fit else f"{len(every):,} runs, not fitted."
     if live is not None:
-        done = sum(run.state.state in FINAL for run in live.runs)
-        title = f"{name}: {done:,} of {len(live.runs):,} runs finished"
+        done, reload = sum(run.state.state in FINAL for run in live.runs), RELOAD_SECONDS
+        title = f"{_name(root)}: {done:,} of {len(live.runs):,} runs finished"
         subtitle = f"The sweep is training; this page reloads every {RELOAD_SECONDS:g} s."
-    sections = _content(fit, every, root, folder, live)
-    content = page(title, subtitle, sections, reload=RELOAD_SECONDS if live is not None else None)
+    content = page(title, subtitle, _content(fit, every, root, folder, live), reload)
     paths.make_directory(path.parent)
     paths.write_atomic(path, content)
     return path
@@ -126,7 +121,7 @@ def so_far(every: Sequence[Row], live: Snapshot) -> list[Row]:
 
 def _content(fit: Fit | None, every: Sequence[Row], root: Any, folder: Any, live: Snapshot | None) -> list[Section]:
     """Sections of a page. ``fit``: None for a sweep without a fit; one along a column has no sizes for ``guide``."""
-    logs = logged(ordered(every), root)
+    curves, conditioning, left_out = logged(ordered(every), root)
     figures = [
         Figure(style.picture(partial(one.draw, fit)), one.title, one.caption)
         for one in (registry.drawings(fit) if fit else ())
@@ -140,7 +135,7 @@ def _content(fit: Fit | None, every: Sequence[Row], root: Any, folder: Any, live
     first = [Section("progress", "Progress", box("answer", parts_of(live)), open=True)] if live else []
     if not live:
         screen = _first_screen(fit, build, every, root, figures[:1])
-        warned = box("warnings", bullets(_warnings(fit, every, root, logs.left_out)))
+        warned = box("warnings", bullets(_warnings(fit, every, root, left_out)))
         first = [Section("answer", "The answer", screen, open=True), Section("warnings", "Warnings", warned, open=True)]
     tables = [all_runs(every)] if every else []
     tables += [Fold("Cells: the mean of each shape", [runs_table.cells(fit)])] if isinstance(fit, FitResult) else []
@@ -149,8 +144,8 @@ def _content(fit: Fit | None, every: Sequence[Row], root: Any, folder: Any, live
         Section("shapes", "Shapes to build", html_of(shapes), open=True),
         *findings,
         Section("figures", "Figures", box("figures", figures[1:])),
-        Section("training", "Training curves", html_of(logs.curves)),
-        Section("conditioning", "Conditioning of attention", html_of(logs.conditioning)),
+        Section("training", "Training curves", html_of(curves)),
+        Section("conditioning", "Conditioning of attention", html_of(conditioning)),
         Section("runs", "Runs" if every else "Shapes trained", html_of(tables)),
         Section("reading", "How to read it", html_of(bullets(HOW_TO_READ)) if fit else ""),
         Section("provenance", "Provenance", html_of(_provenance(fit, every, root))),

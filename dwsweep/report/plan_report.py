@@ -96,7 +96,8 @@ def _header(plan: Plan) -> Lines:
     )
     if plan.lengths.is_budget:
         steps = [one.lengths.total_steps(run.shape) for one in plan.parts.values() for run in one.runs]
-        lines.append(f"length: {_ends(steps)} steps, {plan.lengths.value:.6g} FLOPs per run (train.flops)")
+        flops = f"{plan.lengths.value:.6g}".replace("e+", "e")
+        lines.append(f"length: {min(steps):,} to {max(steps):,} steps, from {flops} FLOPs per run (train.flops)")
     return Lines(lines)
 
 

@@ -17,7 +17,6 @@ its constants: ln 3 = 1.10 a layer against the fitted 0.0555.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from dwsweep import published_law
@@ -60,21 +59,8 @@ def bounds(depth: int, width: float, heads: int) -> tuple[float, float]:
     return max(width * depth / 2 + b1 + b2, 0.0), 2 * width * depth + c1 + c2
 
 
-@dataclass(frozen=True)
-class Needed:
-    """Least width at which a shallower net can reach the lower bound of a deeper one."""
-
-    depth: int
-    log10_width: float
-
-    @property
-    def width(self) -> float:
-        """d_x; infinite where it is beyond the range of floats."""
-        return 10**self.log10_width if self.log10_width < 300 else math.inf
-
-
-def width_needed(shallow_depth: int, depth: int, width: int, heads: int) -> Needed:
-    """Least width at which the upper bound of the shallower net reaches the lower bound of the deeper one.
+def width_needed(shallow_depth: int, depth: int, width: int, heads: int) -> float:
+    """log_10 of the least width at which the upper bound of the shallower net reaches the lower bound of the deeper.
 
     In the depth-efficient regime: log_3(w + H) = 2·lower / (3^L_shallow − 1), double-exponential in the ratio of the
     depths (Corollary 1). The paper's printed example (d_x = 1000, H = 16, L = 6 gives 2e17 at L = 2 and 2e5 at L = 3)
@@ -90,11 +76,11 @@ def width_needed(shallow_depth: int, depth: int, width: int, heads: int) -> Need
                 high = middle
             else:
                 low = middle
-        return Needed(shallow_depth, math.log10(high))
+        return math.log10(high)
     log10_sum = 2 * target / (3.0**shallow_depth - 1) * math.log10(3)
     if log10_sum < 15:  # rounding beyond 10^15 hides the subtraction of the heads
         log10_sum = math.log10(max(10**log10_sum - heads, border))
-    return Needed(shallow_depth, max(log10_sum, math.log10(border)))
+    return max(log10_sum, math.log10(border))
 
 
 def summary(*, width: int, depth: int | None = None, heads: int = 2) -> dict[str, Any]:
@@ -134,14 +120,11 @@ def summary(*, width: int, depth: int | None = None, heads: int = 2) -> dict[str
         "published_transition_width": published_law.transition_width(depth),
         "published_transition_n_params": published_law.transition_n_params(depth),
         "widths_needed": [
-            {"depth": need.depth, "log10_width": need.log10_width, "times_wider": _factor(need, width)}
-            for need in (width_needed(less, depth, width, heads) for less in shallower)
+            {"depth": less, "log10_width": need, "times_wider": 10**wider if wider < 300 else None}
+            for less in shallower
+            for need in [width_needed(less, depth, width, heads)]
+            for wider in [need - math.log10(width)]
             if lower > 0
         ],
     }
     return facts
-
-
-def _factor(need: Needed, width: int) -> float | None:
-    exponent = need.log10_width - math.log10(width)
-    return 10**exponent if exponent < 300 else None

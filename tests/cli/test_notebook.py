@@ -88,7 +88,7 @@ def test_guide_takes_what_the_command_takes() -> None:
     ("arguments", "line"),
     [
         ({"params": ["3X", 3e9, None]}, "params: ['3X', 3000000000.0, None]; must be a number or several"),
-        ({"shapes": "2560x24"}, "shapes: '2560x24'; the depth comes first"),
+        ({"shapes": "96"}, "shapes: '96'; allowed: DEPTHxWIDTH"),
         ({"params": 3e9, "kv_heads": 0}, "kv_heads: 0; must be from 1 to 1e+07"),
         ({"params": 3e9, "fit": "/nowhere"}, "fit: /nowhere; does not exist"),
         ({"params": 3e9, "fit": 3}, "fit: int; must be a result of fit_table with best depths, or its path"),

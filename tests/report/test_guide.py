@@ -18,7 +18,7 @@ def test_one_panel_a_budget_and_none_of_a_verdict(tmp_path) -> None:
     for words in (
         "300M non-embedding",
         "3B non-embedding",
-        "equal FLOPs",
+        "equal training FLOPs",
         "rate assumed",
         "trust: low",
         "recommended ",

@@ -35,12 +35,9 @@ def loss_along(found: Along) -> Figure:
     against = f"{found.arms[1] if len(found.arms) == 2 else 'arm'} − {found.arms[0]}" if several else "above the best"
     made.supylabel(f"loss, {against} ({found.unit})")
     made.supxlabel(found.column.replace("_", " "))
-    left = len(found.groups) - len(groups)
-    style.note(
-        made,
-        f"Intervals hold for all values of a line together ({100 * found.confidence:.0f} %); filled: a shown "
-        "difference, open: none." + (f" {left} more groups are in along.csv." if left else ""),
-    )
+    level = f"{100 * found.confidence:.0f} %"
+    note = f"Intervals hold for all values of a line together ({level}); filled: a shown difference, open: none."
+    style.note(made, f"{note} Groups beyond {PANELS} are in along.csv.")
     return style.settle(made)
 
 

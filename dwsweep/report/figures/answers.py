@@ -65,9 +65,7 @@ def best_depths(fit: FitResult) -> Figure:
         axes.set_xlabel(style.lines(AXES.get(name, name), columns))
     made.supylabel("best depth L (log scale)")
     level = f"{100 * fit.curves.confidence:.0f} %"
-    left = sum(max(0, len(series) - MOST_SERIES) for series in panels.values()) + len(panels) - len(names)
-    more = " answers.csv has more." if left else ""
-    style.note(made, f"Bars: {level} intervals; an arrow has no bound. Open mark: no bound on either side.{more}")
+    style.note(made, f"Bars: {level} intervals; an arrow has no bound. Open mark: no bound on either side.")
     return style.settle(made)
 
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dwsweep import paths
-from dwsweep.interval import Interval
+from dwsweep.guide.answers import PRICES
 from dwsweep.published_law import TRAINED_N_PARAMS as PUBLISHED_SIZES
 from dwsweep.records.fit import FitResult
-from dwsweep.records.transitions import Transition
 from dwsweep.report.figures import style
 from dwsweep.text import format_factor
 
@@ -76,26 +75,16 @@ def width_law(fit: FitResult) -> Figure:
         if inside.any():
             axes.plot(x[inside], y[inside], **look, label=label)
     for transition in transitions:
-        crossed = transition.status == "crossed"
-        if crossed or transition.status in ("not_reached", "already_crossed"):
-            value = transition.width if crossed else None
-            interval = Interval(value, transition.width_low, transition.width_high)
-            style.interval_mark(axes, transition.shallow, interval)
+        if transition.status in ("crossed", "not_reached", "already_crossed"):
+            style.interval_mark(axes, transition.shallow, transition.width_interval)
     axes.set_xlabel("best depth L; points: the shallower net of a pair")
     axes.set_ylabel("width d_x (log scale)")
-    axes.set_title(_headline(transitions))
+    crossed = sum(t.status == "crossed" for t in transitions)
+    bounded = sum(t.status in ("not_reached", "already_crossed") for t in transitions)
+    said = f"{crossed} crossed, {bounded} bounded on one side (arrows)"
+    axes.set_title(f"Width law of the best depth; points: transitions,\n{said}")
     made.legend(loc="outside lower center", ncols=2, handlelength=3.0)
     return style.settle(made)
-
-
-def _headline(transitions: Sequence[Transition]) -> str:
-    crossed = sum(t.status == "crossed" for t in transitions)
-    censored = sum(t.status in ("not_reached", "already_crossed") for t in transitions)
-    found = f"{crossed} crossed, {censored} bounded on one side (arrows)" if censored else f"{crossed} crossed"
-    return f"Width law of the best depth; points: transitions,\n{found}"
-
-
-CURVES = (("equal size", "size"), ("equal FLOPs", "flops"), ("equal time", "time"), ("equal decode latency", "decode"))
 
 
 def draw_guide(answer: Answer, out_dir: str | PathLike[str]) -> list[Path]:
@@ -123,7 +112,7 @@ def _costs(rows: Sequence[BudgetAnswer], options: Options) -> Figure:
 
 def _panel(axes: Axes, row: BudgetAnswer, options: Options) -> None:
     shapes, best = sorted(row.candidates, key=lambda shape: shape.depth), row.optimum
-    for k, (label, constraint) in enumerate(CURVES):
+    for k, (constraint, (label, _)) in enumerate(PRICES.items()):
         costs = [(shape.depth, shape.cost(constraint)) for shape in shapes]
         points = [(depth, cost.less_compute) for depth, cost in costs if cost is not None]
         # latencies differ so much that the other curves would look flat

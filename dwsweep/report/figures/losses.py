@@ -38,10 +38,9 @@ def has_content(fit: FitResult) -> bool:
 
 
 def against_depth(fit: FitResult) -> Figure:
-    """Draw the loss above the best against depth at a few fixed sizes, without the noise that depths share.
+    """Draw the loss above the best against depth at a few fixed sizes, without the noise that depths share: the fitted
+    surface with the band of its difference to its lowest point, else the measured differences with bars.
 
-    With a fitted surface its difference to its lowest point is drawn with the band of that difference, which all sizes
-    narrow, as they do the interval of the best depth; else the measured differences to the lowest depth, with bars.
     What the held-out documents add to all losses alike, 0.05 nats of 38 documents, is no misfit: the median distance of
     a panel's points from the line is taken off.
     """
@@ -55,16 +54,12 @@ def against_depth(fit: FitResult) -> Figure:
     made.supxlabel("depth L")
     made.supylabel(f"held-out loss above the best (10⁻³ {fit.unit})")
     level = f"{100 * fit.curves.confidence:.0f} %"
+    text = f"Bars: {level} of the difference from the lowest depth, without the noise that depths share."
     if any(size.optimum for size in sizes):
-        points = "losses at the held values of other columns" if fit.adjusted else "measured"
         text = (
-            f"Line and band: the fitted surface above its lowest point, {level} of that difference. Points: {points}, "
-            "each with the scatter of its shapes, moved together onto the line. Shaded: interval of the best depth."
+            f"Line and band: the fitted surface above its lowest point, {level} of that difference. Points: losses at "
+            "the held values of other columns, moved together onto the line. Shaded: interval of the best depth."
         )
-    elif any(size.se for size in sizes):
-        text = f"Bars: {level} of the difference from the lowest depth, without the noise that depths share."
-    else:
-        text = "No bars: the noise is not known."
     style.note(made, text)
     return style.settle(made)
 

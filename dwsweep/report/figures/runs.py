@@ -133,20 +133,16 @@ def rate_curves(runs: Iterable[RateRun]) -> list[RateCurve]:
 
 
 def against_rate(drawn: Sequence[RateCurve], unit: str = NATS) -> Figure:
-    """Draw loss against learning rate on shared axes, at most ``MOST_PANELS`` panels. Star: a depth's optimum, open at
-    the edge of the rates tried. drawn: one curve at least. unit: of the losses."""
+    """Draw loss against learning rate on shared axes, at most ``MOST_PANELS`` panels, evenly chosen. Star: a depth's
+    optimum, open at the edge of the rates tried. drawn: one curve at least. unit: of the losses."""
     groups: dict[tuple[str, float], list[RateCurve]] = defaultdict(list)
     for curve in drawn:
         groups[curve.parametrization, curve.width].append(curve)
-    left_out = len(groups) - MOST_PANELS
-    if left_out > 0:  # evenly over parametrizations and widths, the ends included
-        groups = {name: groups[name] for name in style.evenly(list(groups), MOST_PANELS)}
-        drawn = [curve for members in groups.values() for curve in members]
+    groups = {name: groups[name] for name in style.evenly(list(groups), MOST_PANELS)}
+    drawn = [curve for members in groups.values() for curve in members]
     columns = min(2, len(groups))
     rows = -(-len(groups) // columns)
     made = style.figure(style.WIDTH, 0.4 + 3.2 * rows)
-    if left_out > 0:
-        style.note(made, f"{MOST_PANELS} of {MOST_PANELS + left_out} widths, evenly chosen.")
     panels = style.panels(made, len(groups), columns, sharex=True, sharey=True)
     looks = style.depth_styles([curve.depth for curve in drawn])
     rates = [rate for curve in drawn for rate in curve.rate]
