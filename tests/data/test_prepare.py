@@ -26,7 +26,6 @@ from dwsweep.data.sources import open_source
 from dwsweep.data.token_store import Store
 from dwsweep.data.tokenizer import Tokenizer
 from dwsweep.errors import InputError
-from dwsweep.records import record as reader
 from dwsweep.spec import DataSpec
 
 WORDS = np.array(
@@ -273,25 +272,12 @@ def other_documents(store: Path) -> None:
     np.save(store / "validation-documents.npy", documents)
 
 
-def manifest(**changes: object) -> Callable[[Path], object]:
-    """Keys of the manifest changed, or left out: as another version wrote it."""
-
-    def change(store: Path) -> None:
-        content = {**json.loads((store / "manifest.json").read_text()), **changes}
-        content.pop("content_sha256", None)
-        reader.write(store / "manifest.json", {name: value for name, value in content.items() if value is not None})
-
-    return change
-
-
 DAMAGE: list[tuple[str, Callable[[Path], object]]] = [
     ("train-00000.bin is damaged (it holds content", zeros_inside),
     ("bytes of train tokens, the manifest says", lambda store: os.truncate(store / "train-00000.bin", 100)),
     ("validation-documents.npy", other_documents),
     ("train-documents.npy", lambda store: (store / "train-documents.npy").unlink()),
     ("was made by the tokenizer", lambda store: (store / "pieces.json").write_text("[]")),
-    ("manifest.json", manifest(files=None)),
-    ("has format 99", manifest(format=99)),
     ("manifest.json is damaged", lambda store: os.truncate(store / "manifest.json", 200)),
 ]
 
