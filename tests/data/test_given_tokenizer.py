@@ -75,14 +75,8 @@ def data_spec(tmp_path: Path, **settings: Any) -> DataSpec:
     texts = tmp_path / "texts.jsonl"
     if not texts.exists():
         texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS), "utf-8")
-    return DataSpec.model_validate(
-        {
-            "source": f"jsonl:{tmp_path}/texts.jsonl",
-            "validation_fraction": 0.4,
-            "cache_dir": str(tmp_path / "cache"),
-            **settings,
-        }
-    )
+    given = {"source": f"jsonl:{texts}", "validation_fraction": 0.4, "cache_dir": str(tmp_path / "cache")}
+    return DataSpec.model_validate(given | settings)
 
 
 def test_tokens_and_bytes_are_an_independent_count(kind: tuple[str, Any], tmp_path: Path) -> None:
@@ -90,9 +84,7 @@ def test_tokens_and_bytes_are_an_independent_count(kind: tuple[str, Any], tmp_pa
     data = data_spec(tmp_path, tokenizer=tokenizer)
     store = prepare(data, progress=False)
     again = Tokenizer.load(store.path)
-    assert (
-        (again.end_token, again.vocab_size) == (store.end_token, store.vocab_size) == (store.end_token, data.vocab_size)
-    )
+    assert again.end_token == store.end_token and again.vocab_size == store.vocab_size == data.vocab_size
     assert all(again.encode(text).tolist() == list(encode(text)) for text in ("", TEXTS[3], "漢字 </s>"))
     found: set[str] = set()
     for split in ("train", "validation"):

@@ -157,8 +157,7 @@ DEEP_MUON = pytest.param(48, 32, "muon", marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize(
-    ("depth", "width", "optimizer"),
-    [(2, 128, "adamw"), (48, 32, "adamw"), WIDE_ADAMW, WIDE_MUON, DEEP_MUON],
+    ("depth", "width", "optimizer"), [(2, 128, "adamw"), (48, 32, "adamw"), WIDE_ADAMW, WIDE_MUON, DEEP_MUON]
 )
 def test_completep_moves_every_shape_alike(depth: int, width: int, optimizer: str) -> None:
     """Measured with Muon: 0.98 to 1.02 at d256, 0.59 to 0.79 at L48; with AdamW 0.90 to 1.02 and 0.63 to 0.99."""

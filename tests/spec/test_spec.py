@@ -49,9 +49,7 @@ def test_all_errors_at_once() -> None:
     assert "unknown key; did you mean `warmup_steps`?" in unknown and "batch_size" in unknown
 
 
-HINTS = {
-    "wiki:de": "did you mean wikidump:PATH? ",
-}
+HINTS = {"wiki:de": "did you mean wikidump:PATH? "}
 NO_SOURCES = ("text: ", "jsonl", "stdlib-docs:x", "", "/data/a.txt", *HINTS)
 WRONG: list[tuple[str | dict, str]] = [
     # sections of a spec; a whole file, of several lines; or an override
