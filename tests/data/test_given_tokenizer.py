@@ -179,10 +179,12 @@ def test_a_file_that_is_none_is_one_line(tmp_path: Path, content: bytes | None, 
     assert line.startswith(f"data.tokenizer: '{tmp_path}/own'; ") and "\n" not in line
 
 
-def test_a_model_without_an_end_is_one_line(tmp_path: Path) -> None:
+def test_a_model_without_an_end_is_one_line_and_its_end_may_be_token_0(tmp_path: Path) -> None:
     (tmp_path / "endless").write_bytes(sentencepiece_model(eos_id=-1))
     with pytest.raises(InputError, match="has no end-of-sentence token"):
         prepare(data_spec(tmp_path, tokenizer=str(tmp_path / "endless")), progress=False)
+    (tmp_path / "zero").write_bytes(sentencepiece_model(eos_id=0, unk_id=1, bos_id=2))
+    assert prepare(data_spec(tmp_path, tokenizer=str(tmp_path / "zero")), progress=False).end_token == 0
 
 
 def test_a_tokenizer_that_loses_text_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

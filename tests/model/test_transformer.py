@@ -165,8 +165,7 @@ def test_every_parameter_has_its_group() -> None:
     assert {name: group for name, group in groups.items() if group != "block_vector"} == wanted
 
 
-@pytest.mark.parametrize("parametrization", ["standard", "completep"])
-@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(("tied", "parametrization"), [(False, "standard"), (True, "completep")])
 def test_a_factored_embedding_has_its_rank_and_the_scale_of_a_full_one(tied: bool, parametrization: str) -> None:
     changes = {"parametrization": parametrization, "tied_embeddings": tied, "positions": "rotary"}
     full, factored = make(width=64, **changes), make(width=64, embedding_rank=24, **changes)
