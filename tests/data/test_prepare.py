@@ -26,6 +26,7 @@ from dwsweep.data.sources import open_source
 from dwsweep.data.token_store import Store
 from dwsweep.data.tokenizer import Tokenizer
 from dwsweep.errors import InputError
+from dwsweep.records import record as reader
 from dwsweep.spec import DataSpec
 
 WORDS = np.array(
@@ -272,12 +273,20 @@ def other_documents(store: Path) -> None:
     np.save(store / "validation-documents.npy", documents)
 
 
+def other_format(store: Path) -> None:
+    """As another version wrote it."""
+    content = {**json.loads((store / "manifest.json").read_text()), "format": 99}
+    del content["content_sha256"]
+    reader.write(store / "manifest.json", content)
+
+
 DAMAGE: list[tuple[str, Callable[[Path], object]]] = [
     ("train-00000.bin is damaged (it holds content", zeros_inside),
     ("bytes of train tokens, the manifest says", lambda store: os.truncate(store / "train-00000.bin", 100)),
     ("validation-documents.npy", other_documents),
     ("train-documents.npy", lambda store: (store / "train-documents.npy").unlink()),
     ("was made by the tokenizer", lambda store: (store / "pieces.json").write_text("[]")),
+    ("has format 99", other_format),
     ("manifest.json is damaged", lambda store: os.truncate(store / "manifest.json", 200)),
 ]
 
