@@ -322,7 +322,6 @@ def print_speed(rows: list[dict[str, Any]], names: list[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="*", default=[], help="smoke, larger, or names such as L6-d192")
-    parser.add_argument("--sides", nargs="*", default=list(SIDES), choices=list(SIDES), help="beside ours")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--side", choices=list(SIDES), help=argparse.SUPPRESS)
     parser.add_argument("--params", type=Path, help=argparse.SUPPRESS)
@@ -331,9 +330,7 @@ def main() -> None:
     if options.side:
         serve(options.side, chosen[0], options.params)
         return
-    names = [
-        name for name in SIDES if name == "ours" or (name in options.sides and importlib.util.find_spec(SIDES[name]))
-    ]
+    names = [name for name, package in SIDES.items() if importlib.util.find_spec(package)]
     versions = " ".join(f"{name} {version(name)}" for name in ("jax", "torch") if importlib.util.find_spec(name))
     print(f"{versions}, {len(cores())} cores, load average {os.getloadavg()[0]:.2f}")
     rows = [compare(case, options.rounds, names) for case in chosen]

@@ -24,11 +24,7 @@ ONE = "depth,width,loss\n2,32,4.0\n"
 
 def test_a_table_or_a_choice_of_rows_that_cannot_be_right_is_refused(tmp_path: Path, dwsweep: Command) -> None:
     for content, where, named in (
-        (
-            f"depth,width,loss\n2,{10**200},4\n",
-            "depth == 2",
-            "width: 1e+200 in row 1; must be a number from",
-        ),
+        (f"depth,width,loss\n2,{10**200},4\n", "depth == 2", "width: 1e+200 in row 1; must be a number from"),
         (ONE, "not " * 3000 + "depth == 2", "characters, must be at most 500"),
         (ONE, "depth == 'a' * 99999999999999", "keeps none of the 1 rows"),  # and fills no memory
     ):

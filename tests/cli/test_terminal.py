@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-
-import pytest
 from checkout import SWEEPS
 from shown import printed
 
-from dwsweep import terminal
 from dwsweep.plan import build
 from dwsweep.report import plan_report
 from dwsweep.report.console import render
 from dwsweep.report.document import INTERVAL, Table, label, prose
 from dwsweep.spec import load_spec
-
-
-def test_a_stream_of_somebody_else_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    mine = sys.stdout
-    terminal.tolerant_streams()
-    assert sys.stdout is mine
-    terminal.console().print("seen")
-    assert capsys.readouterr().out == "seen\n"
 
 
 def test_a_narrow_terminal_wraps_words_and_cuts_no_number() -> None:

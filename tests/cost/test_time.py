@@ -79,7 +79,7 @@ TRAINED = {
         *((8, 184, 18.8, True), (8, 240, 22.8, True), (8, 324, 38.5, True)),
         (8, 432, 46.8, True),  # XLA's attention was measured to be faster here
         *((16, 128, 22.4, True), (16, 172, 36.2, True), (16, 228, 47.3, True), (16, 308, 69.1, True)),
-    ],
+    ]
 }
 """Whole runs of 700 steps by `run`, the same day, after the constants were fitted: outside the fit. cuDNN assumed."""
 
@@ -101,11 +101,7 @@ def test_assumed_times_are_those_of_an_h200(measured: dict[Any, Any], worst: flo
     assert off.max() < math.log(worst) and np.sqrt(np.mean(off**2)) < usual, ratios
 
 
-TWO_DEPTHS = {
-    "name": "t",
-    "grid": {"depths": [6, 12], "budgets": [1e6, 4e6], "seeds": 2},
-    "train": {"steps": 100},
-}
+TWO_DEPTHS = {"name": "t", "grid": {"depths": [6, 12], "budgets": [1e6, 4e6], "seeds": 2}, "train": {"steps": 100}}
 
 
 def plan(**execution: Any) -> Plan:

@@ -75,14 +75,8 @@ def data_spec(tmp_path: Path, **settings: Any) -> DataSpec:
     texts = tmp_path / "texts.jsonl"
     if not texts.exists():
         texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS), "utf-8")
-    return DataSpec.model_validate(
-        {
-            "source": f"jsonl:{tmp_path}/texts.jsonl",
-            "validation_fraction": 0.4,
-            "cache_dir": str(tmp_path / "cache"),
-            **settings,
-        }
-    )
+    given = {"source": f"jsonl:{texts}", "validation_fraction": 0.4, "cache_dir": str(tmp_path / "cache")}
+    return DataSpec.model_validate(given | settings)
 
 
 def test_tokens_and_bytes_are_an_independent_count(kind: tuple[str, Any], tmp_path: Path) -> None:
@@ -90,9 +84,7 @@ def test_tokens_and_bytes_are_an_independent_count(kind: tuple[str, Any], tmp_pa
     data = data_spec(tmp_path, tokenizer=tokenizer)
     store = prepare(data, progress=False)
     again = Tokenizer.load(store.path)
-    assert (
-        (again.end_token, again.vocab_size) == (store.end_token, store.vocab_size) == (store.end_token, data.vocab_size)
-    )
+    assert again.end_token == store.end_token and again.vocab_size == store.vocab_size == data.vocab_size
     assert all(again.encode(text).tolist() == list(encode(text)) for text in ("", TEXTS[3], "漢字 </s>"))
     found: set[str] = set()
     for split in ("train", "validation"):
@@ -187,10 +179,12 @@ def test_a_file_that_is_none_is_one_line(tmp_path: Path, content: bytes | None, 
     assert line.startswith(f"data.tokenizer: '{tmp_path}/own'; ") and "\n" not in line
 
 
-def test_a_model_without_an_end_is_one_line(tmp_path: Path) -> None:
+def test_a_model_without_an_end_is_one_line_and_its_end_may_be_token_0(tmp_path: Path) -> None:
     (tmp_path / "endless").write_bytes(sentencepiece_model(eos_id=-1))
     with pytest.raises(InputError, match="has no end-of-sentence token"):
         prepare(data_spec(tmp_path, tokenizer=str(tmp_path / "endless")), progress=False)
+    (tmp_path / "zero").write_bytes(sentencepiece_model(eos_id=0, unk_id=1, bos_id=2))
+    assert prepare(data_spec(tmp_path, tokenizer=str(tmp_path / "zero")), progress=False).end_token == 0
 
 
 def test_a_tokenizer_that_loses_text_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

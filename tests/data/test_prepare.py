@@ -273,15 +273,11 @@ def other_documents(store: Path) -> None:
     np.save(store / "validation-documents.npy", documents)
 
 
-def manifest(**changes: object) -> Callable[[Path], object]:
-    """Keys of the manifest changed, or left out: as another version wrote it."""
-
-    def change(store: Path) -> None:
-        content = {**json.loads((store / "manifest.json").read_text()), **changes}
-        content.pop("content_sha256", None)
-        reader.write(store / "manifest.json", {name: value for name, value in content.items() if value is not None})
-
-    return change
+def other_format(store: Path) -> None:
+    """As another version wrote it."""
+    content = {**json.loads((store / "manifest.json").read_text()), "format": 99}
+    del content["content_sha256"]
+    reader.write(store / "manifest.json", content)
 
 
 DAMAGE: list[tuple[str, Callable[[Path], object]]] = [
@@ -290,8 +286,7 @@ DAMAGE: list[tuple[str, Callable[[Path], object]]] = [
     ("validation-documents.npy", other_documents),
     ("train-documents.npy", lambda store: (store / "train-documents.npy").unlink()),
     ("was made by the tokenizer", lambda store: (store / "pieces.json").write_text("[]")),
-    ("manifest.json", manifest(files=None)),
-    ("has format 99", manifest(format=99)),
+    ("has format 99", other_format),
     ("manifest.json is damaged", lambda store: os.truncate(store / "manifest.json", 200)),
 ]
 

@@ -98,10 +98,7 @@ def test_a_dump_gives_its_articles_as_text(
     path = tmp_path / ("dump.xml.bz2" if packed else "dump.xml")
     path.write_bytes(bz2.compress(data) if packed else data)
     texts, skipped = read(f"wikidump:{path}")
-    assert texts == [
-        f"Harbour Light\n\n{LIGHTHOUSE_TEXT}",
-        "Tags\n\nA page may say </page> & <page> in its [[text]].",
-    ]
+    assert texts == [f"Harbour Light\n\n{LIGHTHOUSE_TEXT}", "Tags\n\nA page may say </page> & <page> in its [[text]]."]
     assert not skipped.bad
     assert skipped.left_out == {
         "redirects": 2,

@@ -152,16 +152,12 @@ def ratios(
     return [a / b for a, b in zip(here, base, strict=True)]
 
 
-WIDE_ADAMW, WIDE_MUON = (pytest.param(2, 256, name, marks=pytest.mark.slow) for name in ("adamw", "muon"))
-DEEP_MUON = pytest.param(48, 32, "muon", marks=pytest.mark.slow)
+SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in ((48, 32, "adamw"), (2, 256, "muon"), (48, 32, "muon"))]
 
 
-@pytest.mark.parametrize(
-    ("depth", "width", "optimizer"),
-    [(2, 128, "adamw"), (48, 32, "adamw"), WIDE_ADAMW, WIDE_MUON, DEEP_MUON],
-)
+@pytest.mark.parametrize(("depth", "width", "optimizer"), [(8, 64, "adamw"), *SLOW])
 def test_completep_moves_every_shape_alike(depth: int, width: int, optimizer: str) -> None:
-    """Measured with Muon: 0.98 to 1.02 at d256, 0.59 to 0.79 at L48; with AdamW 0.90 to 1.02 and 0.63 to 0.99."""
+    """Measured with Muon: 0.98 to 1.02 at d256, 0.59 to 0.79 at L48; with AdamW 0.63 to 0.99 at L48."""
     for ratio in ratios("completep", depth, width, optimizer):
         assert 0.55 < ratio < 1.6
 

@@ -222,14 +222,16 @@ def test_explicit_widths() -> None:
     assert found == [(2, 48, None), (6, 64, None), (6, 96, None)]
 
 
+COUNT_3 = {"grid": {"heads": {"count": 3}}, "train": {"schedule": "wsd", "token_branches": [1e9]}}
+WIDTHS = {"depths": [], "budgets": None, "widths": {2: [63, 64], 4: [2]}}
+MESH = {"mesh": {"replica": 2, "data": 3, "fsdp": 2}, "max_replicas": 4}
+
+
 @pytest.mark.parametrize(
     ("sections", "wanted"),
     [
         (
-            {
-                "grid": {"depths": [], "budgets": None, "widths": {2: [63, 64], 4: [2]}},
-                "model": {"positions": "rotary"},
-            },
+            {"grid": WIDTHS, "model": {"positions": "rotary"}},
             [
                 "grid.widths.2: 63; grid.heads {count: 2}: the width must be a multiple of the 2 heads",
                 "grid.widths.4: 2; grid.heads {count: 2}: rotary positions need an even head size, not 1",
@@ -240,11 +242,7 @@ def test_explicit_widths() -> None:
             ["grid.width_multiple: 64; grid.heads {size: 64}: model.kv_heads 2 must divide the heads, 1 at width 64"],
         ),
         (
-            {
-                "grid": {"heads": {"count": 3}},
-                "execution": {"microbatch": 3},
-                "train": {"schedule": "wsd", "token_branches": [1e9]},
-            },
+            {**COUNT_3, "execution": {"microbatch": 3}},
             [
                 "grid.width_multiple: 4; grid.heads {count: 3}: the width must be a multiple of the 3 heads",
                 "execution.microbatch: 3; must divide train.batch_size 8",
@@ -252,10 +250,7 @@ def test_explicit_widths() -> None:
             ],
         ),
         (
-            {
-                "grid": {"seeds": 5, "learning_rates": [1e-3]},
-                "execution": {"mesh": {"replica": 2, "data": 3, "fsdp": 2}, "max_replicas": 4},
-            },
+            {"grid": {"seeds": 5, "learning_rates": [1e-3]}, "execution": MESH},
             [
                 "execution.mesh: data 3, fsdp 2; data · fsdp must divide train.batch_size 8",
                 "execution.mesh.replica: 2; must divide the replicas of every pack, here 1 and 4",

@@ -13,15 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from claims import (
-    Claim,
-    best_in_cells,
-    first_rows,
-    in_cells,
-    in_sentence,
-    of_row,
-    table_of,
-)
+from claims import Claim, best_in_cells, first_rows, in_cells, in_sentence, of_row, table_of
 
 import dwsweep
 from dwsweep import interval

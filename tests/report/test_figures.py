@@ -91,18 +91,6 @@ def test_best_depths_at_another_equal_quantity_have_a_panel() -> None:
     assert marks(by_flops) == [(1e18, 20.0)] and "training FLOPs" in by_flops.get_xlabel()
 
 
-def test_points_lie_about_the_line_whatever_all_losses_share() -> None:
-    def points(fit: Any) -> list[list[float]]:
-        panels = losses.against_depth(fit).axes
-        return [[float(y) for line in axes.lines for y in line.get_ydata()] for axes in panels]
-
-    fit = report_sweeps.fit("law")
-    shifted = tuple(replace(one, mean=tuple(float(y or 0.0) + 0.5 for y in one.mean)) for one in fit.curves.fixed_n)
-    moved = replace(fit, curves=replace(fit.curves, fixed_n=shifted))
-    for before, after in zip(points(fit), points(moved), strict=True):
-        assert after == pytest.approx(before, abs=1e-6)  # thousandths of a nat
-
-
 def test_training_curves_keep_the_mean_of_the_finite_losses_and_tell_what_diverged() -> None:
     logged = [{"step": s, "loss": 3.0} for s in range(1, 2001)]
     logged += [{"step": 2001, "loss": float("nan")}, {"step": 2002}]

@@ -49,9 +49,7 @@ def test_all_errors_at_once() -> None:
     assert "unknown key; did you mean `warmup_steps`?" in unknown and "batch_size" in unknown
 
 
-HINTS = {
-    "wiki:de": "did you mean wikidump:PATH? ",
-}
+HINTS = {"wiki:de": "did you mean wikidump:PATH? "}
 NO_SOURCES = ("text: ", "jsonl", "stdlib-docs:x", "", "/data/a.txt", *HINTS)
 WRONG: list[tuple[str | dict, str]] = [
     # sections of a spec; a whole file, of several lines; or an override
@@ -178,18 +176,12 @@ def test_a_text_that_is_written_is_read_as_that_text(text: str) -> None:
 
 
 def test_every_key_is_in_the_reference_and_in_the_spec_to_start_from(tmp_path):
-    found = {key.name: key for key in reference.all_keys()}
-
-    def names(section, prefix=""):
-        for name, field in section["properties"].items():
-            yield prefix + name, field
-
-    schema = Spec.model_json_schema()
+    found, schema = {key.name: key for key in reference.all_keys()}, Spec.model_json_schema()
     sections = {"grid": "Grid", "model": "ModelSpec", "data": "DataSpec", "train": "TrainSpec"}
     sections |= {"execution": "ExecutionSpec", "execution.mesh": "MeshSpec"}
     for section, kind in sections.items():
-        for name, field in names(schema["$defs"][kind], section + "."):
-            assert found[name].meaning and field.get("description"), name
+        for name, field in schema["$defs"][kind]["properties"].items():
+            assert found[f"{section}.{name}"].meaning and field.get("description"), name
     path = tmp_path / "sweep.yaml"
     path.write_text(reference.commented(str(path)), encoding="utf-8")
     spec = load_spec(path)

@@ -1,15 +1,10 @@
-"""Random dialects of one table, against its truth: a reader may refuse a dialect in one line, and never misread it.
-
-``python tests/tools/dialects.py 1500`` prints how many were read, refused and misread, and each misread text.
-"""
+"""Random dialects of one table, against its truth: a reader may refuse a dialect in one line, and never misread it."""
 
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import random
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,11 +184,3 @@ def tried(count: int, seed: int = 0) -> tuple[Counter[str], list[tuple[str, byte
             if found not in ("read", "refused"):
                 misread.append((found, content, how))
     return outcomes, misread
-
-
-if __name__ == "__main__":
-    found, wrong = tried(int(sys.argv[1]) if len(sys.argv) > 1 else 300)
-    print(dict(found))
-    for why, content, how in wrong[:10]:
-        text = gzip.decompress(content) if how.packed else content
-        print(why, how, io.BytesIO(text).read(400).decode(how.encoding, "replace"), sep="\n", end="\n\n")

@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from dwsweep import fit_table
 from dwsweep.fit import analysis
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult
-from dwsweep.report import page
 
 A, B = 5.039, 0.0555
 
@@ -62,11 +60,6 @@ CASES: dict[str, dict[str, Any]] = {
     "one_pair": {"depths": (6, 12), "sizes": 6, "low": 1e6, "high": 3e7},
     "one_depth": {"depths": (6,), "sizes": 5, "low": 1e6, "high": 3e7},
 }
-
-
-def without_answers(patch: pytest.MonkeyPatch) -> None:
-    """Pages without the answers of ``guide``, for tests of their other sections: a third of the time."""
-    patch.setattr(page, "built", lambda *_: None)
 
 
 @functools.cache

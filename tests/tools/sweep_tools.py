@@ -90,10 +90,7 @@ def work_in(text: str) -> tuple[int, int, int]:
 
 
 def start(
-    directory: Path | str,
-    changes: dict[str, Any] | None = None,
-    more: dict[str, str] | None = None,
-    **options: Any,
+    directory: Path | str, changes: dict[str, Any] | None = None, more: dict[str, str] | None = None, **options: Any
 ) -> subprocess.Popen[str]:
     """A sweep whose parent is a process of its own, with ``more`` in its environment."""
     command = [sys.executable, __file__, str(directory), json.dumps(changes or {})]

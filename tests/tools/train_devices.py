@@ -35,11 +35,7 @@ def trained(orders: dict[str, Any]) -> dict[str, Any]:
 
     store = Store.open(orders["store"])
     spec = make_spec(**orders.get("sections", {}))
-    pack = make_pack(
-        store,
-        spec,
-        replicas=tuple((seed, 1e-2) for seed in range(orders.get("replicas", 2))),
-    )
+    pack = make_pack(store, spec, replicas=tuple((seed, 1e-2) for seed in range(orders.get("replicas", 2))))
     kept = Kept()
     asked = iter([False] * orders.get("dispatches", 10**6))
     outcome = train_pack(
