@@ -69,6 +69,8 @@ def run_sweep(
     """
     if plan.waits_for_data:
         raise InputError("SPEC: its data is not prepared; run `dwsweep prepare` first")
+    if distributed and executor != "local":
+        raise InputError(f"--distributed: with --executor {executor}; allowed: --executor local")
     loggers.check(plan.spec.execution.loggers)
     store = SweepStore(directory)
     try:
@@ -106,11 +108,7 @@ def run_sweep(
             )
             return errors.INTERRUPTED
 
-    if not distributed:
-        return lead()
-    if executor != "local":
-        raise InputError(f"--distributed: with --executor {executor}; allowed: --executor local")
-    return join_slice(tokens, lead, view.say)
+    return join_slice(tokens, lead, view.say) if distributed else lead()
 
 
 @dataclass

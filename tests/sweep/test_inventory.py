@@ -269,15 +269,6 @@ def test_a_sweep_of_an_earlier_version_is_read(made: Made, finished: Path) -> No
     assert table_of(finished) == table_of(made.folder["finished"])
 
 
-def test_a_finished_run_whose_folder_is_gone_is_lost_and_trained_in_its_pack(made: Made, finished: Path) -> None:
-    first = sorted((finished / "runs").iterdir())[0]
-    whole = (first / "documents.npy").read_bytes()
-    shutil.rmtree(first)
-    assert first / "result.json" in [one.path for finding in inventory.verify(finished) for one in finding.faulty]
-    assert work_in(run(made.plan, finished)[1]) == (1, 1, 3)
-    assert (first / "documents.npy").read_bytes() == whole and not faults(finished)
-
-
 def test_a_split_pack_whose_records_are_lost_is_not_trained_again(made: Made, tmp_path: Path) -> None:
     order(tmp_path, most_replicas=1)
     assert run(made.plan, tmp_path / "sweep")[0] == 0
