@@ -196,7 +196,7 @@ class SweepStore:
         """The rows of plan.csv, in its order; none before the first ``run``.
 
         Raises:
-            InputError: the file is no plan.
+            Damaged: the file is no plan.
         """
         path = self.directory / PLAN
         try:
@@ -207,8 +207,8 @@ class SweepStore:
             raise Damaged(path, path.name, "is a folder") from None
         except paths.NotAFile as error:
             raise Damaged(path, path.name, str(error.strerror)) from None
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise Damaged(path, path.name, f"is no table ({error})") from None
+        except (ValueError, csv.Error) as error:  # not UTF-8, or a row that is none of a plan
+            raise Damaged(path, path.name, f"is no table of runs ({error})") from None
 
     # runs
 
