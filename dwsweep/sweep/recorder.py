@@ -80,11 +80,10 @@ class RunRecorder(Recorder):
             jsonl.LineWriter(path).flush()
             found = read_metrics(path)
             kept = [row for row in found.rows if row["step"] <= step]
-            if found.lost:
-                paths.set_aside(path)
-                self.note(
-                    f"runs/{name}/metrics.jsonl: {found.lost} damaged lines left out, kept in metrics.jsonl.damaged"
-                )
+            is_folder = not paths.is_remote(path) and path.is_dir()
+            if found.lost or is_folder:
+                why = "is a folder" if is_folder else f"{found.lost} damaged lines left out"
+                self.note(f"runs/{name}/metrics.jsonl: {why}, kept in {paths.set_aside(path)}")
             # needed even if nothing is dropped: a kill may have left half a line at the end
             if found.rows or found.lost or path.exists():
                 jsonl.rewrite_lines(path, kept)

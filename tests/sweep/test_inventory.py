@@ -10,12 +10,14 @@ import csv
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from cli_tools import Command
 from shown import printed
 from spec_tools import spec_of
 from sweep_tools import SMALL, WorkerHere, assert_complete, order, run, with_standin, work_in, write_texts
@@ -291,6 +293,23 @@ def test_metrics_of_a_stopped_run_keep_what_can_be_read(made: Made, stopped: Pat
     assert state == 0 and "3 damaged lines left out" in text and text.count("metrics.jsonl: ") == 1
     for path in (first, second):
         assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [*range(1, 31)]
+
+
+def test_a_folder_in_the_place_of_metrics_is_set_aside(made: Made, stopped: Path) -> None:
+    first = files(stopped, "metrics.jsonl")[0]
+    first.unlink()
+    (first / "kept").mkdir(parents=True)
+    state, text = run(made.plan, stopped)
+    assert state == 0 and f"{first.parent.name}/metrics.jsonl: is a folder" in text
+    assert first.is_file() and (first.with_name("metrics.jsonl.damaged") / "kept").is_dir()
+
+
+def test_a_damaged_file_is_one_note_of_a_fit(finished: Path, dwsweep: Command) -> None:
+    files(finished, "config.json")[0].write_text("{")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        done = dwsweep("fit", finished, "--draws", "100")
+    assert done.stderr.count("config.json: is not valid JSON") == 1
 
 
 def test_a_whole_number_that_no_float_holds_is_a_lost_line(tmp_path: Path) -> None:
