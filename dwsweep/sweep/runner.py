@@ -258,7 +258,6 @@ class _Sweep:
         self.store.write(pack_id, decision.state)
         if decision.state.state in (DONE, REBUILT):  # nothing resumes from here
             self.store.remove_progress(pack_id)
-            self.store.remove_checkpoints(pack_id)
         if decision.stops_sweep:
             self._stop(ended.cause)
         queued = [Unit(child, unit.runs & {*child.run_ids}) for child in decision.queue]
