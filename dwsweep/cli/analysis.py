@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Annotated, Any
 
 import typer
@@ -152,7 +153,8 @@ def fit(
     for one in (*tables, *(beside or ())):
         settle_results(one, _note)
     keywords = given(ctx, fit_record.FitKeywords.__annotations__)
-    with terminal.waiting("fitting"):
+    with terminal.waiting("fitting"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of what was noted already
         result = fit_table(table, along=along, compare=others or compare, columns=column or (), **keywords)
         check_fitted(result)
         note = fit_record.replaced(result, out)

@@ -182,7 +182,7 @@ def bench(
     each = max(1, len(cores()) // (sweep.execution.workers or 1))  # cores of one worker of the sweep
     os.environ.update({CPU_DEVICES: "1"} if compile_only else each_core_a_device(each))
     planned = build(sweep, data=DataFacts.of(store) if store else None)
-    shapes = len({(pack.shape, pack.train.optimizer) for pack in planned.packs})
+    shapes = len(planned.pack_of_each_shape)
     console = terminal.console(stderr=True)
     # imported late, since they bring JAX
     from dwsweep.train import bench as benchmark

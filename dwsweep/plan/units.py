@@ -165,6 +165,14 @@ class Plan:
         """Replicas of each pack by its id."""
         return {pack.pack_id: len(pack.replicas) for pack in self.packs}
 
+    @cached_property
+    def pack_of_each_shape(self) -> tuple[Pack, ...]:
+        """The first pack of each shape and optimizer, which `bench` compiles."""
+        found: dict[Any, Pack] = {}
+        for pack in self.packs:
+            found.setdefault((pack.shape, pack.train.optimizer), pack)
+        return tuple(found.values())
+
     def count(self, action: str) -> int:
         return sum(run.action == action for run in self.runs)
 

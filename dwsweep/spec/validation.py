@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from dwsweep.errors import InputError
+from dwsweep.spec.reference import all_keys
 from dwsweep.spec.sections import Spec, section_in
 
 
@@ -52,23 +53,9 @@ def _describe(item: Any) -> str:
 
 def _key_meant(name: str, known: Sequence[str]) -> str:
     """Key nearest to an unknown ``name``: one of the ``known`` keys of its section, or a dotted key of another one."""
-    keys = {dotted.rpartition(".")[2]: dotted for dotted in reversed([*_dotted_keys(Spec)])} | {
-        key: key for key in known
-    }
+    keys = {key.name.rpartition(".")[2]: key.name for key in reversed([*all_keys()])} | {key: key for key in known}
     near = difflib.get_close_matches(name.lower().replace("-", "_"), keys, n=1)
     return keys[near[0]] if near else ""
-
-
-def _dotted_keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """Dotted keys of a section, its own before the keys of its subsections."""
-    inner = []
-    for name, field in section.model_fields.items():
-        dotted = f"{prefix}{field.alias or name}"
-        yield dotted
-        if (model := section_in(field.annotation)) is not None:
-            inner.append((model, f"{dotted}."))
-    for model, below in inner:
-        yield from _dotted_keys(model, below)
 
 
 def value_text(value: Any) -> str:

@@ -196,7 +196,7 @@ class SweepStore:
         """The rows of plan.csv, in its order; none before the first ``run``.
 
         Raises:
-            InputError: the file is no plan.
+            Damaged: the file is no plan.
         """
         path = self.directory / PLAN
         try:
@@ -207,8 +207,8 @@ class SweepStore:
             raise Damaged(path, path.name, "is a folder") from None
         except paths.NotAFile as error:
             raise Damaged(path, path.name, str(error.strerror)) from None
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise Damaged(path, path.name, f"is no table ({error})") from None
+        except (ValueError, csv.Error) as error:  # not UTF-8, or a row that is none of a plan
+            raise Damaged(path, path.name, f"is no table of runs ({error})") from None
 
     # runs
 
@@ -223,8 +223,13 @@ class SweepStore:
     def state(self, run_id: str) -> RunState:
         """State of a run: done by a sound result, else as its status.json says. One that was done and has no sound
         result is pending: it has to be trained again."""
-        if (result := self.result(run_id)) is not None and self.has_result(run_id):
-            return RunState(DONE, step=result.steps, loss=result.loss, pack_id=result.pack_id)
+        if (result := self.result(run_id)) is not None:
+            try:
+                self.check_documents(run_id, result)
+            except Damaged as error:
+                self._damage(error)
+            else:
+                return RunState(DONE, step=result.steps, loss=result.loss, pack_id=result.pack_id)
         state = self._sound(RunState, run_id) or RunState()
         if state.state != DONE:
             return state
@@ -251,18 +256,6 @@ class SweepStore:
         """
         if why := fault_of_documents(self.place("runs", run_id, DOCUMENTS), result):
             raise Damaged(path := self.documents_path(run_id), self.name_of(path), why)
-
-    def has_result(self, run_id: str) -> bool:
-        """True for a run with a sound result: a finite loss, and the documents behind it whole."""
-        result = self.result(run_id)
-        if result is None:
-            return False
-        try:
-            self.check_documents(run_id, result)
-        except Damaged as error:
-            self._damage(error)
-            return False
-        return True
 
     def params_path(self, run_id: str) -> Any:
         return self.run_directory(run_id) / "params.safetensors"
@@ -318,9 +311,8 @@ class SweepStore:
     def clear_pack(self, pack_id: str) -> None:
         """Drop the remains of a pack without a pack.json: its checkpoints may belong to other replicas, or to a
         finished pack whose results the user deleted for another training."""
-        self.remove_checkpoints(pack_id)
-        for kind in (PackState, PackProgress):
-            paths.remove(self.path_of(kind, pack_id))
+        self.remove_progress(pack_id)
+        paths.remove(self.path_of(PackState, pack_id))
 
     def remove_checkpoints(self, pack_id: str) -> None:
         paths.remove(self.pack_directory(pack_id) / "checkpoints")
@@ -336,7 +328,9 @@ class SweepStore:
         self.write(pack_id, replace(progress, updated=time.time()))
 
     def remove_progress(self, pack_id: str) -> None:
+        """Remove the progress and the checkpoints of a pack, from which nothing resumes."""
         paths.remove(self.path_of(PackProgress, pack_id))
+        self.remove_checkpoints(pack_id)
 
     def newest_checkpoint(self, pack_id: str) -> int:
         """Number of the newest checkpoint; 0: there is none."""

@@ -284,7 +284,6 @@ def settle(store: SweepStore, packs: Collection[Pack]) -> None:
                     continue
                 store.write(pack_id, replace(state, state=DONE))
             store.remove_progress(pack_id)
-            store.remove_checkpoints(pack_id)
 
 
 def remove_temporaries(store: SweepStore) -> None:

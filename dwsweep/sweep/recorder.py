@@ -55,7 +55,6 @@ class RunRecorder(Recorder):
         self._last_step: dict[str, int] = {}
         self._last_loss: dict[str, float | None] = {}
         self._progress = PackProgress(steps=pack.branch_steps[-1])
-        self._has_step = False
         self._written_at = float("-inf")
 
     # interface to the trainer
@@ -67,7 +66,6 @@ class RunRecorder(Recorder):
         step = facts.step
         self._cut(step)
         self._progress = replace(self._progress, started=facts, step=step)
-        self._has_step = True
         for name in self.unfinished():
             self.store.write_state(name, RunState(RUNNING, step=step, pack_id=self.pack.pack_id))
         self._write_progress()
@@ -80,11 +78,10 @@ class RunRecorder(Recorder):
             jsonl.LineWriter(path).flush()
             found = read_metrics(path)
             kept = [row for row in found.rows if row["step"] <= step]
-            if found.lost:
-                paths.set_aside(path)
-                self.note(
-                    f"runs/{name}/metrics.jsonl: {found.lost} damaged lines left out, kept in metrics.jsonl.damaged"
-                )
+            is_folder = not paths.is_remote(path) and path.is_dir()
+            if found.lost or is_folder:
+                why = "is a folder" if is_folder else f"{found.lost} damaged lines left out"
+                self.note(f"runs/{name}/metrics.jsonl: {why}, kept in {paths.set_aside(path)}")
             # needed even if nothing is dropped: a kill may have left half a line at the end
             if found.rows or found.lost or path.exists():
                 jsonl.rewrite_lines(path, kept)
@@ -111,7 +108,6 @@ class RunRecorder(Recorder):
         self._progress = replace(
             self._progress, step=step, steps=steps, tokens_per_second=tokens_per_second, losses=tuple(losses)
         )
-        self._has_step = True
         if time.monotonic() - self._written_at >= PROGRESS_SECONDS:
             self._write_progress()
         self.emit(self._progress)
@@ -157,7 +153,7 @@ class RunRecorder(Recorder):
 
     def interrupted(self, cause: str) -> None:
         """Record a stop at a checkpoint: the pack's unfinished runs wait for the next ``run``."""
-        step = self._progress.step if self._has_step else None
+        step = self._progress.step if self._progress.started else None
         for name in self.unfinished():
             state = RunState(
                 INTERRUPTED, step=step, loss=self._last_loss.get(name), pack_id=self.pack.pack_id, cause=cause
@@ -167,7 +163,7 @@ class RunRecorder(Recorder):
     def close(self) -> None:
         """Write all pending rows, and the last progress; a finished pack needs none."""
         self.flush()
-        if self._has_step and self.unfinished():
+        if self._progress.started and self.unfinished():
             self._write_progress()
         for logger in self.loggers:
             logger.close()

@@ -69,6 +69,8 @@ def run_sweep(
     """
     if plan.waits_for_data:
         raise InputError("SPEC: its data is not prepared; run `dwsweep prepare` first")
+    if distributed and executor != "local":
+        raise InputError(f"--distributed: with --executor {executor}; allowed: --executor local")
     loggers.check(plan.spec.execution.loggers)
     store = SweepStore(directory)
     try:
@@ -106,11 +108,7 @@ def run_sweep(
             )
             return errors.INTERRUPTED
 
-    if not distributed:
-        return lead()
-    if executor != "local":
-        raise InputError(f"--distributed: with --executor {executor}; allowed: --executor local")
-    return join_slice(tokens, lead, view.say)
+    return join_slice(tokens, lead, view.say) if distributed else lead()
 
 
 @dataclass
@@ -260,7 +258,6 @@ class _Sweep:
         self.store.write(pack_id, decision.state)
         if decision.state.state in (DONE, REBUILT):  # nothing resumes from here
             self.store.remove_progress(pack_id)
-            self.store.remove_checkpoints(pack_id)
         if decision.stops_sweep:
             self._stop(ended.cause)
         queued = [Unit(child, unit.runs & {*child.run_ids}) for child in decision.queue]

@@ -33,11 +33,7 @@ PEAK_SIZE = {"cpu": 1024}  # side of the square matrices of the peak; elsewhere 
 def bench(plan: Plan, store: Store) -> Iterator[BenchRow]:
     """Measure each shape of ``plan`` once, yielding a row as soon as it is known."""
     peak = measured_peak(plan.spec.train.precision)
-    seen: set[Any] = set()
-    for pack in plan.packs:
-        if (pack.shape, pack.train.optimizer) in seen:
-            continue
-        seen.add((pack.shape, pack.train.optimizer))
+    for pack in plan.pack_of_each_shape:
         full = measure(pack, store)
         achieved = full.tokens_per_second * full.flops_per_token
         device = find(full.device_kind)

@@ -33,10 +33,7 @@ def compile_only(plan: Plan, store: Store | None, places: Sequence[Place]) -> It
     """
     train = plan.spec.train
     least = OneBatch(train.batch_size * train.seq_len + 1, token_dtype(plan.spec.data.vocab_size))
-    shapes: dict[Any, Pack] = {}
-    for pack in plan.packs:
-        shapes.setdefault((pack.shape, pack.train.optimizer), pack)
-    for pack in shapes.values():
+    for pack in plan.pack_of_each_shape:
         for place in places:
             yield _row(pack, store or least, place, store.n_train_tokens if store else None)
 

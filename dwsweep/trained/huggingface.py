@@ -87,13 +87,6 @@ def _write(
 
 def model_card(run: TrainedRun, architecture: Architecture) -> str:
     """Model card: Markdown with the Hub's YAML header, and the run's own record."""
-    config, result = run.config, run.result
-    loss = f"{result.loss:.4f} nats per token"
-    if result.loss_stderr:
-        loss += f" ± {result.loss_stderr:.4f} (standard error over held-out documents)"
-    if result.bits_per_byte:
-        loss += f", {result.bits_per_byte:.4f} bits per byte"
-    record = {**to_dict(config), "versions": result.versions}
     return f"""\
 ---
 library_name: transformers
@@ -103,25 +96,12 @@ tags: [dwsweep]
 
 # {run.run_id}
 
-One point of a depth-width sweep by dwsweep: a language model that was trained to compare shapes, exported as
-{architecture.name}. Its held-out loss, measured before the export by the trainer in {config.train.get("precision")}, is
-{loss}.
-
-```python
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-model, tokenizer = (kind.from_pretrained("PATH") for kind in (AutoModelForCausalLM, AutoTokenizer))
-ids = torch.tensor([[tokenizer.bos_token_id, *tokenizer("The ").input_ids]])
-print(tokenizer.decode(model.generate(ids, max_new_tokens=40)[0]))
-```
-
-In training a document follows on the end token of another one: begin a prompt with `tokenizer.bos_token_id`. The
-multipliers of the parametrization (residual branches, attention, unembedding) are folded into the weights, which are
-float32. {architecture.note}
+One point of a depth-width sweep by dwsweep, exported as {architecture.name} in float32. The trainer measured a held-out
+loss of {run.result.loss:.4f} nats per token. In training a document follows on the end token of another one: begin a
+prompt with `tokenizer.bos_token_id`. {architecture.note}
 
 ```yaml
-{dump_yaml(record)}```
+{dump_yaml({**to_dict(run.config), **to_dict(run.result)})}```
 """
 
 

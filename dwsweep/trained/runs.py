@@ -108,7 +108,7 @@ def find(path: Any) -> list[TrainedRun]:
     """Runs that ``path`` names: one, ``DIR/runs/<run_id>``, or all runs with parameters in a sweep directory.
 
     Raises:
-        InputError: the path is neither, or no run has parameters.
+        InputError: the path is neither, or no run has parameters, or a result is damaged.
     """
     place = paths.as_path(paths.absolute(path))
     if (place / "config.json").exists() and place.parent.name == "runs":
@@ -118,7 +118,7 @@ def find(path: Any) -> list[TrainedRun]:
     names = sweep.run_ids()
     if not names:
         raise InputError(f"RUN|DIR: {os.fspath(path)}; must be a sweep directory, or a run in it: DIR/runs/<run_id>")
-    done = [name for name in names if (result := sweep.result(name)) and result.params_sha256]
+    done = [name for name in names if (result := sweep.read(RunResult, name)) and result.params_sha256]
     if not done:
         raise InputError(
             f"RUN|DIR: {os.fspath(path)}; none of its {len(names)} runs has parameters: only runs that are "

@@ -1,11 +1,7 @@
 """A Slurm cluster of this host alone: munged, slurmctld and slurmd in the foreground, on loopback.
 
 Debian and Ubuntu: ``apt-get install slurm-wlm munge``. Nothing outside one folder is written, so the host's own Slurm,
-if it has one, is not touched. By hand, as root::
-
-    python tests/engines/slurm_cluster.py FOLDER     # until Ctrl-C; prints what to export
-    export SLURM_CONF=FOLDER/slurm.conf
-    sinfo; sbatch …
+if it has one, is not touched.
 """
 
 from __future__ import annotations
@@ -16,7 +12,6 @@ import secrets
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -173,13 +168,3 @@ def _free_ports() -> tuple[int, int]:
         for each in (one, other):
             each.bind(("127.0.0.1", 0))
         return one.getsockname()[1], other.getsockname()[1]
-
-
-if __name__ == "__main__":
-    if reason := missing():
-        sys.exit(f"error: {reason}")
-    with running(Path(sys.argv[1]).absolute()) as made:
-        print(f"export SLURM_CONF={made.environment['SLURM_CONF']}\n{made.ask('sinfo')}", flush=True)
-        with contextlib.suppress(KeyboardInterrupt):
-            while True:
-                time.sleep(3600)

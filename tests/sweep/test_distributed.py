@@ -35,6 +35,7 @@ def test_the_slice_is_described_whole_or_not_at_all() -> None:
 def test_ray_and_a_slice_exclude_each_other(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--distributed: with --executor ray"):
         run(make_plan(), tmp_path / "sweep", executor="ray", distributed=True)
+    assert not (tmp_path / "sweep").exists()
 
 
 def test_another_host_than_the_first_says_so_and_ends_as_the_first_lets_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,14 @@ import csv
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from cli_tools import Command
 from shown import printed
 from spec_tools import spec_of
 from sweep_tools import SMALL, WorkerHere, assert_complete, order, run, with_standin, work_in, write_texts
@@ -269,15 +271,6 @@ def test_a_sweep_of_an_earlier_version_is_read(made: Made, finished: Path) -> No
     assert table_of(finished) == table_of(made.folder["finished"])
 
 
-def test_a_finished_run_whose_folder_is_gone_is_lost_and_trained_in_its_pack(made: Made, finished: Path) -> None:
-    first = sorted((finished / "runs").iterdir())[0]
-    whole = (first / "documents.npy").read_bytes()
-    shutil.rmtree(first)
-    assert first / "result.json" in [one.path for finding in inventory.verify(finished) for one in finding.faulty]
-    assert work_in(run(made.plan, finished)[1]) == (1, 1, 3)
-    assert (first / "documents.npy").read_bytes() == whole and not faults(finished)
-
-
 def test_a_split_pack_whose_records_are_lost_is_not_trained_again(made: Made, tmp_path: Path) -> None:
     order(tmp_path, most_replicas=1)
     assert run(made.plan, tmp_path / "sweep")[0] == 0
@@ -300,6 +293,23 @@ def test_metrics_of_a_stopped_run_keep_what_can_be_read(made: Made, stopped: Pat
     assert state == 0 and "3 damaged lines left out" in text and text.count("metrics.jsonl: ") == 1
     for path in (first, second):
         assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [*range(1, 31)]
+
+
+def test_a_folder_in_the_place_of_metrics_is_set_aside(made: Made, stopped: Path) -> None:
+    first = files(stopped, "metrics.jsonl")[0]
+    first.unlink()
+    (first / "kept").mkdir(parents=True)
+    state, text = run(made.plan, stopped)
+    assert state == 0 and f"{first.parent.name}/metrics.jsonl: is a folder" in text
+    assert first.is_file() and (first.with_name("metrics.jsonl.damaged") / "kept").is_dir()
+
+
+def test_a_damaged_file_is_one_note_of_a_fit(finished: Path, dwsweep: Command) -> None:
+    files(finished, "config.json")[0].write_text("{")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        done = dwsweep("fit", finished, "--draws", "100")
+    assert done.stderr.count("config.json: is not valid JSON") == 1
 
 
 def test_a_whole_number_that_no_float_holds_is_a_lost_line(tmp_path: Path) -> None:
@@ -343,6 +353,7 @@ def test_a_plan_that_cannot_be_read_is_one_line(finished: Path) -> None:
         (finished / "plan.csv").write_bytes(damage)
         with pytest.raises(InputError, match=r"plan\.csv is not one that `dwsweep run` wrote"):
             snapshot(finished)
+        settle_results(finished, pytest.fail)  # a fit reads the results
 
 
 def test_a_plan_that_plan_wrote_is_not_damage(made: Made, finished: Path) -> None:

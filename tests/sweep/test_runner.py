@@ -192,20 +192,6 @@ def test_a_fault_of_the_parent_ends_its_attempt_as_one_of_a_worker(
     assert_complete(plan, tmp_path / "sweep")
 
 
-def test_a_smaller_microbatch_is_kept_for_the_next_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train_here(monkeypatch)
-    order(tmp_path, largest_microbatch=4, stop_at=7)
-    plan = make_plan(grid__depths=[2], grid__budgets=[1e5])
-    assert run(plan, tmp_path / "sweep")[0] == 3
-    order(tmp_path, largest_microbatch=4)
-    assert run(plan, tmp_path / "sweep")[0] == 0
-    store = SweepStore(tmp_path / "sweep")
-    state = store.pack_state(plan.packs[0].pack_id)
-    assert state.microbatch == 4
-    assert [event.kind for event in state.events] == ["oom", "oom", "interrupted"]
-    assert_complete(plan, tmp_path / "sweep")
-
-
 def test_one_replica_that_never_fits_ends_as_oom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train_here(monkeypatch)
     order(tmp_path, most_replicas=0)

@@ -80,6 +80,12 @@ def test_what_cannot_be_used_is_one_line(sweep: SweepStore, dwsweep: Command, tm
     assert says(refused("export", sweep.run_directory(without), out), "trained: parameters were not kept")
     assert "is pending" in refused("export", sweep.run_directory(unfinished), out)
 
+    result = sweep.path_of(RunResult, first.run_id)
+    text = result.read_text()
+    result.write_text(text[:50])  # its run is not left out without a word
+    assert f"{first.run_id}/result.json: is not valid JSON" in refused("export", sweep.directory, out)
+    result.write_text(text)
+
     path = sweep.params_path(first.run_id)
     data = path.read_bytes()
     path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
