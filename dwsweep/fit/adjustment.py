@@ -1,30 +1,28 @@
-"""Adjustment of a heap: effects of its columns, readings under confounding, best rates, best depths by tokens; and the
-sentences on them."""
+"""Adjustment of a heap: effects of its columns, best rates, best depths by tokens; and the sentences on them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from dwsweep.errors import argument
 from dwsweep.fit import ask
 from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import TEXT, TOKENS, Covariate, Covariates
 from dwsweep.fit.equal_what import Budget
-from dwsweep.fit.heap_design import Design, Means, layer_weights, surface_of
+from dwsweep.fit.heap_design import Design, Means, layer_weights
 from dwsweep.fit.model import Cells
 from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval, layers
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment
-from dwsweep.records.answers import BEST_DEPTH, BEST_VALUE, FOLLOWS, N_PARAMS, SIZE_AND_FLOPS, SIZE_AND_TIME, AnswerRow
+from dwsweep.records.answers import BEST_DEPTH, BEST_VALUE, N_PARAMS, SIZE_AND_FLOPS, SIZE_AND_TIME, AnswerRow
 from dwsweep.records.fit import FitOptions, Surface
 from dwsweep.text import format_count, join
 
 ONE_VARIABLE = 0.95  # |r| above which two columns are inseparable: variance is inflated tenfold
-WIDER = 1.5  # widening of the interval by a held column above which the two are inseparable
 TOKEN_SHARES = (0.0, 0.5, 1.0)  # quantiles of the tokens at which best depths are told, if there are many counts
 
 
@@ -37,27 +35,12 @@ def adjustment_of(
     options: FitOptions,
     cells: Cells,
 ) -> Adjustment:
-    """Record of the adjustment, without what is equal and without sentences. A column that follows depth is read twice:
-    held, and left out by a second posterior of ``cells``."""
+    """Record of the adjustment, without what is equal and without sentences."""
     size = found_in.quadratic(means.x, means.y)[:, [0, 1, 3]]
     depth_left = found_in.share_left(means.y, np.hstack([size, *(one[:, None] for one in design.values)]))
     held = ask.LossSurface(surface)
-    columns = tuple(_column(k, means, design, held) for k in range(len(design.names)))
-    columns = tuple(dict.fromkeys(columns))
-    close = [one for one in columns if abs(one.r) >= found_in.CONFOUNDED and one.kind != "rate"]
-    readings: list[AnswerRow] = []
-    inseparable: list[str] = []
-    for one in close:
-        if not held.has_best:  # no best depth to read
-            inseparable += [one.name] if abs(one.r) >= ONE_VARIABLE else []
-            continue
-        rest = (k for k in cells.columns if not k.name.startswith(one.name) and not k.name.endswith(f"× {one.name}"))
-        other = ask.LossSurface(surface_of(replace(cells, columns=tuple(rest)), means, options))
-        readings += _readings(one, held, other)
-        widths = [_width(of, n) for n in _thirds(held) for of in (held, other)]
-        # nearly no variance of depth is left: the prior of the column's effect bounds the interval
-        if abs(one.r) >= ONE_VARIABLE or np.median(widths[0::2]) > WIDER * np.median(widths[1::2]):
-            inseparable.append(one.name)
+    columns = tuple(dict.fromkeys(_column(k, means, design, held) for k in range(len(design.names))))
+    close = [one.name for one in columns if abs(one.r) >= ONE_VARIABLE and one.kind != "rate"]
     return Adjustment(
         runs=len(means.of),
         columns=columns,
@@ -65,33 +48,11 @@ def adjustment_of(
         depth_left=depth_left,
         scatter=float(np.median(np.exp(posterior.stacked("scatter")))),
         shared=float(np.median(np.exp(posterior.stacked("shared")))) if cells.shared is not None else None,
-        inseparable=tuple(inseparable),
-        readings=tuple(readings),
+        inseparable=tuple(close),
         layer_weights=layer_weights(means),
         rates=_rates(means, design, posterior, options.confidence),
         along_tokens=_along_tokens(means, design, held),
     )
-
-
-def _thirds(surface: ask.LossSurface) -> list[float]:
-    """Sizes at which columns that follow depth are read twice."""
-    low, high = surface.record.low, surface.record.high
-    return [math.exp(low + share * (high - low)) for share in (0.25, 0.5, 0.75)]
-
-
-def _width(surface: ask.LossSurface, n: float) -> float:
-    """Width of the interval of the best depth at a size, in ln L, with ends that no loss bounds."""
-    found = surface.at(n)
-    return math.log((found.high or 1e4) / (found.low or 1.0))
-
-
-def _readings(one: AdjustedColumn, held: ask.LossSurface, follows: ask.LossSurface) -> list[AnswerRow]:
-    """Best depth at a few sizes under both readings: column held, and column following depth as in the table."""
-    return [
-        _best(n, surface.at(n), column=one.name, value=value)
-        for n in _thirds(held)
-        for surface, value in ((held, one.held), (follows, FOLLOWS))
-    ]
 
 
 def _best(n: float, depth: Interval, **where: Any) -> AnswerRow:
@@ -201,21 +162,12 @@ def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequenc
         one = len(record.follow) == 1 and record.follow[0] != TOKENS
         line = f"{join(record.follow)} follow{'s' if one else ''} the shape here: best depths hold for nets "
         said.append(f"{line[0].upper()}{line[1:]}in which {'it does' if one else 'they do'} so too")
-    for name in dict.fromkeys(row.column for row in record.readings):
-        held_row, follows = middle_readings(record, name)
-        column_of = next(one for one in record.columns if one.name == name)
-        apart = follows.depth is None or follows.depth not in held_row.depth_interval
-        if name not in record.inseparable and not apart:
-            continue
-        line = (
-            f"{name[0].upper()}{name[1:]} follows depth here; if it does so in your nets: {_depth(follows)} layers at "
-            f"{format_count(follows.n_params or 0.0)}; at {column_of.held}: {_depth(held_row)}"
-        )
+    for name, own in {row.name: row for row in record.columns if row.kind != "rate"}.items():
+        r = f"(r = {own.r:.2f})".replace("-", "−")
         if name in record.inseparable:
-            line += f": {_inseparable(column_of)}"
-        said.append(line)
-    unread = {one.name: one for one in record.columns if one.name in record.inseparable and not record.readings}
-    said += [f"T{_inseparable(one)[1:]}" for one in unread.values()]
+            said.append(f"This table cannot separate depth from {name} {r}: {_if_it_follows(own)}")
+        elif abs(own.r) >= found_in.CONFOUNDED:
+            said.append(f"{name[0].upper()}{name[1:]} follows depth in part {r}: {_if_it_follows(own)}")
     said += _tokens_said(record)
     if line := _equal_sentence(record):
         said.append(line)
@@ -224,8 +176,9 @@ def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequenc
     return said
 
 
-def _inseparable(column: AdjustedColumn) -> str:
-    return f"this table cannot separate depth from {column.name} (r = {column.r:.2f})".replace("-0", "−0")
+def _if_it_follows(one: AdjustedColumn) -> str:
+    option = f"{argument('no_adjust')} {one.column}"
+    return f"best depths are for {one.held}, and with {option} for nets in which it follows depth"
 
 
 def _untried_rates(record: Adjustment) -> str:
@@ -267,13 +220,6 @@ def _equal_sentence(record: Adjustment) -> str:
     found = {name: of[n] for name, of in rows.items() if n in of}
     texts = [f"{_depth(row)} at equal {name}" for name, row in found.items()]
     return f"Equal what: at {format_count(n)} the best depth is {join(texts)}"
-
-
-def middle_readings(record: Adjustment, name: str) -> tuple[AnswerRow, AnswerRow]:
-    """Both readings of a column at its middle size: held, and following depth."""
-    rows = [row for row in record.readings if row.column == name]
-    middle = len(rows) // 4 * 2
-    return rows[middle], rows[middle + 1]
 
 
 def _depth(row: AnswerRow) -> str:

@@ -107,9 +107,8 @@ def _widths(fit: FitResult, n_params: float, depth: Interval) -> Interval:
 
 
 def _adjusted(record: Adjustment) -> Iterator[AnswerRow]:
-    """Best depths under both readings of a column and after other tokens, best rates, effects of the columns."""
+    """Best depths after other tokens, best rates, effects of the columns."""
     no_depth, no_ratio = Interval().columns("depth"), Interval().columns("estimate")
-    yield from record.readings
     for later in record.along_tokens:
         yield replace(later, **no_ratio)
         if later.estimate is not None:

@@ -33,7 +33,7 @@ class Adjustment(Record):
     """Adjustment of the losses of a heap.
 
     depth_left: share of the variance of ln depth that size and the columns leave. inseparable: columns that this table
-    cannot separate from depth. readings: best depths with such a column at its held value, then where it follows depth.
+    cannot separate from depth.
     rates: best learning rate of each depth at the middle size. along_tokens: estimate is the ratio to the best depth
     after the least tokens.
     """
@@ -45,7 +45,6 @@ class Adjustment(Record):
     scatter: float  # sd of a run about the surface, nats
     shared: float | None = None  # sd that the points of one run share, nats
     inseparable: tuple[str, ...] = ()
-    readings: tuple[AnswerRow, ...] = ()
     rates: tuple[AnswerRow, ...] = ()
     along_tokens: tuple[AnswerRow, ...] = ()  # best depths by tokens, if runs have several counts
     equal: tuple[AnswerRow, ...] = ()  # best depths at equal size, total size, FLOPs and time, as far as runs show them

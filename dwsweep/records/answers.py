@@ -16,7 +16,6 @@ N_PARAMS, TOTAL, PER_PARAM, FLOPS, WALL_TIME = "n_params", "n_params_total", "to
 SIZE_AND_FLOPS, SIZE_AND_TIME = f"{N_PARAMS} and {FLOPS}", f"{N_PARAMS} and {WALL_TIME}"
 TRANSITION = "transition"  # column of a ratio of two transitions
 UNCHANGED, NOT_COMPARABLE = "no change shown", "not comparable"  # verdicts on a change
-FOLLOWS = "follows depth"  # value of a column that follows depth as in the table
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,7 @@ REACHED = "0.7"  # sd of ln of the best depth, over the one expected: tests/simu
 
 
 def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
-    """Tables of the columns, of both readings of columns that follow depth, and of the best learning rates."""
+    """Tables of the columns, of best depths at other equal quantities and tokens, and of the best learning rates."""
     short = SHORT[unit]
     table = Table(
         f"Adjusted for (matters: root mean square effect of a column on the losses of {record.runs} runs, {short}; "
@@ -48,7 +48,7 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
         table.add(one.name, held(one), _tried(one), *matters, shown(one.r, "+.2f"))
     left = f"size and these columns leave {100 * record.depth_left:.0f} % of the variance of ln depth"
     parts: list[Part] = [table, Lines([left], indent=2)] if record.columns else []
-    if record.equal or record.readings or len(record.along_tokens) > 1:
+    if record.equal or len(record.along_tokens) > 1:
         parts += _answers(record)
     if record.rates:
         title = f"Best learning rate of each depth at N = {format_count(record.rates[0].n_params or 0.0)}"
@@ -60,10 +60,10 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
 
 
 def _answers(record: Adjustment) -> list[Part]:
-    """Table of the best depths at each kind of equality, under both readings of a column that follows depth, and after
-    other tokens; and the columns or formulas behind the budgets."""
+    """Table of the best depths at each kind of equality and after other tokens; and the columns or formulas behind the
+    budgets."""
     later = record.along_tokens if len(record.along_tokens) > 1 else ()
-    rows = (*record.equal, *record.readings, *later)
+    rows = (*record.equal, *later)
     known = {EQUAL[row.equal].removeprefix("N and "): row.known_from for row in rows if row.known_from}
     lines = [f"{name}: {said}" for name, said in known.items()]
     equal = {row.equal for row in rows}

@@ -53,7 +53,7 @@ DRAWINGS = (
     Drawing(
         "best_depth",
         "Best depth with its interval at each size, and at each other equal quantity",
-        "Arms, readings of a column and counts of tokens have a line each: they move the answer where bars lie apart. "
+        "Arms and counts of tokens have a line each: they move the answer where bars lie apart. "
         "Where panels disagree, the quantity held equal decides which depth is best.",
         answers.best_depths,
         lambda fit: bool(answers.drawn(fit)),
