@@ -73,7 +73,9 @@ def test_several_tables_are_compared_and_a_list_of_rows_is_one_table() -> None:
     arms = dwsweep.fit_table(small(), compare=small(0.01)).comparisons
     labelled = [{**row, "arm": arm} for arm, above in (("a", 0.0), ("b", 0.01)) for row in small(above)]
     (one,) = dwsweep.fit_table(labelled, compare=True).comparisons
-    assert (one.base, one.arm) == ("a", "b") and [row.change for row in one.rows] == [r.change for r in arms[0].rows]
+    assert (one.base, one.arm) == ("a", "b") and [row.estimate for row in one.rows] == [
+        r.estimate for r in arms[0].rows
+    ]
 
 
 def test_guide_takes_what_the_command_takes() -> None:

@@ -63,7 +63,7 @@ def test_where_it_degrades_and_where_the_arms_part(degraded):
     for curve in fixed:
         assert not any(row.verdict == WORSE and row.value > 2 for row in curve.rows)
         signs = {row.value: row.above_base_interval.sign for row in curve.rows}
-        assert (signs[8], signs[16]) == (-1, -1) and signs[2] >= 0  # at 2 heads the standard one is ahead, by 0.02
+        assert signs[16] == -1 and signs[8] <= 0 <= signs[2]  # at 2 heads the standard one is ahead, by 0.02
         assert says(curve.against, "fit: better at numbers of heads")
     assert fixed[0].against in found.answer[0] and len(found.answer) == 6
     for row, record in zip(answers(degraded), found.rows, strict=True):

@@ -175,11 +175,11 @@ def test_guide_builds_the_size_that_the_fit_finds_at_a_budget(two, exact):
         found = guide(flops=row.cost, fit=fit)
         assert found.budgets[0].optimum.n_params == pytest.approx(row.n_params, rel=0.01)
         assert found.assumptions.tokens == pytest.approx(row.tokens, rel=0.01)
-        assert f"the best size at {row.n_params_interval.ends(format_count)})" in found.afforded
+        assert f"the best size at {row.n_params_interval.ends(format_count)}, by" in found.afforded
         assert found.budgets[0].recommended.n_params == pytest.approx(row.n_params, rel=0.06)
     beyond = guide(flops=1e20, fit=two)
     assert beyond.budgets[0].optimum.n_params == pytest.approx(TRUTH.best_shape(1e20)[1], rel=0.25)
-    assert "by those of 1e18 to 4e18 FLOPs and a growth of FLOPs^0.50, assumed" in beyond.afforded
+    assert "by those of 1e18 to 4e18 FLOPs and a growth of FLOPs^0.50 beyond, assumed" in beyond.afforded
     for flops in (1e16, 1e17, 2e18, 1e20, 1e21):
         assert TRUTH.best_shape(flops)[1] in OwnBudgets.of(two).at(flops)[0]
     far = guide(flops=1e24, fit=two)

@@ -9,7 +9,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-import report_sweeps
 from claims import table_of
 from coarse import coarse
 from sentences import says
@@ -156,8 +155,7 @@ def test_runs_of_one_count_or_one_budget_answer_at_it_alone_and_two_budgets_tell
         holds_at_equal_time(row, 2.6)
 
 
-def test_every_output_says_one_thing_of_equal_what(tmp_path, monkeypatch):
-    report_sweeps.without_answers(monkeypatch)
+def test_every_output_says_one_thing_of_equal_what(tmp_path):
     rows = fitted().adjusted.equal
     fit_record.write(fitted(), tmp_path)
     assert fit_record.read(tmp_path).adjusted.equal == rows

@@ -308,7 +308,7 @@ def test_a_damaged_file_is_one_note_of_a_fit(finished: Path, dwsweep: Command) -
     files(finished, "config.json")[0].write_text("{")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        done = dwsweep("fit", finished, "--draws", "100")
+        done = dwsweep("fit", finished)
     assert done.stderr.count("config.json: is not valid JSON") == 1
 
 
