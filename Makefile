@@ -83,7 +83,7 @@ sentences: $(VENV)/installed-test
 	DWSWEEP_RENEW_SENTENCES=1 $(BIN)/python -m pytest -n 0 $(shell grep -rl "from sentences import" tests/$(ROOM))
 
 test-slow: $(VENV)/installed-test
-	XLA_FLAGS= $(BIN)/python -m pytest -m slow
+	XLA_FLAGS= $(BIN)/python -m pytest -m slow -n 2 --dist worksteal
 
 test-device: $(VENV)/installed-test
 	XLA_FLAGS= JAX_NUM_CPU_DEVICES=2 DWSWEEP_DEVICE_REPORT=$(DEVICE) $(BIN)/python -m pytest -m device tests/train

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from dwsweep.errors import InputError, argument, check_keywords
 from dwsweep.fit import analysis
 from dwsweep.fit.answers import answers
-from dwsweep.guide.advice import answer
-from dwsweep.guide.answers import Answer
+from dwsweep.guide.advice import Answer, answer
 from dwsweep.guide.guideline import answered
 from dwsweep.guide.losses import Tokens
 from dwsweep.guide.shapes import Options
@@ -147,7 +146,7 @@ class AlongResult(_OfTable, AlongFit):
 
 
 class Guidance(Answer, Shown):
-    """Guidance on shapes to build, with the fields of ``dwsweep.guide.answers.Answer``."""
+    """Guidance on shapes to build, with the fields of ``dwsweep.guide.advice.Answer``."""
 
     __str__ = Shown.__str__
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dwsweep import evidence, published_law
@@ -11,19 +11,41 @@ from dwsweep.errors import InputError
 from dwsweep.evidence.words import SourceRow, words
 from dwsweep.guide import export, practice
 from dwsweep.guide import sources as guide_sources
-from dwsweep.guide.answers import AT, BALANCED, CONSTRAINTS, Answer, BestDepth, BudgetAnswer, Candidate, ShapeAnswer
+from dwsweep.guide.answers import AT, BALANCED, CONSTRAINTS, BestDepth, BudgetAnswer, Candidate, ShapeAnswer
 from dwsweep.guide.costs import Budget, best_of, thinned
 from dwsweep.guide.losses import Tokens
 from dwsweep.guide.question import Question, parse_shape
 from dwsweep.guide.shapes import Options, named
 from dwsweep.guide.sources import FORMS_AGREE, Source
 from dwsweep.guide.training import Training
+from dwsweep.records.record import to_dict
 from dwsweep.shapes import Shape, width_at
 from dwsweep.text import format_count
 
 TOLERANCES = (0.01, 0.05, 0.1)  # shares of compute
 LITTLE = 0.05  # share of compute that a range of depths may waste
 FAIR_DEPTH = 1.0  # a depth that wastes at most this percentage of compute is balanced
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Answer of one call of ``dwsweep guide``. source, source_notes: of the answers. assumptions: options with the
+    tokens that a budget pays for, and what a fit's nets have. notes: remarks on the whole answer. afforded: size and
+    tokens that a budget in FLOPs or hours pays for. instead: why public evidence replaces a given fit, if it does."""
+
+    source: str
+    source_notes: tuple[str, ...]
+    budgets: tuple[BudgetAnswer, ...]
+    verdicts: tuple[ShapeAnswer, ...]
+    overview: tuple[BestDepth, ...]
+    assumptions: Options
+    notes: tuple[str, ...] = ()
+    afforded: str | None = None
+    instead: str | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """Answer as plain values, for ``--json``."""
+        return to_dict(self)
 
 
 def answer(

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from dwsweep.evidence.words import SourceRow
 from dwsweep.guide.practice import Model
 from dwsweep.interval import IntervalOf
-from dwsweep.records.record import to_dict
 from dwsweep.text import NATS
-
-if TYPE_CHECKING:
-    from dwsweep.guide.shapes import Options
 
 # constraints under which shapes are compared → words in a sentence, heading of a column
 PRICES = {
@@ -179,24 +174,3 @@ class ShapeAnswer:
     best: Mapping[str, Candidate | None] = field(default_factory=dict)
     loss_tag: str | None = None
     unit: str = NATS
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Answer of one call of ``dwsweep guide``. source, source_notes: of the answers. assumptions: options with the
-    tokens that a budget pays for, and what a fit's nets have. notes: remarks on the whole answer. afforded: size and
-    tokens that a budget in FLOPs or hours pays for. instead: why public evidence replaces a given fit, if it does."""
-
-    source: str
-    source_notes: tuple[str, ...]
-    budgets: tuple[BudgetAnswer, ...]
-    verdicts: tuple[ShapeAnswer, ...]
-    overview: tuple[BestDepth, ...]
-    assumptions: Options
-    notes: tuple[str, ...] = ()
-    afforded: str | None = None
-    instead: str | None = None
-
-    def to_dict(self) -> dict[str, object]:
-        """Answer as plain values, for ``--json``."""
-        return to_dict(self)

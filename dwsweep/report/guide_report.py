@@ -9,11 +9,11 @@ from typing import Any
 
 from rich.console import Group
 
+from dwsweep.guide.advice import Answer
 from dwsweep.guide.answers import (
     BALANCED,
     CONSTRAINTS,
     PRICES,
-    Answer,
     BestDepth,
     BudgetAnswer,
     Candidate,

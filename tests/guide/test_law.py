@@ -20,7 +20,8 @@ from dwsweep.fit import laws
 from dwsweep.fit.analysis import fit_table
 from dwsweep.guide import Options, answer, export, exported, practice, published_source
 from dwsweep.guide import sources as guide_sources
-from dwsweep.guide.answers import CONSTRAINTS, Answer
+from dwsweep.guide.advice import Answer
+from dwsweep.guide.answers import CONSTRAINTS
 from dwsweep.guide.costs import TIE_NATS
 from dwsweep.guide.guideline import answered
 from dwsweep.guide.own import OWN_REACH

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from dwsweep.guide.answers import Answer, BudgetAnswer
+    from dwsweep.guide.advice import Answer
+    from dwsweep.guide.answers import BudgetAnswer
     from dwsweep.guide.shapes import Options
     from dwsweep.report.figures.style import Look
 
