@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.errors import argument
 from dwsweep.fit import ask
 from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import TEXT, TOKENS, Covariate, Covariates
@@ -167,7 +166,8 @@ def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequenc
         if name in record.inseparable:
             said.append(f"This table cannot separate depth from {name} {r}: {_if_it_follows(own)}")
         elif abs(own.r) >= found_in.CONFOUNDED:
-            said.append(f"{name[0].upper()}{name[1:]} follows depth in part {r}: {_if_it_follows(own)}")
+            verb = "follow" if name.endswith("s") else "follows"
+            said.append(f"{name[0].upper()}{name[1:]} {verb} depth in part {r}: {_if_it_follows(own)}")
     said += _tokens_said(record)
     if line := _equal_sentence(record):
         said.append(line)
@@ -177,8 +177,7 @@ def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequenc
 
 
 def _if_it_follows(one: AdjustedColumn) -> str:
-    option = f"{argument('no_adjust')} {one.column}"
-    return f"best depths are for {one.held}, and with {option} for nets in which it follows depth"
+    return f"best depths are for {one.held}; --no-adjust {one.column} gives those of nets in which it follows depth"
 
 
 def _untried_rates(record: Adjustment) -> str:

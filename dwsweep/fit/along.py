@@ -267,7 +267,7 @@ def _not_adjusted(found: Sequence[ArmAlong], column: str) -> list[str]:
     change = "changes" if len(names) == 1 else "change"
     return [
         f"NOT ADJUSTED: {join(names)} {change} along {column}, too, and the effect is part of the differences; a fit "
-        f"without {argument('column', '--along')} adjusts for it"
+        "without --along adjusts for it"
     ]
 
 

@@ -27,4 +27,6 @@ def words_of(figure: Any) -> str:
 
 def summary(fit: Any) -> str:
     """The text that ``dwsweep fit`` prints of a fit."""
-    return plain_text(fit_report.render(fit))
+    text = plain_text(fit_report.render(fit))
+    assert not {*"\x0e\x1f\x0f"} & {*text}, "a name of an option is left as ``errors.argument`` gives it"
+    return text
