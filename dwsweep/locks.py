@@ -41,18 +41,6 @@ def exclusive(path: Any, waiting: Callable[[], None] = lambda: None) -> Iterator
 
 
 @contextlib.contextmanager
-def if_free(path: Any) -> Iterator[bool]:
-    """Hold the lock inside the block, if it is free; whether it is held."""
-    with opened(path) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-        else:
-            yield True
-
-
-@contextlib.contextmanager
 def opened(path: Any, flags: int = os.O_RDWR | os.O_CREAT) -> Iterator[int]:
     """Descriptor of a file to be locked, for a bucket's path of a file of this host.
 

@@ -79,9 +79,6 @@ class PlanRow:
     arm: str | None = None  # arm of the run, in a sweep with arms
 
 
-PLAN_COLUMNS = columns_of(PlanRow)
-
-
 def plan_csv(rows: Iterable[PlanRow]) -> str:
     return csv_text(rows, PlanRow, str)
 

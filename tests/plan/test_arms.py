@@ -16,7 +16,8 @@ from dwsweep.errors import InputError
 from dwsweep.plan import DataFacts, build
 from dwsweep.plan.units import run_config, to_rows
 from dwsweep.records.columns import RESULTS
-from dwsweep.records.sweep import PLAN_COLUMNS, parse_plan_csv, plan_csv
+from dwsweep.records.record import columns_of
+from dwsweep.records.sweep import PlanRow, parse_plan_csv, plan_csv
 from dwsweep.spec import Spec, arms_of, load_spec, parse_spec
 from dwsweep.sweep.directory import SweepStore
 
@@ -107,7 +108,7 @@ def test_arms_follow_each_other_with_the_ids_that_they_have_alone() -> None:
     assert [(c.arm, c.model["mlp"]) for c in configs] == [("a", "plain")] * 8 + [("b", "gated")] * 8
     assert plan.labels[plan.packs[0].pack_id] == f"a {plan.packs[0].shape.label}"
     rows = list(parse_plan_csv(plan_csv(to_rows(plan))))
-    assert PLAN_COLUMNS[-1] == RESULTS[-1] == "arm" and [row.arm for row in rows] == [r.arm for r in plan.runs]
+    assert columns_of(PlanRow)[-1] == RESULTS[-1] == "arm" and [row.arm for row in rows] == [r.arm for r in plan.runs]
 
 
 def test_a_warning_of_one_arm_names_it() -> None:

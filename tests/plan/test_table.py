@@ -17,7 +17,8 @@ from spec_tools import DATA, spec_of
 
 from dwsweep.plan import DataFacts, Plan, build
 from dwsweep.plan.units import to_rows
-from dwsweep.records.sweep import PLAN_COLUMNS, parse_plan_csv
+from dwsweep.records.record import columns_of
+from dwsweep.records.sweep import PlanRow, parse_plan_csv
 from dwsweep.report import plan_report
 from dwsweep.spec import builtin, load_spec
 from dwsweep.sweep.directory import SweepStore
@@ -91,7 +92,7 @@ def test_csv_and_json_hold_every_run(tmp_path: Path) -> None:
     path = SweepStore(tmp_path / "new").write_plan_table(plan)
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert tuple(rows[0]) == PLAN_COLUMNS
+    assert tuple(rows[0]) == columns_of(PlanRow)
     assert [row["run_id"] for row in rows] == [run.run_id for run in plan.runs]
     content = plan_report.to_json(plan)
     assert content["runs"] == [asdict(row) for row in to_rows(plan)]

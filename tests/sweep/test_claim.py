@@ -23,7 +23,7 @@ from sweep_tools import LEASE_SECONDS, make_plan, wait_for, with_standin
 
 from dwsweep import jsonl, paths
 from dwsweep.errors import InputError
-from dwsweep.locks import exclusive, if_free, opened
+from dwsweep.locks import exclusive, locked, opened
 from dwsweep.paths import FencedOff
 from dwsweep.plan import build
 from dwsweep.sweep import claim
@@ -315,5 +315,5 @@ def test_locks_of_a_bucket_lie_in_the_users_cache(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("DWSWEEP_CACHE", str(tmp_path))
     with exclusive(paths.as_path("gs://bucket/sweep/locks/guard")):
         (file,) = (tmp_path / "locks").iterdir()
-        with if_free(file) as free:
-            assert not free
+        with opened(file) as descriptor:
+            assert not locked(descriptor, fcntl.LOCK_EX, seconds=0.0)
