@@ -103,7 +103,7 @@ def _rates(means: Means, design: Design, posterior: Posterior, confidence: float
         low, middle, high = found.low or 0.0, found.value or 0.0, found.high or 0.0
         ends = middle if first < middle < last else None, low if low > first else None, high if high < last else None
         rate = Interval(*ends).map(math.exp)
-        at: dict[str, Any] = {"equal": N_PARAMS, "n_params": math.exp(frame.x0), "depth": int(depth)}
+        at: dict[str, Any] = {"equal": N_PARAMS, "n_params": math.exp(frame.x0), "depth": float(depth)}
         reason = "" if rate.value else "beyond those tried"
         rows.append(
             AnswerRow(question=BEST_VALUE, column="learning_rate", **at, **rate.columns("estimate"), reason=reason)
