@@ -280,8 +280,8 @@ class SweepStore:
         paths.remove(self.path_of(RunState, run_id))
 
     def sync(self, run_id: str) -> None:
-        """Sync all files of a run, such as one that ended although its last write failed. A done one has no status: that of
-        its training is what a kill left."""
+        """Sync all files of a run, such as one that ended although its last write failed. A done one has no status: a
+        kill left that of its training."""
         if self.state(run_id).state == DONE:
             paths.remove(self.path_of(RunState, run_id))
         if not paths.is_remote(self.directory) and (folder := self.run_directory(run_id)).exists():
