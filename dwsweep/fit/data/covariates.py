@@ -148,7 +148,9 @@ def number_of(name: str, row: Row, columns: Sequence[str] = ()) -> float | None:
         return None if inner is None else inner / float(row["width"])
     if name == HEAD_SIZE:
         size, heads = row.get("head_size"), row.get("heads")
-        return float(size) if positive(size) else float(row["width"]) / float(heads) if positive(heads) else None
+        if positive(size):
+            return float(size)
+        return float(row["width"]) / float(heads) if positive(heads) and heads >= 1.0 else None
     for column in columns:
         value = row.get(column)
         if is_number(value) and math.isfinite(value) and value >= 0:
