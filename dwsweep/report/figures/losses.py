@@ -56,9 +56,10 @@ def against_depth(fit: FitResult) -> Figure:
     level = f"{100 * fit.curves.confidence:.0f} %"
     text = f"Bars: {level} of the difference from the lowest depth, without the noise that depths share."
     if any(size.optimum for size in sizes):
+        points = "losses at the held values of other columns" if fit.adjusted else "measured losses"
         text = (
-            f"Line and band: the fitted surface above its lowest point, {level} of that difference. Points: losses at "
-            "the held values of other columns, moved together onto the line. Shaded: interval of the best depth."
+            f"Line and band: the fitted surface above its lowest point, {level} of that difference. Points: {points}, "
+            "moved together onto the line. Shaded: interval of the best depth."
         )
     style.note(made, text)
     return style.settle(made)
