@@ -108,7 +108,7 @@ class Ours:
         from dwsweep.train.program import Blueprint, compile_program
 
         self.jax, self.case = jax, case
-        self.program = compile_program(Blueprint.of(case.pack, case.store))
+        self.program = compile_program(Blueprint.of(case.pack, case.store), case.store)
         self.state, _ = self.program.init()
         own = self.program.params(self.state, range(len(case.pack.replicas)))
         np.savez(params, **{f"{r}.{name}": array for r, named in own.items() for name, array in named.items()})
