@@ -36,7 +36,7 @@ class BestDepth:
     """Best depth and width at one size. n_params: weights of the blocks. width: its low end belongs to the deep end.
     rivals: best depth by every other form, if they differ by more than a tenth. extrapolation_factor: by which the size
     lies outside the data, 1 inside. basis: of ``Source.basis``. depth_error: Monte-Carlo
-    error, at sizes of a fit's losses.
+    error of the depth, at sizes of a fit's losses.
     """
 
     name: str

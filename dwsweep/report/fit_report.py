@@ -196,14 +196,16 @@ def _noise_line(result: Fit) -> str:
         shared = f"; points of one run share {adjusted.shared:.2g} {nats}" if adjusted.shared is not None else ""
         return f"scatter of a run about the surface {adjusted.scatter:.2g} {nats}{shared}"
     default = noise.shape_sd if noise.shape_source == "default" else None
-    parts = {
-        "noise not known" if noise.source == "none" else f"noise from {noise.source}": True,
-        f"σ of one run {noise.sigma or 0.0:.2g} {nats}": noise.sigma is not None,
-        f"scatter between shapes τ {noise.tau or 0.0:.2g} {nats}": noise.tau is not None,
-        f"scatter between shapes {default or 0.0:.2g} {nats} by default (fewer than six sizes per depth)": default,
-        f"documents {noise.documents}": noise.documents,
-    }
-    return "; ".join(text for text, known in parts.items() if known)
+    parts = ["noise not known" if noise.source == "none" else f"noise from {noise.source}"]
+    if noise.sigma is not None:
+        parts.append(f"σ of one run {noise.sigma:.2g} {nats}")
+    if noise.tau is not None:
+        parts.append(f"scatter between shapes τ {noise.tau:.2g} {nats}")
+    if default:
+        parts.append(f"scatter between shapes {default:.2g} {nats} by default (fewer than six sizes per depth)")
+    if noise.documents:
+        parts.append(f"documents {noise.documents}")
+    return "; ".join(parts)
 
 
 def _transitions(result: FitResult) -> list[Part]:
