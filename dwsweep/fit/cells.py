@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.data.roles import one_recipe
+from dwsweep.fit.data.roles import hashable, one_recipe
 from dwsweep.fit.data.rows import LeftOut, Row, no_loss, why_no_loss
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.records.columns import AXES
@@ -44,10 +44,11 @@ class Shape(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A shape at one learning rate."""
+    """A shape at one learning rate and one value of each setting that losses are adjusted for."""
 
     shape: Shape
     learning_rate: float | None
+    settings: tuple[Hashable, ...] = ()
 
     @property
     def order(self) -> tuple[Shape, float]:
@@ -60,7 +61,8 @@ class Run:
     """One finished run: a shape, a learning rate, a seed and its held-out loss.
 
     seed: None if the table names none (the run is then a replicate without a partner at other shapes).
-    loss: nats per token. x: ln of the axis (ln N for the default axis). n_params: weights of the blocks.
+    loss: nats per token. x: ln of the axis (ln N for the default axis). n_params: weights of the blocks. settings:
+    values of the columns that losses are adjusted for.
     """
 
     depth: int
@@ -72,6 +74,7 @@ class Run:
     n_params: float
     row: Row
     block: str = ""
+    settings: tuple[Hashable, ...] = ()
 
     @property
     def shape(self) -> Shape:
@@ -79,7 +82,7 @@ class Run:
 
     @property
     def candidate(self) -> Candidate:
-        return Candidate(self.shape, self.learning_rate)
+        return Candidate(self.shape, self.learning_rate, self.settings)
 
 
 @dataclass
@@ -112,9 +115,11 @@ def select_runs(
     named: Iterable[str] = (),
     unit: str = NATS,
     settings: Collection[str] = (),
+    adjusted: Collection[str] | None = None,
 ) -> Selection:
     """Choose the rows that count as losses. named: columns that the user has named, each part of a run's recipe; unit:
-    of the losses; settings: columns found to tell recipes apart.
+    of the losses; settings: columns found to tell recipes apart; adjusted: columns that losses are adjusted for, so
+    that ``settings`` alone must not differ within a shape; None: the losses count as they are.
 
     Rows that failed, are not finished or have NaN for a loss are missing at random: their seeds keep their pairing. A
     diverged replica (or an infinite loss) is not at random, and averaging only the good seeds of a deep net would
@@ -126,8 +131,8 @@ def select_runs(
         raise InputError(f"{argument('axis')}: {axis!r}; must be one of {', '.join(AXES)}")
     if axis != "n_params" and not any(row.get(axis) is not None for row in rows):
         raise InputError(f"{argument('axis')}: {axis!r}; the table has no column of that name with values in it")
-    parts = _sort(rows, axis)
-    _one_recipe(parts, named, settings)
+    parts = _sort(rows, axis, adjusted or ())
+    _one_recipe(parts, named, settings, adjusted is not None)
     _merge_duplicates(parts)
     parts.diverged_rule = _treat_diverged(parts)
     _leave_out_untrained(parts, unit)
@@ -141,7 +146,7 @@ def select_runs(
     return parts
 
 
-def _sort(rows: list[Row], axis: str) -> Selection:
+def _sort(rows: Sequence[Row], axis: str = "n_params", adjusted: Collection[str] = ()) -> Selection:
     parts = Selection()
     shapes: dict[tuple[Any, Any, str], Shape] = {}
     for row in rows:
@@ -173,17 +178,28 @@ def _sort(rows: list[Row], axis: str) -> Selection:
                 x=math.log(value),
                 n_params=n_params_of(row),
                 row=row,
+                settings=tuple(hashable(row.get(name)) for name in adjusted),
             )
             (parts.diverged if diverged else parts.runs).append(run)
     return parts
 
 
-def _one_recipe(parts: Selection, named: Iterable[str], settings: Collection[str]) -> None:
-    """Leave out runs whose recipe differs from the rest of their cell."""
+def finished(rows: Sequence[Row]) -> tuple[list[Row], list[BadRun]]:
+    """Rows with a loss that a scaling law may have, and runs with one that none has."""
+    runs = _sort(rows).runs
+    wild = _against_all(runs)
+    out = {id(one.run) for one in wild}
+    return [run.row for run in runs if id(run) not in out], wild
+
+
+def _one_recipe(parts: Selection, named: Iterable[str], settings: Collection[str], adjusted: bool) -> None:
+    """Leave out runs whose recipe differs from the rest of their cell; if losses are ``adjusted``, refuse a shape with
+    several values of one of ``settings``."""
     both = [*parts.runs, *parts.diverged]
-    cells = [(run.shape, run.learning_rate) for run in both]
     count = len(parts.runs)
-    out, warnings = one_recipe([run.row for run in both], cells, count, named, settings)
+    rows = [{name: run.row.get(name) for name in settings} if adjusted else run.row for run in both]
+    cells = [(run.shape, None if adjusted else run.learning_rate) for run in both]
+    out, warnings = one_recipe(rows, cells, count, named, settings)
     for k, (name, value, used) in out.items():
         if k < count:
             parts.missing[both[k].shape].append(f"{name} = {value}")
@@ -232,9 +248,11 @@ def _treat_diverged(parts: Selection) -> str | None:
     before = len(parts.runs)
     rules = []
     if dropped:
-        rules.append(f"{len(dropped)} diverged learning rates are excluded at their shape")
-        for shape, rate in dropped:
-            parts.missing[shape].append("diverged" if rate is None else f"learning rate {rate:g} diverged")
+        of = "settings" if any(candidate.settings for candidate in dropped) else "learning rates"
+        rules.append(f"{len(dropped)} diverged {of} are excluded at their shape")
+        for shape, rate, settings in dropped:
+            alone = rate is not None and not settings
+            parts.missing[shape].append(f"learning rate {rate:g} diverged" if alone else "diverged")
         parts.runs = [run for run in parts.runs if run.candidate not in dropped]
     left = [run for run in parts.diverged if run.candidate not in dropped]
     if left:
@@ -256,14 +274,14 @@ def chance_loss(run: Run, unit: str) -> float | None:
 
 def _leave_out_untrained(parts: Selection, unit: str) -> None:
     """A net near ln V guesses the next token almost uniformly: its loss says nothing about depth."""
-    losses: dict[Shape, dict[float | None, list[float]]] = defaultdict(lambda: defaultdict(list))
+    losses: dict[Shape, dict[Candidate, list[float]]] = defaultdict(lambda: defaultdict(list))
     uniform: dict[Shape, float] = {}
     for run in parts.runs:
         chance = chance_loss(run, unit)
         if chance is not None:
-            losses[run.shape][run.learning_rate].append(run.loss)
+            losses[run.shape][run.candidate].append(run.loss)
             uniform[run.shape] = chance
-    best = {shape: min(math.fsum(v) / len(v) for v in by_rate.values()) for shape, by_rate in losses.items()}
+    best = {shape: min(math.fsum(v) / len(v) for v in of.values()) for shape, of in losses.items()}
     shapes = sorted(shape for shape, loss in best.items() if loss > (1.0 - LEARNED_SHARE) * uniform[shape])
     if not shapes:
         return
@@ -306,7 +324,7 @@ IMPOSSIBLE = 8.0  # fewest robust standard deviations
 FALSE_ALARM = 1e-3  # share of sweeps with normal noise in which a good run may be called impossible
 MAD_EFFICIENCY = 0.37  # degrees of freedom of a median absolute deviation, over those of a standard deviation
 LEAST_NATS = 1e-3  # misfit below which no run is called impossible, however small the noise
-LARGEST_SHARE, DIVERGED_SHARE = 0.05, 0.15  # of all runs; the second if all lie above: see ``too_many``
+LARGEST_SHARE, DIVERGED_SHARE = 0.05, 0.15  # of all runs; the second if all lie above the others
 FEWEST = 6  # fewest losses, or gaps between seeds, that have a robust scale
 DEGREES = (4, 3, 2)  # of the polynomial through shapes
 FARTHER = (
@@ -347,42 +365,36 @@ class BadRun:
 def without_bad_runs(selection: Selection) -> tuple[Selection, list[BadRun]]:
     """(selection without impossible runs, impossible runs). If there are too many, nothing is left out and a warning is
     given."""
-    runs = selection.runs
-    bad, warning = impossible(runs)
-    if not bad:
-        return replace(selection, warnings=[*warning, *selection.warnings]), []
+    bad, warning = impossible(selection.runs)
+    return without(replace(selection, warnings=[*warning, *selection.warnings]), bad), bad
+
+
+def without(selection: Selection, bad: Sequence[BadRun]) -> Selection:
+    """The selection without impossible runs."""
     out = {id(found.run) for found in bad}
-    kept = [run for run in runs if id(run) not in out]
+    kept = [run for run in selection.runs if id(run) not in out]
     left = {run.shape for run in kept}
     notes, excluded = dict(selection.notes), dict(selection.excluded)
     for found in bad:
         where = notes if found.run.shape in left else excluded
         text = f"impossible loss {found.run.loss:.4g} left out"
         where[found.run.shape] = "; ".join(filter(None, (where.get(found.run.shape), text)))
-    return replace(selection, runs=kept, notes=notes, excluded=excluded), bad
+    return replace(selection, runs=kept, notes=notes, excluded=excluded)
 
 
-def impossible(runs: Sequence[Run]) -> tuple[list[BadRun], list[str]]:
+def impossible(runs: Sequence[Run], terms: np.ndarray | None = None) -> tuple[list[BadRun], list[str]]:
     """(the impossible runs, the worst first; a warning where they are so many that the noise model is wrong, not the
-    runs: none is left out then)."""
-    bad = find_bad_runs(runs)
-    if not too_many([one.run.loss - one.expected for one in bad], len(runs)):
+    runs: none is left out then). terms: (n, ·) of each run, beside a polynomial in size and depth."""
+    bad = find_bad_runs(runs, terms)
+    # runs that diverged, or were not finished, lie above the others; noise lies on both sides
+    above = all(one.run.loss > one.expected for one in bad)
+    if len(bad) <= max(1.0, (DIVERGED_SHARE if above else LARGEST_SHARE) * len(runs)):
         return bad, []
-    return [], [all_count(len(bad), len(runs), f"the other seeds of their shape or the other shapes ({named(bad[0])})")]
-
-
-def too_many(off: Sequence[float], runs: int) -> bool:
-    """True if so many losses are ``off``, above or below the expected ones, that the model of the noise is wrong, and
-    not the losses. Runs that diverged, or were not finished, lie above; noise lies on both sides."""
-    return len(off) > max(1.0, (DIVERGED_SHARE if off and min(off) > 0.0 else LARGEST_SHARE) * runs)
-
-
-def all_count(bad: int, runs: int, others: str) -> str:
-    """Warning about impossible losses that are too many. others: from which they are off, in words."""
-    return (
-        f"impossible losses: {bad} of {runs} runs lie at least {IMPOSSIBLE:g} robust standard deviations off {others}; "
-        "too many to leave out, so all count: check the table"
-    )
+    return [], [
+        f"impossible losses: {len(bad)} of {len(runs)} runs lie at least {IMPOSSIBLE:g} robust standard deviations off "
+        f"the other seeds of their shape or the other shapes ({named(bad[0])}); too many to leave out, so all count: "
+        "check the table"
+    ]
 
 
 def named(found: BadRun) -> str:
@@ -391,31 +403,27 @@ def named(found: BadRun) -> str:
     return f"{run.row['depth']:g}×{run.width:g}{which}: loss {run.loss:.4g}, expected {found.expected:.4g}"
 
 
-def find_bad_runs(runs: Sequence[Run]) -> list[BadRun]:
+def find_bad_runs(runs: Sequence[Run], terms: np.ndarray | None = None) -> list[BadRun]:
     """Impossible runs, the worst first; more than LARGEST_SHARE of ``runs`` are a statement about the noise."""
     found: list[BadRun] = []
+    every = np.zeros((len(runs), 0)) if terms is None else terms
     for test in (_against_all, _against_seeds, _against_surface):
         out = {id(one.run) for one in found}
-        found += test([run for run in runs if id(run) not in out])
+        left = [k for k, run in enumerate(runs) if id(run) not in out]
+        found += test([runs[k] for k in left], every[left])
     return sorted(found, key=lambda one: -one.deviations)
 
 
-def _against_all(runs: Sequence[Run]) -> list[BadRun]:
-    """Runs that no scaling law reaches, whatever the table."""
-    losses = [run.loss for run in runs]
-    return [BadRun(runs[k], middle, away) for k, middle, away in beyond_all(losses)]
-
-
-def beyond_all(losses: Sequence[float]) -> list[tuple[int, float, float]]:
-    """(place, median, distance in robust standard deviations) of losses far above the median."""
-    if len(losses) < FEWEST:
+def _against_all(runs: Sequence[Run], _: np.ndarray | None = None) -> list[BadRun]:
+    """Runs that no scaling law reaches, whatever the table: far above the median."""
+    if len(runs) < FEWEST:
         return []
-    values = np.array(losses)
+    values = np.array([run.loss for run in runs])
     middle = float(np.median(values))
     away = values - middle
     scale = NORMAL * float(np.median(np.abs(away)))
     far = np.flatnonzero((away > max(BEYOND * scale, LEAST_NATS)) & (values > TIMES * middle) & (middle > 0.0))
-    return [(int(k), middle, float(away[k]) / max(scale, 1e-12)) for k in far]
+    return [BadRun(runs[k], middle, float(away[k]) / max(scale, 1e-12)) for k in far]
 
 
 def _threshold(df: float, count: int) -> float:
@@ -426,7 +434,7 @@ def _threshold(df: float, count: int) -> float:
     return max(IMPOSSIBLE, float(stdtrit(MAD_EFFICIENCY * max(df, 1.0), 1.0 - FALSE_ALARM / (2.0 * count))))
 
 
-def _against_seeds(runs: Sequence[Run]) -> list[BadRun]:
+def _against_seeds(runs: Sequence[Run], terms: np.ndarray) -> list[BadRun]:
     cells: dict[Hashable, list[Run]] = defaultdict(list)
     for run in runs:
         cells[run.candidate].append(run)
@@ -448,10 +456,9 @@ def _against_seeds(runs: Sequence[Run]) -> list[BadRun]:
     count = sum(map(len, several.values()))
     linked = sum(value != 0.0 for value in shared.values())
     far = _threshold(count - len(several) - max(linked - 1, 0), count)
-    shapes = _of_shapes(runs)
-    x, loss = (np.array([at[k] for at in shapes.values()]) for k in (0, 1))
-    surface = _Surface.of(x, np.log([float(shape.depth) for shape in shapes]), loss, np.zeros((len(x), 0)))
-    by_others = dict(zip(shapes, surface.expected.tolist(), strict=True)) if surface else {}
+    points = _points(runs, terms)
+    surface = _Surface.of(points.x, points.y, points.loss, points.terms)
+    by_others = dict(zip(points.keys, surface.expected.tolist(), strict=True)) if surface else {}
     found: list[BadRun] = []
     for key, members in several.items():
         values, left = losses[key], np.arange(len(members))
@@ -465,7 +472,7 @@ def _against_seeds(runs: Sequence[Run]) -> list[BadRun]:
             many = len(left) > MOST_GAPS
             worst = np.flatnonzero(off > max(far * sd, LEAST_NATS)) if many else [off.argmax()]
             if len(left) == 2:  # two seeds cannot say which of the two is wrong, but other shapes may
-                if (expected := by_others.get(members[0].shape)) is None:
+                if (expected := by_others.get(_key(members[0]))) is None:
                     break
                 worst = [np.argmax([abs(members[k].loss - expected) for k in left])]
             for k in worst:
@@ -484,26 +491,52 @@ def _medians_of_others(values: np.ndarray) -> np.ndarray:
     return (ranked[low + (place <= low)] + ranked[high + (place <= high)]) / 2.0
 
 
-def _of_shapes(runs: Sequence[Run]) -> dict[Shape, tuple[float, float]]:
-    """(x, median loss) of each shape at its best learning rate."""
-    of: dict[Candidate, list[Run]] = defaultdict(list)
-    for run in runs:
-        of[run.candidate].append(run)
-    best: dict[Shape, tuple[float, float]] = {}
-    for candidate, members in of.items():
-        loss, x = median([run.loss for run in members]), math.fsum(run.x for run in members) / len(members)
-        if candidate.shape not in best or loss < best[candidate.shape][1]:
-            best[candidate.shape] = (x, loss)
-    return dict(sorted(best.items()))
+@dataclass(frozen=True)
+class _Points:
+    """Median losses (K,) that are compared: of each shape at its best learning rate; if losses are adjusted, of each
+    candidate. terms: (K, ·)."""
+
+    keys: list[Hashable]
+    x: np.ndarray
+    y: np.ndarray
+    loss: np.ndarray
+    terms: np.ndarray
 
 
-def _against_surface(runs: Sequence[Run]) -> list[BadRun]:
-    """Runs of shapes that lie off a polynomial in ln N and ln L through all other shapes."""
-    of = _of_shapes(runs)
-    shapes = list(of)
-    x, loss = (np.array([at[k] for at in of.values()]) for k in (0, 1))
-    off = off_surface(x, np.log([float(shape.depth) for shape in shapes]), loss)
-    return [BadRun(run, expected, away) for k, expected, away in off for run in runs if run.shape == shapes[k]]
+def _key(run: Run) -> Hashable:
+    return run.candidate if run.settings else run.shape
+
+
+def _points(runs: Sequence[Run], terms: np.ndarray) -> _Points:
+    of: dict[Candidate, list[int]] = defaultdict(list)
+    for k, run in enumerate(runs):
+        of[run.candidate].append(k)
+    loss = {candidate: median([runs[k].loss for k in members]) for candidate, members in of.items()}
+    best: dict[Hashable, Candidate] = {}
+    for candidate in sorted(of, key=lambda one: one.order):
+        key = _key(runs[of[candidate][0]])
+        if key not in best or loss[candidate] < loss[best[key]]:
+            best[key] = candidate
+    members = [of[candidate] for candidate in best.values()]
+    return _Points(
+        keys=list(best),
+        x=np.array([math.fsum(runs[k].x for k in own) / len(own) for own in members]),
+        y=np.log([float(candidate.shape.depth) for candidate in best.values()]),
+        loss=np.array([loss[candidate] for candidate in best.values()]),
+        terms=np.array([terms[own].mean(axis=0) for own in members]).reshape(len(members), terms.shape[1]),
+    )
+
+
+def _against_surface(runs: Sequence[Run], terms: np.ndarray) -> list[BadRun]:
+    """Runs of points that lie off a polynomial in ln N and ln L through all other points; not a run near it, which
+    shares its point with a bad one."""
+    points = _points(runs, terms)
+    found = []
+    for k, expected, away in off_surface(points.x, points.y, points.loss, points.terms):
+        own = [run for run in runs if _key(run) == points.keys[k]]
+        far = abs(points.loss[k] - expected) / 2.0
+        found += [BadRun(run, expected, away) for run in own if abs(run.loss - expected) > far]
+    return found
 
 
 def off_surface(

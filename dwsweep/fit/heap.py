@@ -10,8 +10,6 @@ The loss that cells, pairs and figures show is the run's own less the mean effec
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,12 +19,12 @@ import numpy as np
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit import ask, follows
 from dwsweep.fit.adjustment import adjustment_of, sentences
-from dwsweep.fit.cells import all_count, beyond_all, off_surface, too_many
+from dwsweep.fit.cells import BadRun, Run, Selection, finished, impossible, select_runs, without
 from dwsweep.fit.data import covariates as found_in
-from dwsweep.fit.data.covariates import HEAD_SIZE, LEARNING_RATE, NUMBER, RATE, TEXT, TOKENS, Covariates
-from dwsweep.fit.data.roles import is_date, one_recipe
-from dwsweep.fit.data.rows import ALIKE, ARM, Row, no_loss, positive, why_no_loss
-from dwsweep.fit.data.shape import BLOCK, n_params_of, places
+from dwsweep.fit.data.covariates import HEAD_SIZE, LEARNING_RATE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates
+from dwsweep.fit.data.roles import is_date
+from dwsweep.fit.data.rows import ALIKE, ARM, Row, positive
+from dwsweep.fit.data.shape import n_params_of, places
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.equal_what import Budget, Runs, equal_what, spent_by_all
 from dwsweep.fit.heap_design import (
@@ -52,11 +50,14 @@ FEWEST_ADJUSTED_DEPTHS = 2  # two depths have a crossing at the held values of t
 
 @dataclass(frozen=True)
 class Heap:
-    """``data``: the table with each loss moved to the held values. surface: the posterior at these. record: the
-    adjustment. shorter: all runs had one budget, so that larger nets were trained on less. paired: effects of seeds are
-    taken off. arms: recipes that are compared, the base first; none for one recipe."""
+    """``data``: the table with each loss moved to the held values. selections: its runs by arm, the base first. bad:
+    impossible runs. surface: the posterior at the held values. record: the adjustment. shorter: all runs had one
+    budget, so that larger nets were trained on less. paired: effects of seeds are taken off. arms: recipes with a run
+    that are compared, the base first; none for one recipe."""
 
     data: Table
+    selections: Mapping[str, Selection]
+    bad: Sequence[BadRun]
     surface: Surface
     record: Adjustment
     shorter: bool = False
@@ -65,8 +66,12 @@ class Heap:
 
     def rows(self, arm: str = "") -> list[Row]:
         """Rows of one of the arms; of the base by default."""
-        arm = arm or next(iter(self.arms), "")
-        return [row for row in self.data.rows if row.get(ARM) == arm] if arm else self.data.rows
+        return [run.row for run in self.selections[arm or next(iter(self.selections))].runs]
+
+    def selected(self, rows: Sequence[Row]) -> tuple[Selection, list[BadRun]]:
+        """Runs of the arm of ``rows``, and its impossible runs."""
+        arm = next((str(row.get(ARM)) for row in rows if self.arms), next(iter(self.selections)))
+        return self.selections[arm], [one for one in self.bad if not self.arms or one.run.row.get(ARM) == arm]
 
 
 def heap_of(
@@ -102,28 +107,83 @@ def heap_of(
     if budget:
         tries.append((trained.rows[trained.main] if trained else data.rows, budget))
     for of, spent in tries:
-        rows, out = _usable(of)
+        rows, wild = finished(of)
         if len(rows) < ask.FEWEST_CELLS:
             return None
-        if trained and len(of) < len(data.rows):
-            out["were trained to other values of flops"] = len(data.rows) - len(of)
         found = _found(data, asked, rows, bool(spent), arms, several)
         if spent or not budget or (found and any(one.name == TOKENS for one in found.columns)):
             break
     if found is None:
         return None
     x, y = places(found.rows)
-    arms = tuple(arm for arm in arms if any(row.get(ARM) == arm for row in found.rows))
-    enough = len(x) >= ask.FEWEST_CELLS + FEWEST_ROWS_EACH * (len(found.columns) + 3 * len(arms[1:]))
+    present = tuple(arm for arm in arms if any(row.get(ARM) == arm for row in found.rows))
+    enough = len(x) >= ask.FEWEST_CELLS + FEWEST_ROWS_EACH * (len(found.columns) + 3 * len(present[1:]))
     depths = FEWEST_ADJUSTED_DEPTHS if found.columns else ask.FEWEST_DEPTHS
     spread = distinct_sizes(x) >= ask.FEWEST_SIZES and len(np.unique(y)) >= depths
     of_size = _one_variable(x, y)
     if not (enough and spread) or (of_size and trained is None):
         return None
-    _refuse_unknown(data, found, asked.leave)
-    return _fitted(
-        data, options, asked, found, x, y, out, spent, trained if several and not spent else None, arms, of_size
-    )
+    account = [LeftOutRows(rows=n, why=why, option=option) for (why, option), n in found.left_out.items()]
+    if trained and len(of) < len(data.rows):
+        account.insert(0, LeftOutRows(rows=len(data.rows) - len(of), why="were trained to other values of flops"))
+    data = replace(data, account=(*data.account, *account))
+    usable, kept = {id(row) for row in rows}, {id(row) for row in found.rows}
+    rows = [row for row in of if id(row) in kept or id(row) not in usable]
+    selections, bad = _selected(data, rows, found, wild, asked.leave, arms)
+    several_at = trained if several and not spent else None
+    return _fitted(data, options, asked, found, selections, bad, spent, several_at, present, of_size)
+
+
+def _selected(
+    data: Table,
+    rows: Sequence[Row],
+    found: Covariates,
+    wild: Sequence[BadRun],
+    left: Collection[str],
+    arms: Sequence[str],
+) -> tuple[dict[str, Selection], list[BadRun]]:
+    """Runs of each arm, and the impossible ones, ``wild`` among them. Refused: an unknown setting distinguishes rows of
+    one shape and is neither adjusted for nor ``left`` out by the user."""
+    adjusted = tuple(dict.fromkeys(one.column for one in found.columns))
+    unknown = [name for name in data.settings if name not in adjusted and found_in.word_of(name) not in left]
+    unknown = [name for name in unknown if not is_date({row.get(name) for row in found.rows} - {None})]
+    selections = {
+        arm: select_runs(
+            [row for row in rows if not arm or row.get(ARM) == arm],
+            unit=data.unit,
+            settings=unknown,
+            adjusted=(*adjusted, ARM),
+        )
+        for arm in arms or ("",)
+    }
+    runs = [run for one in selections.values() for run in one.runs]
+    known = {id(one.run.row): one for one in wild}
+    bad = [replace(known[id(run.row)], run=run) for run in runs if id(run.row) in known]
+    runs = [run for run in runs if id(run.row) not in known]
+    more, doubts = impossible(runs, _terms(runs, found, arms))
+    bad += more
+    selections = {arm: without(one, bad) for arm, one in selections.items()}
+    first = next(iter(selections))
+    selections[first] = replace(selections[first], warnings=[*doubts, *selections[first].warnings])
+    return selections, bad
+
+
+def _columns(runs: Sequence[Run], found: Covariates) -> tuple[Covariate, ...]:
+    """Covariates of ``runs`` of the rows that were found."""
+    place = {id(row): k for k, row in enumerate(found.rows)}
+    where = np.array([place[id(run.row)] for run in runs], dtype=int)
+    return tuple(one.at_rows(where) for one in found.columns)
+
+
+def _terms(runs: Sequence[Run], found: Covariates, arms: Sequence[str]) -> np.ndarray:
+    """(n, ·) terms of arms and covariates, beside which no loss of a run is impossible."""
+    x, y = np.array([run.x for run in runs]), np.log([float(run.depth) for run in runs])
+    members = members_of([run.row for run in runs], arms)
+    terms = [term for member in members.T for term in (member, member * x, member * y)]
+    for one in _columns(runs, found):
+        w = (one.value - one.value.mean()) / max(float(one.value.std()), 1e-12)
+        terms += [w, *([w * w] if one.kind != TEXT else []), *([w * x, w * y] if one.kind == RATE else [])]
+    return np.array(terms).reshape(-1, len(runs)).T
 
 
 def _with_spent(data: Table, trained: TrainedBudgets) -> Table:
@@ -222,7 +282,7 @@ def _alike(held: Any, same: Any) -> bool:
 
 def _why_unadjusted(data: Table, word: str) -> str:
     """Reason why the losses of a table are not adjusted for a column that varies."""
-    rows, _ = _usable(data.rows)
+    rows, _ = finished(data.rows)
     x, y = places(rows)
     found = {"runs": len(rows), "sizes": distinct_sizes(x) if rows else 0, "depths": len(np.unique(y))}
     needed = {"runs": ask.FEWEST_CELLS, "sizes": ask.FEWEST_SIZES, "depths": FEWEST_ADJUSTED_DEPTHS}
@@ -238,50 +298,13 @@ def _one_variable(x: np.ndarray, y: np.ndarray) -> bool:
     return found_in.share_left(y, found_in.quadratic(x, y)[:, [0, 1, 3]]) < found_in.LEAST_OWN / 2.0
 
 
-def _usable(rows: Sequence[Row]) -> tuple[list[Row], dict[str, int]]:
-    """Rows with a loss, and reasons why others have none."""
-    kept: list[Row] = []
-    out: dict[str, int] = defaultdict(int)
-    for row in rows:
-        reason = why_no_loss(row)
-        loss = row.get("loss")
-        size = n_params_of(row)
-        if reason:
-            out[no_loss(reason)] += 1
-        elif not 0.0 < size < math.inf:
-            out["have no n_params"] += 1
-        elif str(row.get("status")).lower() == "diverged" or loss is None or not math.isfinite(loss):
-            out["are of runs that diverged"] += 1
-        else:
-            kept.append(row)
-    bad = {place for place, _, _ in beyond_all([float(row["loss"]) for row in kept])}
-    if bad:
-        out["have an impossible loss"] += len(bad)
-        kept = [row for k, row in enumerate(kept) if k not in bad]
-    return kept, dict(out)
-
-
-def _refuse_unknown(data: Table, found: Covariates, left: Collection[str]) -> None:
-    """Refuse a heap in which an unknown setting distinguishes rows of one shape and is neither adjusted for nor
-    ``left`` out by the user."""
-    taken = {one.column for one in found.columns}
-    unknown = [name for name in data.settings if name not in taken and found_in.word_of(name) not in left]
-    unknown = [name for name in unknown if not is_date({row.get(name) for row in found.rows} - {None})]
-    if not unknown:
-        return
-    cells = [((row["depth"], row["width"], row.get(BLOCK, "")), row.get(ARM)) for row in found.rows]
-    plain = [{name: row.get(name) for name in unknown} for row in found.rows]
-    one_recipe(plain, cells, len(plain), (), unknown)
-
-
 def _fitted(
     data: Table,
     options: FitOptions,
     asked: found_in.Request,
     found: Covariates,
-    x: np.ndarray,
-    y: np.ndarray,
-    out: Mapping[str, int],
+    selections: dict[str, Selection],
+    bad: Sequence[BadRun],
     budget: Budget | None,
     trained: TrainedBudgets | None,
     arms: tuple[str, ...],
@@ -290,72 +313,58 @@ def _fitted(
     """budget: of all runs, from which their tokens follow. trained: several budgets, at which the answer is asked.
     arms: recipes that are compared, the base first. of_size: the depth follows from the size: budgets have a best size,
     and no effect of depth can be told."""
-    rows, columns = list(found.rows), found.columns
-    off, doubts = _off(means_of(rows, x, y, columns, options.noise, arms))
-    stays = ~off
-    impossible = [row for row, stay in zip(rows, stays, strict=True) if not stay]
-    rows, x, y = [row for row, stay in zip(rows, stays, strict=True) if stay], x[stays], y[stays]
-    columns = tuple(one.at_rows(stays) for one in columns)
-    means = means_of(rows, x, y, columns, options.noise, arms)
+    runs = [run for one in selections.values() for run in one.runs]
+    columns = _columns(runs, found)
+    means = means_of(runs, columns, options.noise, arms)
     design = design_of(means, Frame.of(means.x, means.y))
-    cells = cells_of(means, design, options, _levels(rows, arms, design.scatter))
+    cells = cells_of(means, design, options, _levels(runs, arms, design.scatter))
     surface = surface_of(cells, means, options, ("none",) if of_size else ())
     posterior = ask.read(surface)
     record = adjustment_of(means, design, posterior, surface, found, options, cells)
     base = np.flatnonzero(means.arm[means.of] == 0)
-    runs = _runs(data, [rows[k] for k in base], x[base], y[base], means, design, means.of[base])
-    record = replace(record, **equal_what(ask.LossSurface(surface), runs, options.seed, budget, trained))
+    of_base = _runs(data, [runs[k] for k in base], means, design, means.of[base])
+    record = replace(record, **equal_what(ask.LossSurface(surface), of_base, options.seed, budget, trained))
     outside = [one for one in columns if one.kind == NUMBER and not one.low <= float(one.held) <= one.high]
     said = sentences(record, budget, outside)
     left = {*asked.leave, *found.follow}
     taken = {one.column for one in columns} | {name for name in data.columns if found_in.word_of(name) in left}
     of_length = any(data.roles.get(name) == "length" for name in taken)
     others = [one[means.of][base] for one in design.values]
-    said[1:1] = follows.sentences(runs.rows, data.roles, others, taken, data.unit, not (budget or of_length))
+    said[1:1] = follows.sentences(of_base.rows, data.roles, others, taken, data.unit, not (budget or of_length))
     record = replace(record, sentences=tuple(said))
-    shown = join((f"{row['depth']:g}×{row['width']:g}: {row['loss']:.4g}" for row in impossible), 3)
-    account = [
-        *(LeftOutRows(rows=n, why=why) for why, n in out.items()),
-        *([LeftOutRows(rows=len(impossible), why=f"have an impossible loss ({shown})")] if impossible else []),
-        *(LeftOutRows(rows=n, why=why, option=option) for (why, option), n in found.left_out.items()),
-    ]
     settings = dict(zip(design.names, design.values, strict=True))
     moved = posterior.of_columns(means.x, means.y, settings).mean(axis=0)
     gone = {one.column for one in columns} | {name for names in found_in.NUMBERS.values() for name in names}
     gone |= {*data.settings, *found_in.TEXTS}
     gone |= {"heads", "head_size", "steps"} if any(one.name == HEAD_SIZE for one in columns) else {"steps"}
     gone -= {"d_ff", "mlp_ratio"}
-    table = replace(
-        data,
-        rows=[_moved(row, float(moved[k]), gone) for row, k in zip(rows, means.of, strict=True)],
-        roles={},
-        named=(),
-        account=(*data.account, *account),
-        notes=(*record.sentences, *data.notes),
-        doubts=(*data.doubts, *doubts),
-    )
-    return Heap(table, surface, record, budget is not None, means.paired, arms)
+    at_held = {id(run): _moved(run, float(moved[k]), gone) for run, k in zip(runs, means.of, strict=True)}
+    selections = {arm: replace(one, runs=[at_held[id(run)] for run in one.runs]) for arm, one in selections.items()}
+    notes, rows = (*record.sentences, *data.notes), [run.row for run in at_held.values()]
+    table = replace(data, rows=rows, roles={}, named=(), notes=notes)
+    return Heap(table, selections, bad, surface, record, budget is not None, means.paired, arms)
 
 
-def _levels(rows: Sequence[Row], arms: Sequence[str], scatter: float) -> np.ndarray:
+def _levels(runs: Sequence[Run], arms: Sequence[str], scatter: float) -> np.ndarray:
     """(A,) sd of the error that the seeds of an arm and of the base add to all of their losses alike, nats: of as many
     runs as they name seeds, each of which is as noisy as one run. Runs without a seed have one of their own."""
-    seeds = [{row.get("seed") for row in rows if row.get(ARM) == arm} for arm in arms]
+    seeds = [{run.seed for run in runs if run.row.get(ARM) == arm} for arm in arms]
     inverse = [0.0 if None in of else 1.0 / len(of) for of in seeds]
     return scatter * np.sqrt([inverse[0] + one for one in inverse[1:]])
 
 
-def _moved(row: Row, moved: float, gone: Collection[str]) -> Row:
-    """A row with the loss at the held values, without the columns that are adjusted for."""
-    loss = float(row["loss"] - moved)
-    scaled = {name: row[name] * loss / row["loss"] for name in ("bits_per_byte", IN_NATS) if row.get(name)}
-    return {name: value for name, value in row.items() if name not in gone} | scaled | {"loss": loss, "seed": None}
+def _moved(run: Run, moved: float, gone: Collection[str]) -> Run:
+    """A run with the loss at the held values, without the columns that are adjusted for."""
+    loss, row = run.loss - moved, run.row
+    scaled = {name: row[name] * loss / run.loss for name in ("bits_per_byte", IN_NATS) if row.get(name)}
+    row = {name: value for name, value in row.items() if name not in gone} | scaled | {"loss": loss, "seed": None}
+    return replace(run, loss=loss, learning_rate=None, seed=None, settings=(), row=row)
 
 
 def beside_a_grid(data: Table, options: FitOptions, at_budgets: bool) -> list[str]:
     """Sentences of ``follows`` on a table whose losses are adjusted for nothing. at_budgets: True if runs were trained
     at equal compute."""
-    rows, _ = _usable(data.rows)
+    rows, _ = finished(data.rows)
     if options.arm or not rows:
         return []
     shared = [name for name in ("tokens", "learning_rate") if all(positive(row.get(name)) for row in rows)]
@@ -365,35 +374,17 @@ def beside_a_grid(data: Table, options: FitOptions, at_budgets: bool) -> list[st
     return follows.sentences(rows, data.roles, others, taken, data.unit, at_equal_size)
 
 
-def _runs(
-    data: Table, rows: Sequence[Row], x: np.ndarray, y: np.ndarray, means: Means, design: Design, of: np.ndarray
-) -> Runs:
+def _runs(data: Table, runs: Sequence[Run], means: Means, design: Design, of: np.ndarray) -> Runs:
     """Runs in the form of ``equal_what``. of: (n,) place of the mean of each."""
     kinds = list(enumerate(means.columns))
     others = [design.values[k][of] for k, one in kinds if one.name != TOKENS and one.kind != RATE]
     k = next((k for k, one in kinds if one.name == TOKENS), None)
     return Runs(
-        rows=rows,
-        x=x,
-        y=y,
-        others=np.stack(others, axis=1) if others else np.zeros((len(rows), 0)),
+        rows=[{**run.row, "loss": run.loss} for run in runs],
+        x=means.x[of],
+        y=means.y[of],
+        others=np.stack(others, axis=1) if others else np.zeros((len(runs), 0)),
         column="" if k is None else design.names[k],
         scale=Scale(0.0, 1.0) if k is None else design.scales[k],
         theirs={ours: theirs for theirs, ours in data.theirs.items()},
     )
-
-
-def _off(means: Means) -> tuple[np.ndarray, list[str]]:
-    """((n,) True for runs whose loss is impossible beside all others at their settings, a warning where they are too
-    many to be left out)."""
-    terms = [term for member in means.members.T for term in (member, member * means.x, member * means.y)]
-    for one in means.columns:
-        w = (one.value - one.value.mean()) / float(one.value.std())
-        terms += [w, *([w * w] if one.kind != TEXT else []), *([w * means.x, w * means.y] if one.kind == RATE else [])]
-    others = np.stack(terms, axis=1) if terms else None
-    found = off_surface(means.x, means.y, means.mean, others)
-    if not too_many([float(means.mean[k]) - expected for k, expected, _ in found], len(means.x)):
-        return np.isin(means.of, [k for k, _, _ in found]), []
-    k, expected, _ = found[0]
-    such = f"{means.depth[k]}×{means.width[k]:g}: loss {means.mean[k]:.4g}, expected {expected:.4g}"
-    return np.zeros(len(means.of), dtype=bool), [all_count(len(found), len(means.x), f"all others ({such})")]

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from dwsweep.fit import ask
+from dwsweep.fit.cells import Run
 from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import D_FF, NUMBER, RATE, TEXT, TOKENS, Covariate
 from dwsweep.fit.data.rows import ARM, Row
-from dwsweep.fit.data.shape import BLOCK
 from dwsweep.fit.model import UNREPLICATED, Cells, Column, Frame, Prior, arm_column, covariate, factor, rate
 from dwsweep.fit.noise import cell_means
 from dwsweep.records.fit import FitOptions, Surface
@@ -47,7 +47,7 @@ INTERACT = Prior(math.log(0.08), 1.3, "ln of E", "as large as in public heaps, o
 
 @dataclass(frozen=True)
 class Means:
-    """Rows that agree in depth, size and covariates, averaged. of: (n,) place of each row. x, y, mean, variance: (K,);
+    """Runs that agree in depth, size and covariates, averaged. of: (n,) place of each run. x, y, mean, variance: (K,);
     df: of the replicates. depth, width: of the nets. columns: covariates (K,). run: (K,) label of the run. paired: the
     effects of seeds, which link all means, are taken off. arms: recipes that are compared, the base first; none for one
     recipe. arm: (K,) place of each mean's arm among them, rising."""
@@ -79,23 +79,17 @@ def members_of(rows: Sequence[Row], arms: Sequence[str]) -> np.ndarray:
     )
 
 
-def means_of(
-    rows: Sequence[Row],
-    x: np.ndarray,
-    y: np.ndarray,
-    columns: Sequence[Covariate],
-    noise: Any,
-    arms: tuple[str, ...] = (),
-) -> Means:
-    """Means of equal rows. noise: declared sd of one run, nats; None: that of the replicates."""
-    arm = members_of(rows, arms) @ np.arange(1.0, max(len(arms), 1))
-    blocks = {block: k for k, block in enumerate(sorted({str(row.get(BLOCK, "")) for row in rows}))}
-    block = np.array([float(blocks[str(row.get(BLOCK, ""))]) for row in rows])
+def means_of(runs: Sequence[Run], columns: Sequence[Covariate], noise: Any, arms: tuple[str, ...] = ()) -> Means:
+    """Means of equal runs. noise: declared sd of one run, nats; None: that of the replicates."""
+    arm = members_of([run.row for run in runs], arms) @ np.arange(1.0, max(len(arms), 1))
+    blocks = {block: k for k, block in enumerate(sorted({run.block for run in runs}))}
+    block = np.array([float(blocks[run.block]) for run in runs])
+    x, y = np.array([run.x for run in runs]), np.log([float(run.depth) for run in runs])
     values = np.stack([arm, x, y, block, *(one.value for one in columns)], axis=1).round(9)
     _, first, of, count = np.unique(values, axis=0, return_index=True, return_inverse=True, return_counts=True)
     of = of.ravel()
-    loss = np.array([float(row["loss"]) for row in rows])
-    found = cell_means(loss, of, [row.get("seed") for row in rows], len(count))
+    loss = np.array([run.loss for run in runs])
+    found = cell_means(loss, of, [run.seed for run in runs], len(count))
     df = float((1.0 - found.leverage).sum())
     variance, known = np.zeros(len(count)), 0.0
     if isinstance(noise, int | float):
@@ -113,8 +107,8 @@ def means_of(
         found.mean,
         variance,
         known,
-        np.array([int(rows[k]["depth"]) for k in first]),
-        np.array([float(rows[k]["width"]) for k in first]),
+        np.array([runs[k].depth for k in first]),
+        np.array([float(runs[k].width) for k in first]),
         tuple(one.at_rows(first) for one in columns),
         run.ravel(),
         found.paired,

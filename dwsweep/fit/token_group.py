@@ -53,9 +53,10 @@ class TokenGroup:
         """``shorter``: True if larger nets are known to have trained on less. ``pairs``: True to compare pairs of
         depths, by the ``surface`` of all depths; None: by one of these runs, where they are enough. ``heap``: that the
         rows are of."""
-        selection = select_runs(rows, options.axis, data.named, data.unit, data.settings)
-        # losses of a heap have been held against its surface
-        selection, bad = (selection, []) if heap else without_bad_runs(selection)
+        if heap:
+            selection, bad = heap.selected(rows)
+        else:
+            selection, bad = without_bad_runs(select_runs(rows, options.axis, data.named, data.unit, data.settings))
         runs = selection.runs
         warnings = [*data.doubts, *selection.warnings, *check_runs(runs, data, shorter)]
         if not runs:
