@@ -170,6 +170,18 @@ def test_impossible_losses_of_a_heap_are_named_and_left_out_together(bad):
     holds(result)
 
 
+def test_rows_of_one_run_are_averaged_and_a_net_that_has_learned_nothing_does_not_count():
+    rows = [{**row, "seed": k, "vocab_size": 1000} for k, row in enumerate(piled(36, more=batches))]
+    rows[7]["loss"] = 0.99 * math.log(1000)
+    runs = heap([*rows, {**rows[5], "loss": rows[5]["loss"] + 0.002}]).selections[""]
+    assert len(runs.runs) == 35 and runs.account == {
+        ("are averaged with another row of their shape, learning rate and seed", ""): 1,
+        ("are of shapes that have learned nothing", ""): 1,
+    }
+    (line,) = [line for line in runs.warnings if "NOT TRAINED" in line]
+    assert f"{rows[7]['depth']}×{rows[7]['width']}" in line
+
+
 def test_the_best_rate_follows_the_width_and_not_the_size_where_inner_widths_differ():
     """Nets of a depth and size are narrower by a fifth at d_ff / d = 4: best rates came out 6 to 8 % too high."""
     wide = lambda row, rng: inner(row, (2.0, 2.0, 4.0)[int(rng.integers(3))])  # noqa: E731
