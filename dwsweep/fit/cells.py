@@ -423,7 +423,7 @@ def _against_all(runs: Sequence[Run], _: np.ndarray | None = None) -> list[BadRu
     away = values - middle
     scale = NORMAL * float(np.median(np.abs(away)))
     far = np.flatnonzero((away > max(BEYOND * scale, LEAST_NATS)) & (values > TIMES * middle) & (middle > 0.0))
-    return [BadRun(runs[k], middle, float(away[k]) / max(scale, 1e-12)) for k in far]
+    return [BadRun(runs[k], middle, float(away[k]) / max(scale, 1e-12)) for k in far.tolist()]
 
 
 def _threshold(df: float, count: int) -> float:

@@ -16,8 +16,7 @@ import numpy as np
 from dwsweep import published_law
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.ask import LossSurface, accepted_forms, transitions
-from dwsweep.fit.laws import FORMS, Law, ellipse
-from dwsweep.fit.noise import chi2_quantile
+from dwsweep.fit.laws import FORMS, Law
 from dwsweep.interval import layers
 from dwsweep.records.fit import NO_FORM_FITS, FitResult, HeldOut, Surface
 from dwsweep.records.transitions import GuidelineRow, Optimum
@@ -86,8 +85,8 @@ def depth_scatter_warnings(surface: LossSurface, unit: str) -> list[str]:
 
 
 def map_law(record: Surface | None, weights: float = STANDARD) -> Law | None:
-    """The most probable form as a law with its confidence region: ln d at the shallowest and the deepest depth, from
-    x_T there, are the surface's estimates. None if every form of the law is rejected, of three depths, of a best depth
+    """The most probable form as a law: in each draw x_T of the shallowest and of the deepest net gives the width there,
+    and the two the constants. None if every form of the law is rejected, of three depths, of a best depth
     that falls with size, and where the losses bound it at fewer than two sizes. weights: of a layer over d²."""
     if record is None or len(record.spans) < DEPTHS_FOR_A_LAW or record.falls or not LossSurface(record).measured:
         return None
@@ -97,18 +96,11 @@ def map_law(record: Surface | None, weights: float = STANDARD) -> Law | None:
     inside = [row.n_params for row in record.optima if row.depth is not None or row.is_one_layer]
     first, last = (float(end(span.depth for span in record.spans)) for end in (min, max))
     ends = transitions(LossSurface(record, only=form.form).posterior, form.form)
-    logs = (ends - np.log([weights * first, weights * last])) / 2.0
-    centre, covariance = logs.mean(axis=0), np.cov(logs, rowvar=False)
-    level = float(chi2_quantile(record.confidence, 1.0))
-    around = ellipse((float(centre[0]), float(centre[1])), covariance + 1e-12 * np.eye(2), level, 120)
-    theta = FORMS[form.form].from_ends(centre, first, last)
-    return Law(
-        f"own: {form.form} form of the loss surface",
-        form.form,
-        (float(theta[0]), float(theta[1])),
-        min(inside),
-        max(inside),
-        FORMS[form.form].from_ends(around, first, last),
+    equation, ln_width = FORMS[form.form], (ends - np.log([weights * first, weights * last])) / 2.0
+    theta = equation.from_ends(ln_width, first, last)
+    name = f"own: {form.form} form of the loss surface"
+    return Law.of_draws(
+        name, equation, theta[np.isfinite(theta).all(axis=1)], (min(inside), max(inside)), record.confidence
     )
 
 

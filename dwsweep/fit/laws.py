@@ -152,6 +152,21 @@ class Law:
     valid_to: float
     region: np.ndarray = field(repr=False)
 
+    @classmethod
+    def of_draws(
+        cls, name: str, equation: LawForm, theta: np.ndarray, valid: tuple[float, float], confidence: float
+    ) -> Law:
+        """The law of draws of its constants (T, 2): their median, and for the region the draws nearest to it, in the
+        metric of their covariance, up to the χ² of one degree of freedom."""
+        from scipy.special import gammaincinv
+
+        middle = np.median(theta, axis=0)
+        away, C = theta - middle, np.cov(theta, rowvar=False) + 1e-18 * np.eye(2)
+        distance = np.einsum("ti,ij,tj->t", away, np.linalg.pinv(C), away)
+        kept = distance <= 2.0 * float(gammaincinv(0.5, confidence))
+        a, b = middle.tolist()
+        return cls(name, equation.name, (a, b), *valid, theta[kept] if kept.any() else theta)
+
     @property
     def equation(self) -> LawForm:
         return FORMS[self.form]

@@ -20,7 +20,6 @@ import numpy as np
 from dwsweep.fit.ask import LossSurface, answer, crossings, effect, law, transitions
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.laws import EXPONENTIAL, FORMS, Law, LawForm
-from dwsweep.fit.noise import chi2_quantile
 from dwsweep.fit.transitions import Pair
 from dwsweep.records.fit import BEST_DEPTH, PAIRS, WidthLaw
 from dwsweep.records.transitions import Rival
@@ -200,9 +199,8 @@ def _constants(
         a_error=a.error,
         b_error=b.error,
     )
-    region = _central(theta, confidence)
-    named = Law(f"own: {equation.label}", equation.name, constants, record.valid_from, record.valid_to, region)
-    return Constants(named, record, bounded)
+    valid = record.valid_from, record.valid_to
+    return Constants(Law.of_draws(f"own: {equation.label}", equation, theta, valid, confidence), record, bounded)
 
 
 def _ties(curves: Curves, surface: LossSurface, form: str) -> np.ndarray:
@@ -215,13 +213,3 @@ def _ties(curves: Curves, surface: LossSurface, form: str) -> np.ndarray:
         found = crossings(x, lead[1:])
         ties[:, k] = np.where(np.isfinite(found), found, ties[:, k])
     return ties
-
-
-def _central(theta: np.ndarray, confidence: float) -> np.ndarray:
-    """The draws (T, 2) whose extremes give intervals of ``confidence`` of functions of both constants: the nearest to
-    the median, in the metric of their covariance, up to the χ² of one degree of freedom."""
-    away = theta - np.median(theta, axis=0)
-    C = np.cov(theta, rowvar=False) + 1e-18 * np.eye(2)
-    distance = np.einsum("ti,ij,tj->t", away, np.linalg.pinv(C), away)
-    kept = distance <= float(chi2_quantile(confidence, 1.0))
-    return theta[kept] if kept.any() else theta
