@@ -37,7 +37,7 @@ from dwsweep.errors import InputError, argument, either, example
 from dwsweep.fit.analysis import fit_options, fit_table, provenance
 from dwsweep.fit.arms import labels, tables_of
 from dwsweep.fit.ask import enough
-from dwsweep.fit.cells import BadRun, Run, impossible, number, select_runs
+from dwsweep.fit.cells import Run, number, select_runs
 from dwsweep.fit.curves import Curves, SimultaneousBand, build_curves
 from dwsweep.fit.data import condition
 from dwsweep.fit.data.roles import RECIPE, TUNING
@@ -46,6 +46,7 @@ from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.fit.data.shape import n_params_of
 from dwsweep.fit.data.table import Table, account
 from dwsweep.fit.documents import document_covariance
+from dwsweep.fit.impossible import BadRun, impossible
 from dwsweep.fit.lengths import at_equal_length
 from dwsweep.fit.model import Cells
 from dwsweep.fit.noise import FLOOR_NATS

@@ -19,7 +19,7 @@ import numpy as np
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit import ask, follows
 from dwsweep.fit.adjustment import adjustment_of, sentences
-from dwsweep.fit.cells import BadRun, Run, Selection, finished, impossible, select_runs, without
+from dwsweep.fit.cells import Run, Selection, select_runs
 from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import HEAD_SIZE, LEARNING_RATE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates
 from dwsweep.fit.data.roles import is_date
@@ -38,6 +38,7 @@ from dwsweep.fit.heap_design import (
     members_of,
     surface_of,
 )
+from dwsweep.fit.impossible import BadRun, finished, impossible, without
 from dwsweep.fit.lengths import FLOPS, TrainedBudgets, all_reach, token_groups
 from dwsweep.fit.model import Frame, distinct_sizes
 from dwsweep.fit.one_unit import IN_NATS

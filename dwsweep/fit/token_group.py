@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dwsweep.fit.ask import LossSurface, fit_loss_model
-from dwsweep.fit.cells import BadRun, Selection, select_runs, without_bad_runs
+from dwsweep.fit.cells import Selection, select_runs
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.documents import Documents, document_covariance
 from dwsweep.fit.heap import Heap
+from dwsweep.fit.impossible import BadRun, without_bad_runs
 from dwsweep.fit.one_variable import width_follows
 from dwsweep.fit.scatter import judged
 from dwsweep.fit.transitions import Pair, analyse_pairs, transition_rows

@@ -14,11 +14,12 @@ import numpy as np
 
 from dwsweep import paths, theory
 from dwsweep.errors import InputError, either
-from dwsweep.fit.cells import BadRun, Run, Shape, chance_loss, named
+from dwsweep.fit.cells import Run, Shape, chance_loss
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.data.names import rename
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import Table
+from dwsweep.fit.impossible import BadRun, named
 from dwsweep.fit.noise import SURFACE
 from dwsweep.records.fit import Fit, FitResult
 from dwsweep.records.metrics import Metrics, metrics_of

@@ -15,7 +15,8 @@ import dwsweep
 from dwsweep import published_law
 from dwsweep.fit import laws
 from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.cells import find_bad_runs, select_runs
+from dwsweep.fit.cells import select_runs
+from dwsweep.fit.impossible import find_bad_runs
 from tests.simulations.sweeps import SmoothTruth, draw
 
 

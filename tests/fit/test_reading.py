@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 
 from dwsweep.errors import InputError
-from dwsweep.fit.cells import select_runs, without_bad_runs
+from dwsweep.fit.cells import select_runs
 from dwsweep.fit.data import cell, source
 from dwsweep.fit.data.table import read_table
+from dwsweep.fit.impossible import without_bad_runs
 from dwsweep.records.record import table_text
 from dwsweep.report import runs_table
 

@@ -22,10 +22,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dwsweep.fit.arms import Together
-from dwsweep.fit.cells import Candidate, Shape, select_runs, without_bad_runs
+from dwsweep.fit.cells import Candidate, Shape, select_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.documents import Documents, of_influences
+from dwsweep.fit.impossible import without_bad_runs
 from dwsweep.fit.pairing import Arm
 from dwsweep.fit.scatter import judged
 from dwsweep.records.answers import BEST_DEPTH, DIFFERENCE, TRANSITION, AnswerRow

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from dwsweep.fit import ask
-from dwsweep.fit.cells import select_runs, without_bad_runs
+from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
+from dwsweep.fit.impossible import without_bad_runs
 from dwsweep.fit.laws import FORMS
 from dwsweep.fit.model import Cells
 from dwsweep.fit.posterior import Posterior

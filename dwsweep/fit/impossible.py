@@ -1,0 +1,343 @@
+"""Impossible losses: runs that are named, left out and reported.
+
+Robust scales find them, so that a bad run cannot hide behind its own spread. A loss above twice the median and 20
+robust sds is dropped. A run is compared with the other seeds of its cell, after the part that a seed shares over all
+cells, at a t quantile of the scale's degrees of freedom: with normal noise one of 1,000 sweeps loses a run by its
+seeds, whatever the number of shapes and seeds; with t₃ tails every sixth sweep of 135 runs does. A whole cell is
+compared with a polynomial in ln N and ln L through all others, whose residuals must vanish without it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import median
+
+import numpy as np
+
+from dwsweep.fit.cells import Candidate, Run, Selection, sort_rows
+from dwsweep.fit.data.rows import Row
+from dwsweep.records.transitions import LeftOutRun
+
+IMPOSSIBLE = 8.0  # fewest robust standard deviations
+FALSE_ALARM = 1e-3  # share of sweeps with normal noise in which a good run may be called impossible
+MAD_EFFICIENCY = 0.37  # degrees of freedom of a median absolute deviation, over those of a standard deviation
+LEAST_NATS = 1e-3  # misfit below which no run is called impossible, however small the noise
+LARGEST_SHARE, DIVERGED_SHARE = 0.05, 0.15  # of all runs; the second if all lie above the others
+FEWEST = 6  # fewest losses, or gaps between seeds, that have a robust scale
+DEGREES = (4, 3, 2)  # of the polynomial through shapes
+FARTHER = (
+    4.0  # multiples of the next residual at which a shape is off the polynomial: none of 1,050 clean grids has one
+)
+# multiples of the farthest other residual at which several shapes diverged: 1 of 1,500 clean tables has such shapes, in
+# a corner where depth costs most
+TOGETHER = 6.0
+MOST_STEPS = 20  # of each of the two searches for runs that diverged
+MOST_TRIED = 5  # shapes of the largest residuals that may be the bad one
+MOST_GAPS = 10  # most gaps from a run to later runs of its cell that enter the spread
+BEYOND, TIMES = 20.0, 2.0  # threshold in robust standard deviations, and in median losses if no law reaches the cell
+NORMAL = 1.4826  # standard deviation per median absolute deviation
+
+
+@dataclass(frozen=True)
+class BadRun:
+    """``expected``: loss by the other seeds or the other shapes, nats. ``deviations``: distance in robust sds."""
+
+    run: Run
+    expected: float
+    deviations: float
+
+    def record(self) -> LeftOutRun:
+        run = self.run
+        return LeftOutRun(
+            run_id=run.row.get("run_id"),
+            depth=run.depth,
+            width=run.width,
+            learning_rate=run.learning_rate,
+            seed=run.seed,
+            loss=run.loss,
+            expected=self.expected,
+            deviations=self.deviations,
+        )
+
+
+def finished(rows: Sequence[Row]) -> tuple[list[Row], list[BadRun]]:
+    """Rows with a loss that a scaling law may have, and runs with one that none has."""
+    runs = sort_rows(rows).runs
+    wild = _against_all(runs)
+    out = {id(one.run) for one in wild}
+    return [run.row for run in runs if id(run) not in out], wild
+
+
+def without_bad_runs(selection: Selection) -> tuple[Selection, list[BadRun]]:
+    """(selection without impossible runs, impossible runs). If there are too many, nothing is left out and a warning is
+    given."""
+    bad, warning = impossible(selection.runs)
+    return without(replace(selection, warnings=[*warning, *selection.warnings]), bad), bad
+
+
+def without(selection: Selection, bad: Sequence[BadRun]) -> Selection:
+    """The selection without impossible runs."""
+    out = {id(found.run) for found in bad}
+    kept = [run for run in selection.runs if id(run) not in out]
+    left = {run.shape for run in kept}
+    notes, excluded = dict(selection.notes), dict(selection.excluded)
+    for found in bad:
+        where = notes if found.run.shape in left else excluded
+        text = f"impossible loss {found.run.loss:.4g} left out"
+        where[found.run.shape] = "; ".join(filter(None, (where.get(found.run.shape), text)))
+    return replace(selection, runs=kept, notes=notes, excluded=excluded)
+
+
+def impossible(runs: Sequence[Run], terms: np.ndarray | None = None) -> tuple[list[BadRun], list[str]]:
+    """(the impossible runs, the worst first; a warning where they are so many that the noise model is wrong, not the
+    runs: none is left out then). terms: (n, ·) of each run, beside a polynomial in size and depth."""
+    bad = find_bad_runs(runs, terms)
+    # runs that diverged, or were not finished, lie above the others; noise lies on both sides
+    above = all(one.run.loss > one.expected for one in bad)
+    if len(bad) <= max(1.0, (DIVERGED_SHARE if above else LARGEST_SHARE) * len(runs)):
+        return bad, []
+    return [], [
+        f"impossible losses: {len(bad)} of {len(runs)} runs lie at least {IMPOSSIBLE:g} robust standard deviations off "
+        f"the other seeds of their shape or the other shapes ({named(bad[0])}); too many to leave out, so all count: "
+        "check the table"
+    ]
+
+
+def named(found: BadRun) -> str:
+    run = found.run
+    which = "" if run.seed is None else f" seed {run.seed}"
+    return f"{run.row['depth']:g}×{run.width:g}{which}: loss {run.loss:.4g}, expected {found.expected:.4g}"
+
+
+def find_bad_runs(runs: Sequence[Run], terms: np.ndarray | None = None) -> list[BadRun]:
+    """Impossible runs, the worst first; more than LARGEST_SHARE of ``runs`` are a statement about the noise."""
+    found: list[BadRun] = []
+    every = np.zeros((len(runs), 0)) if terms is None else terms
+    for test in (_against_all, _against_seeds, _against_surface):
+        out = {id(one.run) for one in found}
+        left = [k for k, run in enumerate(runs) if id(run) not in out]
+        found += test([runs[k] for k in left], every[left])
+    return sorted(found, key=lambda one: -one.deviations)
+
+
+def _against_all(runs: Sequence[Run], _: np.ndarray | None = None) -> list[BadRun]:
+    """Runs that no scaling law reaches, whatever the table: far above the median."""
+    if len(runs) < FEWEST:
+        return []
+    values = np.array([run.loss for run in runs])
+    middle = float(np.median(values))
+    away = values - middle
+    scale = NORMAL * float(np.median(np.abs(away)))
+    far = np.flatnonzero((away > max(BEYOND * scale, LEAST_NATS)) & (values > TIMES * middle) & (middle > 0.0))
+    return [BadRun(runs[k], middle, float(away[k]) / max(scale, 1e-12)) for k in far.tolist()]
+
+
+def _threshold(df: float, count: int) -> float:
+    """Robust standard deviations beyond which the farthest of ``count`` values is impossible, by a scale of ``df``
+    degrees of freedom: 386 of three shapes with three seeds, 33 with five, 8 of many."""
+    from scipy.special import stdtrit
+
+    return max(IMPOSSIBLE, float(stdtrit(MAD_EFFICIENCY * max(df, 1.0), 1.0 - FALSE_ALARM / (2.0 * count))))
+
+
+def _against_seeds(runs: Sequence[Run], terms: np.ndarray) -> list[BadRun]:
+    cells: dict[Hashable, list[Run]] = defaultdict(list)
+    for run in runs:
+        cells[run.candidate].append(run)
+    several = {key: members for key, members in cells.items() if len(members) > 1}
+    if not several:
+        return []
+    seed: dict[Hashable, list[float]] = defaultdict(list)
+    for members in several.values():
+        middle = median([run.loss for run in members])
+        for run in members:
+            seed[run.seed].append(run.loss - middle)
+    # a seed of a cell or two would take the loss that is off for its own part
+    shared = {name: median(values) if name is not None and len(values) > 2 else 0.0 for name, values in seed.items()}
+    losses = {key: np.array([run.loss - shared[run.seed] for run in members]) for key, members in several.items()}
+    gaps = np.concatenate([np.abs(v[k:] - v[:-k]) for v in losses.values() for k in range(1, min(len(v), MOST_GAPS))])
+    if len(gaps) < FEWEST:
+        return []
+    scale = NORMAL * float(np.median(gaps)) / math.sqrt(2.0)
+    count = sum(map(len, several.values()))
+    linked = sum(value != 0.0 for value in shared.values())
+    far = _threshold(count - len(several) - max(linked - 1, 0), count)
+    points = _points(runs, terms)
+    surface = _Surface.of(points.x, points.y, points.loss, points.terms)
+    by_others = dict(zip(points.keys, surface.expected.tolist(), strict=True)) if surface else {}
+    found: list[BadRun] = []
+    for key, members in several.items():
+        values, left = losses[key], np.arange(len(members))
+        while len(left) > 1:
+            others = _medians_of_others(values[left])
+            off = np.abs(values[left] - others)
+            sd = scale * math.sqrt(1.0 + 1.0 / (len(left) - 1))
+            if off.max() <= max(far * sd, LEAST_NATS):
+                break
+            # a few runs move the middle of few others: remove the worst first
+            many = len(left) > MOST_GAPS
+            worst = np.flatnonzero(off > max(far * sd, LEAST_NATS)) if many else [off.argmax()]
+            if len(left) == 2:  # two seeds cannot say which of the two is wrong, but other shapes may
+                if (expected := by_others.get(_key(members[0]))) is None:
+                    break
+                worst = [np.argmax([abs(members[k].loss - expected) for k in left])]
+            for k in worst:
+                run = members[left[k]]
+                found.append(BadRun(run, float(others[k]) + shared[run.seed], float(off[k]) / max(sd, 1e-12)))
+            left = np.delete(left, worst)
+    return found
+
+
+def _medians_of_others(values: np.ndarray) -> np.ndarray:
+    """(n,) median of all other values, for each value."""
+    order = np.argsort(values, kind="stable")
+    ranked, place = values[order], np.empty(len(values), int)
+    place[order] = np.arange(len(values))
+    low, high = (len(values) - 2) // 2, (len(values) - 1) // 2
+    return (ranked[low + (place <= low)] + ranked[high + (place <= high)]) / 2.0
+
+
+@dataclass(frozen=True)
+class _Points:
+    """Median losses (K,) that are compared: of each shape at its best learning rate; if losses are adjusted, of each
+    candidate. terms: (K, ·)."""
+
+    keys: list[Hashable]
+    x: np.ndarray
+    y: np.ndarray
+    loss: np.ndarray
+    terms: np.ndarray
+
+
+def _key(run: Run) -> Hashable:
+    return run.candidate if run.settings else run.shape
+
+
+def _points(runs: Sequence[Run], terms: np.ndarray) -> _Points:
+    of: dict[Candidate, list[int]] = defaultdict(list)
+    for k, run in enumerate(runs):
+        of[run.candidate].append(k)
+    loss = {candidate: median([runs[k].loss for k in members]) for candidate, members in of.items()}
+    best: dict[Hashable, Candidate] = {}
+    for candidate in sorted(of, key=lambda one: one.order):
+        key = _key(runs[of[candidate][0]])
+        if key not in best or loss[candidate] < loss[best[key]]:
+            best[key] = candidate
+    members = [of[candidate] for candidate in best.values()]
+    return _Points(
+        keys=list(best),
+        x=np.array([math.fsum(runs[k].x for k in own) / len(own) for own in members]),
+        y=np.log([float(candidate.shape.depth) for candidate in best.values()]),
+        loss=np.array([loss[candidate] for candidate in best.values()]),
+        terms=np.array([terms[own].mean(axis=0) for own in members]).reshape(len(members), terms.shape[1]),
+    )
+
+
+def _against_surface(runs: Sequence[Run], terms: np.ndarray) -> list[BadRun]:
+    """Runs of points that lie off a polynomial in ln N and ln L through all other points; not a run near it, which
+    shares its point with a bad one."""
+    points = _points(runs, terms)
+    found = []
+    for k, expected, away in off_surface(points.x, points.y, points.loss, points.terms):
+        own = [run for run in runs if _key(run) == points.keys[k]]
+        far = abs(points.loss[k] - expected) / 2.0
+        found += [BadRun(run, expected, away) for run in own if abs(run.loss - expected) > far]
+    return found
+
+
+def off_surface(
+    x: np.ndarray, y: np.ndarray, loss: np.ndarray, others: np.ndarray | None = None
+) -> list[tuple[int, float, float]]:
+    """(place, loss by all others, distance in robust sds) of losses (K,) off a polynomial in x and y, the worst first.
+
+    others: (K, ·) further terms of the polynomial.
+    """
+    terms = np.zeros((len(x), 0)) if others is None else others
+    whole = _Surface.of(x, y, loss, terms)
+    found = _far_above(whole, x, y, loss, terms) if whole else []
+    left = np.delete(np.arange(len(x)), [k for k, _, _ in found])
+    while whole := _Surface.of(x[left], y[left], loss[left], terms[left]) if found else whole:
+        # a bad loss spoils the residuals of others: without it the rest agrees best
+        rests = []
+        for k in np.argsort(-np.abs(whole.residual))[:MOST_TRIED]:
+            kept = np.delete(left, k)
+            if rest := _Surface.of(x[kept], y[kept], loss[kept], terms[kept]):
+                rests.append((float(np.abs(rest.residual).max()), int(k), rest))
+        if not rests:
+            break
+        next_, k, rest = min(rests, key=lambda one: one[0])
+        off = abs(float(whole.residual[k]))
+        if off <= max(_threshold(rest.df, len(left)) * rest.scale, FARTHER * next_, LEAST_NATS):
+            break
+        found.append((int(left[k]), float(whole.expected[k]), off / max(rest.scale, 1e-12)))
+        left = np.delete(left, k)
+    return found
+
+
+def _far_above(
+    whole: _Surface, x: np.ndarray, y: np.ndarray, loss: np.ndarray, terms: np.ndarray
+) -> list[tuple[int, float, float]]:
+    """Losses of runs that diverged, as in ``off_surface``: together they hide each other. All lie above the polynomial
+    through the rest, and far from it. whole: the polynomial through all."""
+    columns, weight, above = whole.columns(x, y, terms), np.ones(len(x)), np.zeros(len(x), dtype=bool)
+    for step in range(2 * MOST_STEPS):  # least absolute distances first, then least squares of the rest
+        root = np.sqrt(weight)
+        expected = columns @ np.linalg.lstsq(columns * root[:, None], loss * root, rcond=None)[0]
+        off = loss - expected
+        scale = NORMAL * float(np.median(np.abs(off[~above])))
+        if step < MOST_STEPS:
+            weight = 1.0 / np.maximum(np.abs(off), max(scale / 10.0, 1e-12))
+            continue
+        known, above = above, off > max(_threshold(whole.df - above.sum(), len(x)) * scale, LEAST_NATS)
+        weight = np.where(above, 0.0, 1.0)
+        if (above == known).all() or above.sum() > DIVERGED_SHARE * len(x):
+            break
+    if above.sum() > DIVERGED_SHARE * len(x):
+        return []
+    order = np.argsort(-off)
+    for n in range(int(above.sum()), 1, -1):  # the largest group that is far from all others
+        if off[order[n - 1]] > TOGETHER * np.abs(off[order[n:]]).max():
+            return [(int(k), float(expected[k]), float(off[k]) / max(scale, 1e-12)) for k in order[:n]]
+    return []
+
+
+@dataclass(frozen=True)
+class _Surface:
+    """Polynomial through losses (K,). expected: (K,) loss by all others, nats. residual: (K,) studentised distance from
+    it, nats. scale: its robust sd, nats. df: its degrees of freedom. columns: (n, ·) its terms at x, y (n,) and further
+    terms (n, ·)."""
+
+    expected: np.ndarray
+    residual: np.ndarray
+    scale: float
+    df: int
+    columns: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+
+    @classmethod
+    def of(cls, x: np.ndarray, y: np.ndarray, loss: np.ndarray, terms: np.ndarray) -> _Surface | None:
+        """The polynomial in x and y of the highest degree that leaves as many degrees of freedom as it has, with the
+        ``terms`` (K, ·); None if a parabola does not."""
+        if len(x) < FEWEST:
+            return None
+        middle, spread = np.array([[f(one) for one in (x, y)] for f in (np.mean, np.std)])
+
+        def columns(degree: int, x: np.ndarray, y: np.ndarray, terms: np.ndarray) -> np.ndarray:
+            u, v = (np.stack([x, y]) - middle[:, None]) / np.maximum(spread, 1e-12)[:, None]
+            powers = [u**a * v**b for a in range(degree + 1) for b in range(degree + 1 - a)]
+            return np.column_stack([*powers, terms])
+
+        for degree in DEGREES:
+            left, size, _ = np.linalg.svd(columns(degree, x, y, terms), full_matrices=False)
+            basis = left[:, size > 1e-9 * size.max()]
+            if basis.shape[1] > 1 and len(x) >= 2 * basis.shape[1]:
+                free = np.maximum(1.0 - (basis**2).sum(axis=1), 1e-6)
+                rest = loss - basis @ (basis.T @ loss)
+                residual = rest / np.sqrt(free)
+                scale = NORMAL * float(np.median(np.abs(residual)))
+                of_degree = partial(columns, degree)
+                return cls(loss - rest / free, residual, scale, len(x) - basis.shape[1], of_degree)
+        return None
