@@ -17,7 +17,8 @@ from dwsweep.design.prior import Prior
 from dwsweep.fit.ask import at_depths, law
 from dwsweep.fit.laws import FORMS
 from dwsweep.fit.model import Cells, declared
-from dwsweep.fit.posterior import Posterior, weigh
+from dwsweep.fit.nodes import weigh
+from dwsweep.fit.posterior import Posterior
 
 Planned = Mapping[tuple[int, int], frozenset[int]]
 """Seeds to run by shape (depth, width)."""

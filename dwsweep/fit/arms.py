@@ -48,11 +48,11 @@ from dwsweep.fit.heap import Heap
 from dwsweep.fit.lengths import at_equal_length, largest, token_groups
 from dwsweep.fit.model import PRIORS, SAME_BUDGET, Cells, arm_column, declared
 from dwsweep.fit.model import of_arm as column_of
+from dwsweep.fit.nodes import weigh, with_odd_depths
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.one_thread import one_thread
 from dwsweep.fit.one_unit import IN_NATS, in_one_unit
 from dwsweep.fit.pairing import TOLERANCE, USUAL, Arm, Pairing, pair_arms, same_documents
-from dwsweep.fit.posterior import weigh, with_odd_depths
 from dwsweep.fit.token_group import TokenGroup
 from dwsweep.fit.transitions import Pair, analyse_pairs
 from dwsweep.fit.warnings import check_status

@@ -30,18 +30,9 @@ from dwsweep.fit.model import (
     distinct_sizes,
     is_one_size,
 )
+from dwsweep.fit.nodes import DRAWS, SCRAMBLES, Chosen, Weighed, weigh, with_odd_depths
 from dwsweep.fit.parabola import vertex
-from dwsweep.fit.posterior import (
-    DRAWS,
-    SCRAMBLES,
-    Chosen,
-    Posterior,
-    Setting,
-    Weighed,
-    between,
-    weigh,
-    with_odd_depths,
-)
+from dwsweep.fit.posterior import Posterior, Setting, between
 from dwsweep.interval import Interval
 from dwsweep.records.fit import (
     FEWEST_SHARED_DEPTHS,

@@ -1,20 +1,10 @@
-"""Posterior of the loss: hyperparameters on importance nodes, draws of equal weight, Monte-Carlo errors.
-
-For each form of the model (model.py) Newton's method by differences finds the mode of η. Shifted lattices through a
-normal a little wider than the one at the mode are its nodes, with importance weights; if few nodes carry the weight,
-the normal is moved to them. The weights of all nodes of a form add up to its evidence, so one list of weights
-weighs forms and η alike. Forms that matter get more nodes.
-
-Draws are taken from the nodes in proportion to the weights, by systematic resampling inside each scramble. Every draw
-then counts the same, and the eight scrambles are eight independent answers to any question: their spread is its
-Monte-Carlo error.
-"""
+"""Posterior of the loss: draws of equal weight from its nodes (nodes.py), and the loss of any net in each."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -22,11 +12,8 @@ from typing import Any
 import numpy as np
 
 from dwsweep.fit.course import Course, sizes_of
-from dwsweep.fit.lattice import lattice
 from dwsweep.fit.model import (
     FORMS,
-    NO_SCATTER,
-    SAME,
     Cells,
     Effect,
     Frame,
@@ -34,32 +21,10 @@ from dwsweep.fit.model import (
     Model,
     asymptotic,
     decay,
-    models,
 )
+from dwsweep.fit.nodes import DRAWS, Chosen, Weighed, weigh, with_odd_depths
 from dwsweep.fit.one_thread import one_thread
 
-SCRAMBLES = 8
-FEW, MANY, MOST = 16, 64, 512  # nodes per scramble of a form: at first, with weight, and at most
-AGAIN = 3  # most times that a form is sampled at the most nodes, each time if the last nodes found weight
-ENOUGH = 400.0  # effective nodes of all forms together up to which more are taken
-LEAST_SHARE, MUCH = 0.01, 0.1  # weights of a form above which it gets more nodes, or many
-TEMPER = 0.5  # power to which the evidence of forms counts
-DEPTHS_OF_A_CURVE = 4  # depths that remain beside each odd one and the one that it is measured against
-SHAPES_OF_A_DEPTH = 3  # fewest shapes that show that a depth is odd, and not a shape
-ODD_T, ODD_TRIED = 5.0, 2  # standard errors of an offset by least squares above which a depth is tried, and how many
-ODDS = 300.0  # the evidence, by its root as between forms, that makes a depth odd
-DRAWS = 1024
-DIGITS = 6  # significant digits of a node in files
-WIDER = 1.15  # scale of the first nodes' normal over the normal at the mode
-TAILS = 8.0  # degrees of freedom of the nodes' t
-LEAST_ESS, LEAST_POWER = (
-    3.0,
-    0.1,
-)  # effective nodes per hyperparameter below which weights are tempered, down to a power
-LEAST_SPREAD = 1e-9  # least spread of the nodes, in units of the normal that gave them
-SHRINK = 2.0  # weight of the prior of zero correlations, in effective nodes per hyperparameter
-ROUNDS, MOVES = 12, 1
-PASSES = 2  # searches for a mode, each linearised where the last one ended
 BRIDGE = 0.1  # sd of the loss between trained depths if no shape measures it, in e^share·E per √ln L
 INSIDE, OUTSIDE = 61, 12  # points of the grid of depths, inside those trained and on either side
 DEEPEST_FACTOR = 64.0  # the grid's deepest point over the deepest net
@@ -68,277 +33,6 @@ MISFIT_FROM = 0.5  # distance in ln N beyond the sizes above which the misfit of
 MOST_NUMBERS = 500_000  # most losses that are computed at once: what a processor keeps near
 NEARBY = 4.0  # factor beyond the depths trained up to which a best depth counts in the course of the loss
 KEPT = 6_000_000  # most numbers of profiles that are kept: some thirty sizes of a heap
-
-
-@dataclass(frozen=True)
-class Nodes:
-    """Hyperparameters of one form. ends: x_T about which it is linearised. z: (N, n) standardised η. log_weight: (N,)
-    of the posterior, up to a constant that all forms share. scramble: (N,)."""
-
-    form: str
-    ends: tuple[float, float]
-    z: np.ndarray
-    log_weight: np.ndarray
-    scramble: np.ndarray
-
-    @property
-    def ess(self) -> float:
-        """Effective number of nodes."""
-        w = np.exp(self.log_weight - self.log_weight.max())
-        return float(w.sum() ** 2 / (w**2).sum())
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """Nodes of one form that have draws: z (N, n), their counts (N,) of draws, the scramble (N,) of each."""
-
-    form: str
-    ends: tuple[float, float]
-    z: np.ndarray
-    count: np.ndarray
-    scramble: np.ndarray
-
-    def scatter(self, cells: Cells) -> float:
-        """Scatter between shapes, nats: the median of the draws."""
-        names = Model.names_of(cells, FORMS[self.form])
-        z = np.repeat(self.z[:, names.index("scatter")], self.count)
-        return float(math.exp(cells.scatter.mean + cells.scatter.sd * np.median(z)))
-
-
-@dataclass(frozen=True)
-class Weighed:
-    """Sums over importance nodes. chosen: nodes with draws. weights: form → its posterior probability. ess:
-    effective number of nodes, 1/Σw²."""
-
-    chosen: tuple[Chosen, ...]
-    weights: dict[str, float]
-    ess: float
-
-
-def newton(
-    density: Callable[[np.ndarray], np.ndarray], z: np.ndarray, root: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """(mode (n,), root (n, n)) of a log density: root·rootᵀ is the covariance of the normal at the mode.
-
-    Newton's method by central differences, in units of the root so far: all points of a round are one call.
-    """
-    n = len(z)
-    pairs = np.array(np.tril_indices(n, -1)).T
-    unit = np.eye(n)
-    stencil = np.concatenate(
-        [np.zeros((1, n)), unit, -unit, np.array([unit[i] + unit[j] for i, j in pairs]).reshape(-1, n)]
-    )
-    shares = np.array([1.0, 0.5, 0.2, 0.05])
-    for _ in range(ROUNDS):
-        value = density(z + stencil @ root.T)
-        here, up, down = value[0], value[1 : n + 1], value[n + 1 : 2 * n + 1]
-        H = np.diag(2.0 * here - up - down)
-        for (i, j), both in zip(pairs, value[2 * n + 1 :], strict=True):
-            H[i, j] = H[j, i] = up[i] + up[j] - here - both
-        curvature, axes = np.linalg.eigh(H)
-        slope = axes.T @ (up - down) / 2.0
-        step = root @ axes @ np.clip(slope / np.maximum(curvature, 0.3), -2.5, 2.5)
-        tried = z + shares[:, None] * step
-        there = density(tried)
-        best = int(there.argmax())
-        root = root @ axes / np.sqrt(np.clip(curvature, 0.15, 8.0))
-        # no direction is wider than its prior, whose sd is 1
-        root = root * np.minimum(1.0, 1.2 / np.linalg.norm(root, axis=0))
-        if there[best] > here:
-            z = tried[best]
-        if there[best] - here < 0.02 and curvature.max() < 2.5 and curvature.min() > 0.3:
-            break
-    return z, root
-
-
-class Sampler:
-    """The nodes of one form."""
-
-    def __init__(self, model: Model, start: np.ndarray, seed: int, passes: int = PASSES) -> None:
-        self.model, self.seed = model, seed
-        n = len(model.names)
-        z, root = start, 0.35 * np.eye(n)
-        model.locate(z)
-        for _ in range(passes if model.form.effect else 1):
-            z, root = newton(model.density, z, root)
-            model.locate(z)
-        self.mode = z
-        self.centre, self.root = z, WIDER * root
-        for _ in range(MOVES):
-            self.nodes = self._sampled(FEW)
-            self._move()
-
-    def more(self, each: int) -> None:
-        """Take ``each`` nodes per scramble around the weight found so far."""
-        self._move()
-        self.nodes = self._sampled(each)
-
-    def _move(self) -> None:
-        """Centre and shape the normal on the weight of the nodes."""
-        t = np.linalg.solve(self.root, (self.nodes.z - self.centre).T).T
-        n = t.shape[1]
-        log_weight, power = self.nodes.log_weight - self.nodes.log_weight.max(), 1.0
-        while True:  # tempered weights: a few heavy nodes do not give a spread
-            w = np.exp(power * log_weight)
-            ess = float(w.sum() ** 2 / (w**2).sum())
-            if ess >= LEAST_ESS * n or power < LEAST_POWER:
-                break
-            power /= 2.0
-        w /= w.sum()
-        mean = w @ t
-        covariance = ((t - mean) * w[:, None]).T @ (t - mean)
-        # one node with all the weight gives no spread and no direction
-        sds = np.sqrt(np.maximum(np.diag(covariance), LEAST_SPREAD**2))
-        correlation = covariance / np.outer(sds, sds) * ess / (ess + SHRINK * n)
-        np.fill_diagonal(correlation, 1.0)
-        sds = np.clip(sds, 0.5, 2.0)
-        self.centre = self.centre + self.root @ mean
-        self.root = self.root @ (sds[:, None] * np.linalg.cholesky(correlation))
-
-    def _sampled(self, each: int) -> Nodes:
-        from scipy.special import gammaincinv, ndtri
-
-        n = len(self.centre)
-        cube = [lattice(each, n + 1, np.random.default_rng([self.seed, k])) for k in range(SCRAMBLES)]
-        cube = np.clip(np.concatenate(cube), 1e-6, 1.0 - 1e-6)
-        # a Student t: the posterior of a scale has a long tail towards zero
-        spread = np.sqrt(TAILS / (2.0 * gammaincinv(TAILS / 2.0, cube[:, n])))
-        t = ndtri(cube[:, :n]) * spread[:, None]
-        z = self.centre + t @ self.root.T
-        proposed = -0.5 * (TAILS + n) * np.log1p((t**2).sum(axis=1) / TAILS) - np.linalg.slogdet(self.root)[1]
-        middle = math.lgamma((TAILS + n) / 2.0) - math.lgamma(TAILS / 2.0) - 0.5 * n * math.log(TAILS / 2.0)
-        log_weight = self.model.density(z) - proposed - middle - math.log(len(t))
-        ends = (float(self.model.ends[0]), float(self.model.ends[1]))
-        return Nodes(self.model.form.name, ends, z, log_weight, np.repeat(np.arange(SCRAMBLES), each))
-
-
-def weigh(
-    cells: Cells,
-    seed: int = 0,
-    forms: Sequence[str] = (),
-    draws: int = DRAWS,
-    enough: float = ENOUGH,
-    many: int = MANY,
-    per_node: int = 1,
-    passes: int = PASSES,
-) -> Weighed:
-    """Importance nodes of every form, and the number of draws of each. forms: by default all that the depths can tell
-    apart: of two depths every law is a power. enough: effective nodes up to which more are
-    taken. many: nodes per scramble of a form with much weight, from the second time it is sampled. per_node: least
-    number of draws of a node that has any; ``draws`` is a multiple of it. passes: see ``PASSES``."""
-    samplers: list[Sampler] = []
-    start: dict[str, float] = {}
-    depths = len(np.unique(cells.y))
-    known = ("none",) if depths == 1 else ("power", "free", "none") if depths == 2 else tuple(FORMS)
-    for model in models(cells, forms or known).values():
-        z = np.array([start.get(name, 0.0) for name in model.names])
-        samplers.append(Sampler(model, z, seed, passes))
-        start.update(zip(model.names, samplers[-1].mode, strict=True))
-    each = dict.fromkeys(range(len(samplers)), FEW)
-    left = dict.fromkeys(each, AGAIN)  # times left that a form may be sampled at its most nodes
-    while True:
-        nodes = [one.nodes for one in samplers]
-        share = _shares(nodes)
-        weight = _weights(nodes, share)
-        ess = float(1.0 / (weight**2).sum())
-        if max(each.values()) == FEW:
-            wanted = [k for k, part in enumerate(share) if part > LEAST_SHARE]
-        elif ess >= enough:
-            break
-        else:  # forms with the largest part of 1/ess
-            lost = [part**2 / one.ess for part, one in zip(share, nodes, strict=True)]
-            wanted = [k for k in each if lost[k] > 0.5 / (enough * len(each)) and left[k]]
-        if not wanted:
-            break
-        for k in wanted:
-            left[k] -= each[k] == MOST
-            each[k] = min(MOST, max(2 * each[k], many if share[k] > MUCH else 0))
-            samplers[k].more(each[k])
-    scramble = np.concatenate([one.scramble for one in nodes])
-    count = per_node * _systematic(weight, scramble, draws // per_node, seed)
-    chosen, at = [], 0
-    for one in nodes:
-        own = slice(at, at + len(one.z))
-        at += len(one.z)
-        has = count[own] > 0
-        if has.any():
-            z = one.z[has].round(DIGITS)
-            ends = (round(one.ends[0], DIGITS), round(one.ends[1], DIGITS))
-            chosen.append(Chosen(one.form, ends, z, count[own][has], one.scramble[has]))
-    return Weighed(tuple(chosen), dict(zip((one.form for one in nodes), share, strict=True)), ess)
-
-
-def with_odd_depths(cells: Cells, seed: int = 0) -> Cells:
-    """``cells`` with the depths named whose shapes all lie off the others (``Cells.odd``): for each the evidence of the
-    form without a law is ``ODDS`` times as much with an offset of its own. Least squares choose which are tried."""
-    (depths, at), frame = np.unique(cells.y, return_inverse=True), Frame.of(cells.x, cells.y)
-    u, v = frame.u(cells.x), frame.v(cells.y)
-    smooth = [np.ones_like(u), u, u * u, u**3, v, v * v, v**3, u * v, u * v * v, u * u * v]
-    columns = np.hstack([np.stack(smooth, axis=1), *(one.columns(one.value, u, v) for one in cells.columns)])
-    known = None
-    while len(cells.odd) < (len(depths) - DEPTHS_OF_A_CURVE) // 2:
-        tried = []
-        for y in depths[np.bincount(at) >= SHAPES_OF_A_DEPTH]:
-            own = [np.abs(cells.y - one) < SAME for one in (*(one for one, _ in cells.odd), y)]
-            A = np.hstack([columns, np.stack(own, axis=1)])
-            found, _, rank, _ = np.linalg.lstsq(A, cells.mean, rcond=1e-9)
-            if rank == A.shape[1] < len(A):
-                away = cells.mean - A @ found
-                root = np.asarray(np.linalg.qr(A, mode="r"))
-                sd = math.sqrt(away @ away / (len(A) - rank)) / abs(float(root[-1, -1]))
-                tried.append((abs(found[-1]) / max(sd, NO_SCATTER), float(y), abs(float(found[-1]))))
-        more = [replace(cells, odd=(*cells.odd, (y, sd))) for t, y, sd in sorted(tried)[-ODD_TRIED:] if t > ODD_T]
-        if not more:
-            break
-        known = _evidence(cells, seed) if known is None else known
-        gain, best = max(((_evidence(one, seed), one) for one in more), key=lambda one: one[0])
-        if TEMPER * (gain - known) < math.log(ODDS):
-            break
-        cells, known = best, gain
-    return cells
-
-
-def _evidence(cells: Cells, seed: int) -> float:
-    """ln of the evidence of the form without a law, up to a constant of the table."""
-    model = models(cells, ("free",))["free"]
-    nodes = Sampler(model, np.zeros(len(model.names)), seed, passes=1).nodes
-    return float(np.logaddexp.reduce(nodes.log_weight))
-
-
-def _shares(nodes: Sequence[Nodes]) -> list[float]:
-    """Weights of the forms: each is a priori as likely as the others, and evidence between forms in which depth does
-    something counts by its root. Evidence assumes that one of the forms is true; if none is true, it prefers one just
-    as strongly, and outside the data the wrong one."""
-    top = max(float(one.log_weight.max()) for one in nodes)
-    evidence = np.array([np.exp(one.log_weight - top).sum() for one in nodes])
-    effect = np.array([FORMS[one.form].effect for one in nodes])
-    tempered = np.where(effect, evidence**TEMPER, 0.0)
-    if effect.any():
-        evidence = np.where(effect, tempered / tempered.sum() * evidence[effect].sum(), evidence)
-    return (evidence / evidence.sum()).tolist()
-
-
-def _weights(nodes: Sequence[Nodes], share: Sequence[float]) -> np.ndarray:
-    """(N,) weights of all nodes: the weights of a form add up to its share."""
-    own = [np.exp(one.log_weight - one.log_weight.max()) for one in nodes]
-    return np.concatenate([part * w / w.sum() for part, w in zip(share, own, strict=True)])
-
-
-def _systematic(weight: np.ndarray, scramble: np.ndarray, draws: int, seed: int) -> np.ndarray:
-    """(N,) counts of draws in proportion to ``weight``: within each scramble at even steps of the running sum."""
-    count = np.zeros(len(weight), dtype=int)
-    own = np.array([weight[scramble == k].sum() for k in range(SCRAMBLES)])
-    exact = draws * own / own.sum()
-    # scrambles of a good proposal weigh about the same: a heavier one gets more draws
-    edges = np.round(np.cumsum(np.concatenate([[0.0], exact]))).astype(int)
-    start = np.random.default_rng([seed, 99]).random(SCRAMBLES)
-    for k in range(SCRAMBLES):
-        places, n = np.flatnonzero(scramble == k), int(edges[k + 1] - edges[k])
-        if n:
-            running = np.cumsum(weight[places]) / own[k]
-            picked = np.searchsorted(running, (np.arange(n) + start[k]) / n)
-            count[places] += np.bincount(np.minimum(picked, len(places) - 1), minlength=len(places))
-    return count
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ import numpy as np
 
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.model import PRIORS, UNREPLICATED, Cells, budget_column, curved
+from dwsweep.fit.nodes import weigh
 from dwsweep.fit.noise import FEWEST_SIZES, SEPARABLE_SIZES, MeanCovariance, Scatter
-from dwsweep.fit.posterior import Posterior, weigh
+from dwsweep.fit.posterior import Posterior
 
 MOST_CURVES, MOST_CELLS = 12, 240  # limits of curves and cells above which only a sample is judged
 NODES = 100.0  # effective nodes: the median of τ is then known to 3 %

@@ -24,7 +24,8 @@ from dwsweep.fit.model import (
     models,
     rooted,
 )
-from dwsweep.fit.posterior import SCRAMBLES, Posterior, between, weigh
+from dwsweep.fit.nodes import SCRAMBLES, weigh
+from dwsweep.fit.posterior import Posterior, between
 from tests.simulations.scenarios import grid, scenarios
 from tests.simulations.truths import TRUTHS
 

@@ -14,7 +14,8 @@ from dwsweep.fit import ask
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.model import Cells
-from dwsweep.fit.posterior import Posterior, with_odd_depths
+from dwsweep.fit.nodes import with_odd_depths
+from dwsweep.fit.posterior import Posterior
 from dwsweep.guide.sources import source_of
 
 ONE, TWO, THREE, EIGHT = (7e7,), (4e7, 1.6e8), (2e7, 5e7, 1.2e8), tuple(np.geomspace(5e6, 3e8, 8).tolist())
