@@ -67,11 +67,11 @@ class Heap:
 
     def rows(self, arm: str = "") -> list[Row]:
         """Rows of one of the arms; of the base by default."""
-        return [run.row for run in self.selections[arm or next(iter(self.selections))].runs]
+        return [run.row for run in self.selections[arm or next(iter(self.arms), "")].runs]
 
     def selected(self, rows: Sequence[Row]) -> tuple[Selection, list[BadRun]]:
         """Runs of the arm of ``rows``, and its impossible runs."""
-        arm = next((str(row.get(ARM)) for row in rows if self.arms), next(iter(self.selections)))
+        arm = next((str(row.get(ARM)) for row in rows if self.arms), "")
         return self.selections[arm], [one for one in self.bad if not self.arms or one.run.row.get(ARM) == arm]
 
 
@@ -117,8 +117,8 @@ def heap_of(
     if found is None:
         return None
     x, y = places(found.rows)
-    present = tuple(arm for arm in arms if any(row.get(ARM) == arm for row in found.rows))
-    enough = len(x) >= ask.FEWEST_CELLS + FEWEST_ROWS_EACH * (len(found.columns) + 3 * len(present[1:]))
+    compared = max(len({row.get(ARM) for row in found.rows} & set(arms)) - 1, 0)
+    enough = len(x) >= ask.FEWEST_CELLS + FEWEST_ROWS_EACH * (len(found.columns) + 3 * compared)
     depths = FEWEST_ADJUSTED_DEPTHS if found.columns else ask.FEWEST_DEPTHS
     spread = distinct_sizes(x) >= ask.FEWEST_SIZES and len(np.unique(y)) >= depths
     of_size = _one_variable(x, y)
@@ -131,8 +131,11 @@ def heap_of(
     usable, kept = {id(row) for row in rows}, {id(row) for row in found.rows}
     rows = [row for row in of if id(row) in kept or id(row) not in usable]
     selections, bad = _selected(data, rows, found, wild, asked.leave, arms)
+    if sum(len(one.runs) for one in selections.values()) < ask.FEWEST_CELLS:
+        return None
+    arms = tuple(arm for arm in arms if selections[arm].runs)
     several_at = trained if several and not spent else None
-    return _fitted(data, options, asked, found, selections, bad, spent, several_at, present, of_size)
+    return _fitted(data, options, asked, found, selections, bad, spent, several_at, arms, of_size)
 
 
 def _selected(
@@ -164,8 +167,10 @@ def _selected(
     more, doubts = impossible(runs, _terms(runs, found, arms))
     bad += more
     selections = {arm: without(one, bad) for arm, one in selections.items()}
-    first = next(iter(selections))
-    selections[first] = replace(selections[first], warnings=[*doubts, *selections[first].warnings])
+    first, *others = selections
+    # the account of a recipe without a run is part of the base's: it is compared with nothing
+    lost = sum((selections[arm].account for arm in others if not selections[arm].runs), selections[first].account)
+    selections[first] = replace(selections[first], warnings=[*doubts, *selections[first].warnings], account=lost)
     return selections, bad
 
 
@@ -315,7 +320,7 @@ def _fitted(
     arms: recipes that are compared, the base first. of_size: the depth follows from the size: budgets have a best size,
     and no effect of depth can be told."""
     runs = [run for one in selections.values() for run in one.runs]
-    columns = _columns(runs, found)
+    columns = tuple(one for one in _columns(runs, found) if np.ptp(one.value) > 0.0)
     means = means_of(runs, columns, options.noise, arms)
     design = design_of(means, Frame.of(means.x, means.y))
     cells = cells_of(means, design, options, _levels(runs, arms, design.scatter))
