@@ -227,8 +227,9 @@ def _treat_diverged(parts: Selection) -> str | None:
     before = len(parts.runs)
     rules = []
     if dropped:
-        of = "settings" if any(candidate.settings for candidate in dropped) else "learning rates"
-        rules.append(f"{len(dropped)} diverged {of} are excluded at their shape")
+        of = "setting" if any(candidate.settings for candidate in dropped) else "learning rate"
+        many = f"{of}s are excluded at their shapes" if len(dropped) > 1 else f"{of} is excluded at its shape"
+        rules.append(f"{len(dropped)} diverged {many}")
         for shape, rate, settings in dropped:
             alone = rate is not None and not settings
             parts.missing[shape].append(f"learning rate {rate:g} diverged" if alone else "diverged")
@@ -286,7 +287,8 @@ def _censor_or_drop(parts: Selection, diverged: list[Run]) -> str:
     sizes = Counter(shape.depth for shape in {run.shape for run in parts.runs} | shapes)
     lost = Counter(shape.depth for shape in shapes)
     heavy = any(lost[depth] > CENSORED_SHARE * sizes[depth] for depth in lost)
-    if None not in seeds and len(remaining_seeds) >= 2 and heavy:
+    swept = any(run.settings for run in diverged)  # settings diverge, and not a seed
+    if None not in seeds and len(remaining_seeds) >= 2 and heavy and not swept:
         parts.runs = [run for run in parts.runs if run.seed not in seeds]
         for run in diverged:
             parts.missing[run.shape].append(f"seed {run.seed} diverged")
