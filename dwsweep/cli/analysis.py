@@ -132,7 +132,6 @@ def fit(
     json: AsJson = False,
 ) -> None:
     """Fit losses: cells, transitions, width law, alternative laws, guideline, warnings, figures."""
-    from dwsweep.fit import answers
     from dwsweep.fit.warnings import check_fitted
     from dwsweep.records import fit as fit_record
     from dwsweep.report import fit_report
@@ -158,7 +157,7 @@ def fit(
         result = fit_table(table, along=along, compare=others or compare, columns=column or (), **keywords)
         check_fitted(result)
         note = fit_record.replaced(result, out)
-        written = fit_record.write(result, out) + answers.write(result, out) + fit_report.write_guideline(result, out)
+        written = fit_record.write(result, out) + fit_report.write_guideline(result, out)
         registry.clear(out)
     terminal.show(lambda: fit_report.render(result, None if full else out), result.to_dict, json)
     if note:

@@ -25,7 +25,6 @@ from dwsweep.fit.data.roles import one_recipe
 from dwsweep.fit.data.rows import LeftOut, Row, no_loss, why_no_loss
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.records.columns import AXES
-from dwsweep.records.transitions import LeftOutRun
 from dwsweep.text import BITS_PER_TOKEN, NATS, OF_TEXT, join
 
 CENSORED_SHARE = 0.25
@@ -329,19 +328,6 @@ class BadRun:
     run: Run
     expected: float
     deviations: float
-
-    def record(self) -> LeftOutRun:
-        run = self.run
-        return LeftOutRun(
-            run_id=run.row.get("run_id"),
-            depth=run.depth,
-            width=run.width,
-            learning_rate=run.learning_rate,
-            seed=run.seed,
-            loss=run.loss,
-            expected=self.expected,
-            deviations=self.deviations,
-        )
 
 
 def without_bad_runs(selection: Selection) -> tuple[Selection, list[BadRun]]:

@@ -33,10 +33,6 @@ class LawForm(ABC):
     right: str
     least_b = 0.0  # slope at which N stops growing with L
 
-    @property
-    def label(self) -> str:
-        return f"{self.left} = a + b·{self.right}"
-
     def sentence(self, a: float, b: float, of_a: int = 3, of_b: int = 4) -> str:
         """State the law with its numbers: ``ln d_x = 5.039 + 0.0555·L``. of_a, of_b: decimals."""
         sign = "+" if b >= 0 else "−"

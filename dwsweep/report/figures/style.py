@@ -281,6 +281,23 @@ def interval_mark(
         axes.plot([x], [interval.value], marker=marker, markersize=size, color=face, markeredgecolor=color, zorder=4)
 
 
+def estimates(
+    axes: Axes,
+    x: Sequence[float],
+    found: Sequence[Interval],
+    look: Look,
+    label: str,
+    filled: Callable[[Interval], bool],
+) -> None:
+    """Draw values joined by a line, each with its interval; a mark is open unless ``filled``."""
+    values, color, marker = floats([one.value for one in found]), look["color"], look["marker"]
+    known = np.isfinite(values)
+    axes.plot(np.array(x)[known], values[known], **{**look, "marker": None}, linewidth=1.0)
+    for at, one in zip(x, found, strict=True):
+        interval_mark(axes, at, one, color, marker=marker, face=color if filled(one) else "white", size=4.5)
+    axes.plot([], [], **look, label=label)
+
+
 def settle(made: Figure) -> Figure:
     """Solve the layout once, for good: otherwise every file would solve it again."""
     engine = made.get_layout_engine()
