@@ -147,11 +147,7 @@ def _crossings(result: FitResult) -> str:
     """Sentence on the verdict of each pair of depths; of many pairs, only the informative ones."""
     rows = result.verdicts
     told = rows if len(rows) <= NAMED_PAIRS else [row for row in rows if row.status != "undecided"][:NAMED_PAIRS]
-    said = []
-    for row in told:
-        size = row.n_params_interval
-        at = f"at N = {size.format(format_count)}" if size.value else _status(row)
-        said.append(f"{row.shallow}→{row.deep} {at}{'' if size.value or size.unbounded else f' ({ends(size)})'}")
+    said = [f"{row.shallow}→{row.deep} {'at N = ' if row.n_params else ''}{_place(row)}" for row in told]
     if len(told) < len(rows):
         more = f"{len(rows) - len(told)} more of {len(rows)} pairs in the table"
         said.append(more if told else f"not known of any of {len(rows)} pairs")
@@ -248,9 +244,10 @@ def _other(result: FitResult, other: OtherFit) -> list[Part]:
 
 def _place(row: Transition) -> str:
     """Crossing of a pair as text, with its interval, or its bound."""
-    if row.n_params:
-        return row.n_params_interval.format(format_count)
-    return " ".join(filter(None, (_status(row), ends(row.n_params_interval))))
+    size = row.n_params_interval
+    if size.value:
+        return size.format(format_count)
+    return _status(row) + ("" if size.unbounded else f" ({ends(size)})")
 
 
 def _law(result: FitResult) -> list[Part]:
