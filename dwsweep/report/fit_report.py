@@ -209,15 +209,14 @@ def _transitions(result: FitResult) -> list[Part]:
     title = f"Transitions (where the deeper net overtakes, {level} % intervals)"
     table = Table(title, [number("pair"), label("status"), number("N"), INTERVAL, number("width"), INTERVAL])
     for row in result.verdicts:
-        size, width = row.n_params_interval.known, row.width_interval.known
-        cells = [*estimate(size, format_count), *estimate(width, ".0f")]
+        cells = [*estimate(row.n_params_interval, format_count), *estimate(row.width_interval, ".0f")]
         table.add(f"{row.shallow}→{row.deep}", _status(row), *cells)
     if not result.provenance.options.paper:
         return [table]
     estimators = [name for name in CHECKS if any(row.estimator == name for row in result.transitions)]
     checks = Table("", [number("pair"), *(one for name in estimators for one in (label(name), INTERVAL))])
     for (shallow, deep), rows in groupby(result.transitions, key=lambda row: (row.shallow, row.deep)):
-        by = {row.estimator: estimate(row.n_params_interval.known, format_count, _status(row)) for row in rows}
+        by = {row.estimator: estimate(row.n_params_interval, format_count, _status(row)) for row in rows}
         checks.add(f"{shallow}→{deep}", *(cell for name in estimators for cell in by.get(name, ["", ""])))
     return [table, Fold("As the paper does it: each pair by its own two curves alone", [checks])]
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dwsweep import paths, published_law
+from dwsweep import published_law
 from dwsweep.fit.laws import FORMS
 from dwsweep.guide.answers import PRICES
 from dwsweep.records.fit import FitResult
@@ -79,18 +77,8 @@ def _line(axes: Axes, x: Floats, y: Floats, inside: Any, look: Look, label: str)
         axes.plot(x[inside], y[inside], **look, label=label)
 
 
-def draw_guide(answer: Answer, out_dir: str | PathLike[str]) -> list[Path]:
-    """Write ``guide`` as PNG and SVG: a panel per budget, cost against depth. No file without a budget with shapes."""
-    folder, made = paths.as_path(out_dir), figures(answer)
-    if not made:
-        return []
-    paths.make_directory(folder)
-    with style.styled():
-        return [path for name, figure in made.items() for path in style.save(figure(), folder, name)]
-
-
 def figures(answer: Answer) -> dict[str, Callable[[], Figure]]:
-    """Drawer of the figure ``guide``, if an answer has a budget with shapes."""
+    """Drawer of the figure ``guide``, a panel per budget of cost against depth, if a budget has shapes."""
     rows = [row for row in answer.budgets if row.candidates]
     return {"guide": lambda: _costs(rows, answer.assumptions)} if rows else {}
 

@@ -105,8 +105,5 @@ def draw(fit: FitResult, out_dir: Path) -> list[Path]:
     Returns the paths, PNG then SVG of each figure in the order above. The same fit gives the same bytes with the same
     Matplotlib.
     """
-    out = paths.as_path(out_dir)
-    paths.make_directory(out)
-    clear(out)
-    with style.styled():
-        return [path for name, figure in figures(fit).items() for path in style.save(figure(), out, name)]
+    clear(out_dir)
+    return style.save(figures(fit), out_dir)

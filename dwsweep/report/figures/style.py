@@ -15,7 +15,7 @@ from __future__ import annotations
 import io
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -165,11 +165,17 @@ def files(out_dir: Path, name: str) -> list[Path]:
     return [out_dir / f"{name}.png", out_dir / f"{name}.svg"]
 
 
-def save(made: Figure, out_dir: Path, name: str) -> list[Path]:
-    """Write the figure's ``files``, each in one step."""
-    written = files(out_dir, name)
-    for path in written:
-        paths.write_atomic(path, render(made, path.suffix[1:]))
+def save(drawers: Mapping[str, Callable[[], Figure]], out_dir: Any) -> list[Path]:
+    """Write the ``files`` of each figure, in this order; returns their paths."""
+    folder, written = paths.as_path(out_dir), []
+    if drawers:
+        paths.make_directory(folder)
+    with styled():
+        for name, draw in drawers.items():
+            made = draw()
+            for path in files(folder, name):
+                paths.write_atomic(path, render(made, path.suffix[1:]))
+                written.append(path)
     return written
 
 
