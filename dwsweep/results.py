@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from dwsweep.errors import InputError, argument, check_keywords
 from dwsweep.fit import analysis
-from dwsweep.fit.answers import answers
 from dwsweep.guide.advice import Answer, answer
 from dwsweep.guide.guideline import answered
 from dwsweep.guide.losses import Tokens
 from dwsweep.guide.shapes import Options
 from dwsweep.guide.sources import source_of
-from dwsweep.records.answers import AnswerRow
-from dwsweep.records.fit import AlongFit, FitKeywords, FitResult
+from dwsweep.records.fit import FitKeywords, FitResult
 from dwsweep.records.record import to_dict
 from dwsweep.records.transitions import GuidelineRow
 from dwsweep.report import fit_report, guide_report
@@ -90,36 +88,27 @@ def _chosen(named: Mapping[str, Value], name: str) -> Value:
     return named[name]
 
 
-class _OfTable(Shown):
-    """Result of a table: a record of ``fit.json`` that shows itself."""
+class TableResult(Shown, FitResult):
+    """Fit of a table of losses: the record of ``fit.json``, which shows itself."""
+
+    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}: {next(iter(fit_report.answer(self)), 'no answer')}"  # type: ignore[arg-type]
-
-    @property
-    def answers(self) -> list[AnswerRow]:
-        """One row per answered question, with the columns of answers.csv."""
-        return answers(self)  # type: ignore[arg-type]
+        return f"{type(self).__name__}: {next(iter(fit_report.answer(self)), 'no answer')}"
 
     def _document(self) -> Sequence[Part]:
-        return fit_report.document(self)  # type: ignore[arg-type]
+        return fit_report.document(self)
 
     def _figures(self) -> dict[str, Callable[[], Figure]]:
-        return registry.figures(self)  # type: ignore[arg-type]
+        return registry.figures(self)
 
     def tables(self) -> dict[str, Rows]:
         """Rows of each table: answers, cells, transitions, guideline, and the values along a column."""
         names = ("answers", "cells", "transitions", "guideline")
         found = {name: getattr(self, name) for name in names}
-        if along := self.along:  # type: ignore[attr-defined]
-            found["along"] = along.rows
+        if self.along:
+            found["along"] = self.along.rows
         return {name: [record.to_dict() for record in records] for name, records in found.items()}
-
-
-class TableResult(_OfTable, FitResult):
-    """Fit of a table of losses, with the fields of ``FitResult``."""
-
-    __hash__ = None  # type: ignore[assignment]
 
     @property  # type: ignore[override]
     def guideline(self) -> list[GuidelineRow]:
@@ -137,12 +126,6 @@ class TableResult(_OfTable, FitResult):
         """Test that the fields are equal; ``other`` may be the record that was read back."""
         names = [field.name for field in fields(FitResult)]
         return isinstance(other, FitResult) and all(getattr(self, name) == getattr(other, name) for name in names)
-
-
-class AlongResult(_OfTable, AlongFit):
-    """Losses along one column, with the fields of ``AlongFit``; no depths were compared."""
-
-    cells, transitions, guideline, width_law = (), (), (), None
 
 
 class Guidance(Answer, Shown):
@@ -213,7 +196,7 @@ def _settled(tables: Iterable[Any]) -> None:
 
 def fit_table(
     table: Any, *, along: str | None = None, compare: Any = None, **options: Unpack[FitKeywords]
-) -> TableResult | AlongResult:
+) -> TableResult:
     others = [] if compare is None or isinstance(compare, bool) else _tables(compare)
     _settled((table, *others, *options.get("beside", ())))
     if along is not None:
@@ -226,11 +209,9 @@ def fit_table(
         found = compare_arms(table, others, **options)
     else:
         found = analysis.fit_table(table, **options)
-    if isinstance(found, FitResult):
-        made = _like(TableResult, found)
-        vars(made)["_unanswered"] = True
-        return made  # type: ignore[no-any-return]
-    return _like(AlongResult, found)  # type: ignore[no-any-return]
+    made = _like(TableResult, found)
+    vars(made)["_unanswered"] = not made.along_alone
+    return made  # type: ignore[no-any-return]
 
 
 fit_table.__doc__ = f"""{analysis.fit_table.__doc__}

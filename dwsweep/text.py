@@ -69,18 +69,6 @@ def format_rate(value: float) -> str:
     return f"{value:.3g}"
 
 
-def format_clock(seconds: float) -> str:
-    """Text of a countdown: ``42 s``, ``3:07``, ``5:12:00``, ``2 d 03:00``."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{seconds:.1f} s" if seconds < 9.95 else f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours >= 24:
-        return f"{hours // 24} d {hours % 24:02}:{minutes:02}"
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
 LARGEST_COUNT = 1e300  # whole numbers beyond it do not fit into a float
 
 

@@ -132,14 +132,12 @@ def once(compute: Callable[..., Any], parts: Callable[..., Any] = lambda *given:
 
 @pytest.fixture(scope="module")
 def surfaces_again() -> Iterator[None]:
-    """The posterior of equal losses and its curves are computed once in a process, which is nine tenths of the time of
+    """The posterior of equal losses is computed once in a process, which is nine tenths of the time of
     a small fit: for tests of what a table means and of what is said of a fit, none of how its posterior comes about."""
-    from dwsweep.fit import ask, drawn_curves
+    from dwsweep.fit import ask
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ask, "surface_of", once(ask.surface_of))
-        by_record = lambda curves, surface: (curves, surface and surface.record)  # noqa: E731
-        patch.setattr(drawn_curves, "_fixed", once(drawn_curves._fixed, by_record))
         yield
 
 

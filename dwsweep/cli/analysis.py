@@ -132,7 +132,6 @@ def fit(
     json: AsJson = False,
 ) -> None:
     """Fit losses: cells, transitions, width law, alternative laws, guideline, warnings, figures."""
-    from dwsweep.fit import answers
     from dwsweep.fit.warnings import check_fitted
     from dwsweep.records import fit as fit_record
     from dwsweep.report import fit_report
@@ -158,7 +157,7 @@ def fit(
         result = fit_table(table, along=along, compare=others or compare, columns=column or (), **keywords)
         check_fitted(result)
         note = fit_record.replaced(result, out)
-        written = fit_record.write(result, out) + answers.write(result, out) + fit_report.write_guideline(result, out)
+        written = fit_record.write(result, out) + fit_report.write_guideline(result, out)
         registry.clear(out)
     terminal.show(lambda: fit_report.render(result, None if full else out), result.to_dict, json)
     if note:
@@ -181,19 +180,14 @@ def _fit_folder(table: PathValue) -> PathValue:
     from dwsweep.fit.data import trackers
     from dwsweep.records import fit as fit_record
 
-    if table.is_dir():
-        return _own_folder(table, "fit")
+    if table.is_dir():  # a published table, in whose folder no sweep trains, stays unchanged
+        own = "://" in str(table) or (table / "spec.yaml").exists() or not (table / "results.csv").exists()
+        return table / "fit" if own else paths.as_path(f"fit-{table.name}")
     if str(table) == "-":
         return paths.as_path("stdin-fit")
     if trackers.tracker_of(str(table)):
         return paths.as_path(f"{trackers.name_of(str(table))}-fit")
     return fit_record.folder_beside(table)
-
-
-def _own_folder(directory: PathValue, name: str) -> PathValue:
-    """A folder in a sweep directory; a published table, in whose folder no sweep trains, stays unchanged."""
-    own = "://" in str(directory) or (directory / "spec.yaml").exists() or not (directory / "results.csv").exists()
-    return directory / name if own else paths.as_path(f"{name}-{directory.name}")
 
 
 @commands.command(
@@ -288,9 +282,9 @@ def guide(
     else:
         terminal.show(lambda: guide_report.render(found), found.to_dict, json)
     if out is not None:
-        from dwsweep.report.figures import laws
+        from dwsweep.report.figures import laws, style
 
-        written = laws.draw_guide(found, out)
+        written = style.save(laws.figures(found), out)
         lines = [f"wrote {path}" for path in written] or ["nothing to draw: no budget with shapes"]
         print("\n".join(lines), file=sys.stderr)
 

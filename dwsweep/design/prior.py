@@ -116,7 +116,7 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
         raise InputError(f"--noise: {noise}; must be nats above 0 (1e-9) and below 10, such as 0.003")
     found = fit_record.read(fit) if fit is not None else None
     law, gain = laws.published(), Gain()
-    fitted = map_law(found.surface) if found and found.curves.axis == "n_params" else None
+    fitted = map_law(found.surface) if found and found.axis == "n_params" else None
     if fitted and found and found.surface:
         law, gain = fitted, _gain(found.surface, fitted)
     # a law and gains of the fit are in its unit; assumed gains are in nats, and so must be the noise beside them

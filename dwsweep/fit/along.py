@@ -35,6 +35,7 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument, either, example
 from dwsweep.fit.analysis import fit_options, fit_table, provenance
+from dwsweep.fit.answers import with_answers
 from dwsweep.fit.arms import labels, tables_of
 from dwsweep.fit.ask import enough
 from dwsweep.fit.cells import Run, number, select_runs
@@ -61,7 +62,7 @@ from dwsweep.fit.warnings import left_out_line, still_falling
 from dwsweep.interval import Interval
 from dwsweep.records import columns
 from dwsweep.records.along import BEST, NOT_APART, UNKNOWN, WORSE, Along, AlongCurve, AlongRow
-from dwsweep.records.fit import FORMAT, AlongFit, Fit, FitOptions
+from dwsweep.records.fit import FORMAT, FitOptions, FitResult
 from dwsweep.text import SHORT, format_count, join
 
 SIZES = tuple(name for name in columns.named("size") if name != "depth")  # columns that are sizes themselves
@@ -78,7 +79,7 @@ def fit_along(
     column: str,
     others: Iterable[Any] = (),
     **options: Any,
-) -> AlongFit:
+) -> FitResult:
     """Losses along ``column``: the record behind ``dwsweep.fit_table(table, along=column)``. options: as for
     ``fit_table``; params and beside have no effect here."""
     chosen = fit_options(**options)
@@ -106,12 +107,13 @@ def fit_beside_along(
     column: str,
     others: Iterable[Any] = (),
     **options: Any,
-) -> Fit:
+) -> FitResult:
     """``fit_along``, plus ``fit_table`` for one arm along its depth or size."""
     found = fit_along(table, column, others, **options)
+    assert found.along is not None
     if found.along.arms != ("",) or found.along.column not in ("depth", *SIZES):
         return found
-    return replace(fit_table(table, **options), along=found.along)
+    return with_answers(replace(fit_table(table, **options), along=found.along))
 
 
 def compared(
@@ -159,7 +161,7 @@ def compared(
     )
 
 
-def _fit(found: Sequence[ArmAlong], along: Along, tables: Sequence[Table], options: FitOptions) -> AlongFit:
+def _fit(found: Sequence[ArmAlong], along: Along, tables: Sequence[Table], options: FitOptions) -> FitResult:
     """Record of the answer: its sentences, the warnings of all arms, the noise of the first. tables: one per arm."""
     data, used = tables[0], sum(len(one.arm.runs) for one in found)
     of_file = {table.source: table for table in tables}.values()  # the arms of one sweep share a file
@@ -175,15 +177,15 @@ def _fit(found: Sequence[ArmAlong], along: Along, tables: Sequence[Table], optio
         for line in one.arm.warnings:
             warnings.setdefault(line, []).append(one.arm.label)
     noise = noise_summary(found[0].arm.curves)
-    return AlongFit(
+    made = FitResult(
         format=FORMAT,
         along=along,
-        left_out=[replace(run.record(), depth=int(run.run.row["depth"])) for one in found for run in one.bad],
         warnings=[line if len(by) == len(found) else f"{', '.join(by)}: {line}" for line, by in warnings.items()],
         noise=noise,
         unit=data.unit,
         provenance=provenance(data, options, rows),
     )
+    return with_answers(made)
 
 
 def _curve(group: Group, base: str, above_base: Mapping[Any, Interval], column: str, confidence: float) -> AlongCurve:

@@ -10,13 +10,13 @@ from pathlib import PurePath
 from typing import Any
 
 from dwsweep.errors import InputError, argument, check_keywords, either
+from dwsweep.fit.answers import with_answers
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.cells import Run
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.data.cell import as_number
 from dwsweep.fit.data.rows import ALIKE, Row, check_one_arm
 from dwsweep.fit.data.table import Table, account, read_asked, read_other
-from dwsweep.fit.drawn_curves import fit_curves
 from dwsweep.fit.equal_what import spent_by_all
 from dwsweep.fit.guideline import (
     SAME_BLOCK,
@@ -100,7 +100,8 @@ def fit_table(
 def answered(asked: Request, beside: Iterable[Any] = (), arms: Sequence[TokenGroup] = ()) -> FitResult:
     """The answer to a request. arms: runs of other recipes in its heap."""
     others = [_other(other, asked.options) for other in beside]
-    return replace(_found(asked, arms), others=others, adjusted=asked.heap.record if asked.heap else None)
+    adjusted = asked.heap.record if asked.heap else None
+    return with_answers(replace(_found(asked, arms), others=others, adjusted=adjusted))
 
 
 def fit_options(**given: Any) -> FitOptions:
@@ -285,7 +286,6 @@ def _result(
     """Record of the fit, for fit.json. main: runs whose cells, noise and rates it shows. parts: all runs behind it.
     curves: of ``main`` over the axis; None if no curve runs over it, so that no two depths cross. drawn: their surface.
     """
-    axis, confidence = asked.options.axis, asked.options.confidence
     transitions = main.transitions(asked.options) if curves else []
     surface = drawn.record if drawn else None
     return FitResult(
@@ -301,9 +301,7 @@ def _result(
         guideline=guideline_sizes(asked.params),
         warnings=warnings,
         noise=main.noise(),
-        curves=fit_curves(curves, report, drawn, axis, confidence),
         rates=main.rates(),
-        left_out=[found.record() for part in parts for found in part.bad],
         nets=_nets(main.selection.runs, asked.heap),
         unit=asked.data.unit,
         provenance=provenance(asked.data, asked.options, _account(asked, parts)),

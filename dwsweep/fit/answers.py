@@ -1,4 +1,4 @@
-"""Answers of a fit: a row per answered question, for ``answers.csv``, ``result.answers``, tables and figures."""
+"""Answers of a fit: a row per answered question, for fit.json, ``answers.csv``, tables and figures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dwsweep import paths
 from dwsweep.fit.guideline import layer_weights
 from dwsweep.interval import Interval
 from dwsweep.records.adjusted import Adjustment
@@ -14,7 +13,6 @@ from dwsweep.records.along import Along
 from dwsweep.records.answers import (
     BEST_DEPTH,
     BEST_VALUE,
-    COLUMNS,
     DIFFERENCE,
     EFFECT,
     N_PARAMS,
@@ -22,18 +20,14 @@ from dwsweep.records.answers import (
     WALL_TIME,
     AnswerRow,
 )
-from dwsweep.records.fit import AlongFit, Fit, FitResult
-from dwsweep.records.record import table_text
+from dwsweep.records.fit import FitResult
 from dwsweep.shapes import width_at
 
 EQUAL = {"device_seconds": WALL_TIME}  # axis of a fit → quantity held equal, where the names differ
 
 
-def answers(fit: Fit) -> list[AnswerRow]:
-    """Rows of ``answers.csv``: best depths first, then ratios, differences and effects."""
-    found = list(_along(fit.along)) if fit.along else []
-    if isinstance(fit, AlongFit):
-        return found
+def with_answers(fit: FitResult) -> FitResult:
+    """The fit with its ``answers``: best depths first, then ratios, differences and effects."""
     best = list(_by_size(fit))
     if fit.adjusted:
         sizes = {row.n_params for row in best}
@@ -44,37 +38,28 @@ def answers(fit: Fit) -> list[AnswerRow]:
     compared = [
         row for one in fit.comparisons for row in one.rows if row.arm == one.arm
     ]  # the fit's own are the base's
-    every = [*best, *compared, *found]
-    return [row for row in every if row.question == BEST_DEPTH] + [row for row in every if row.question != BEST_DEPTH]
-
-
-def write(fit: Fit, folder: Any) -> list[str]:
-    """Write ``answers.csv``; returns its path."""
-    path = paths.as_path(folder) / "answers.csv"
-    paths.write_atomic(path, table_text(map(vars, answers(fit)), COLUMNS))
-    return [str(path)]
+    every = [*best, *compared, *(_along(fit.along) if fit.along else ())]
+    return replace(fit, answers=sorted(every, key=lambda row: row.question != BEST_DEPTH))
 
 
 def _by_size(fit: FitResult) -> Iterator[AnswerRow]:
     """Best depth at each size of the surface. A cost stands where the axis is one."""
     if fit.surface is None:
         return
-    axis = fit.curves.axis
+    axis = fit.axis
     equal = EQUAL.get(axis, axis)
     for row in fit.surface.optima:
         known = row in fit.surface.bounded
         depth = row.depth_interval if known else Interval()
-        at: dict[str, Any] = {
-            N_PARAMS if equal == N_PARAMS else "cost": row.n_params
-        }  # the axis may be a cost or a total
-        yield AnswerRow(
-            question=BEST_DEPTH,
+        yield replace(
+            row,
             equal=equal,
+            n_params=row.place if equal == N_PARAMS else None,  # the axis may be a cost or a total
+            cost=None if equal == N_PARAMS else row.place,
             tokens=fit.nets.tokens,
-            **at,
             arm=fit.comparisons[0].base if fit.comparisons else "",
             **depth.columns("depth"),
-            **(_widths(fit, row.n_params, depth) if equal == N_PARAMS else Interval()).columns("width"),
+            **(_widths(fit, row.place, depth) if equal == N_PARAMS else Interval()).columns("width"),
             worst_depth=None if fit.surface.flat else row.worst_depth,
             worst_percent=None if fit.surface.flat else row.worst_percent,
             monte_carlo_error=depth.error or None,

@@ -28,6 +28,7 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.analysis import Request, answered, fit_options
+from dwsweep.fit.answers import with_answers
 from dwsweep.fit.ask import (
     LossSurface,
     at_depths,
@@ -130,7 +131,7 @@ def compare_arms(
             together.compare(usable[name]) if name in usable else together.nothing(name, _why_none(group))
             for name, group in zip(names[1:], groups[1:], strict=True)
         ]
-        return replace(result, comparisons=found)
+        return with_answers(replace(result, comparisons=found))
 
 
 def _lacking(tables: Sequence[Table], names: Sequence[str], heap: Heap) -> dict[str, str]:
@@ -456,16 +457,8 @@ class Together:
             drawn = surfaces[0].drawn_depths(x), surfaces[1].drawn_depths(x)
             a, b = (found.depth_interval.map(math.log) for found in (one, two))
             for arm, found in ((self.base, one), (other, two)):
-                depth = found.depth_interval
-                yield AnswerRow(
-                    question=BEST_DEPTH,
-                    equal=self.options.axis,
-                    n_params=math.exp(x),
-                    arm=arm.label,
-                    **depth.columns("depth"),
-                    monte_carlo_error=depth.error or None,
-                    reason="" if depth.value else found.beyond,
-                )
+                reason = "" if found.depth else found.beyond
+                yield replace(found, equal=self.options.axis, arm=arm.label, reason=reason)
             change = ratio(a, b, drawn, self.options.confidence)
             yield self._row(RATIO, BEST_DEPTH, other, change, column=BEST_DEPTH, n_params=math.exp(x))
 

@@ -34,6 +34,7 @@ from dwsweep.fit.nodes import DRAWS, SCRAMBLES, Chosen, Weighed, weigh, with_odd
 from dwsweep.fit.parabola import vertex
 from dwsweep.fit.posterior import Posterior, Setting, between
 from dwsweep.interval import Interval
+from dwsweep.records.answers import ABOVE, BELOW, BEST_DEPTH, AnswerRow
 from dwsweep.records.fit import (
     FEWEST_SHARED_DEPTHS,
     LOSS_FORM,
@@ -44,7 +45,6 @@ from dwsweep.records.fit import (
     LossForm,
     Surface,
 )
-from dwsweep.records.transitions import Optimum
 
 if TYPE_CHECKING:
     from dwsweep.fit.curves import Curves
@@ -278,7 +278,7 @@ class LossSurface:
         low, _, high = quantiles(self.drawn_depths(x), ONE_SD)
         return (high - low) / 2.0 if math.isfinite(high - low) and low > 0.0 else math.inf
 
-    def optimum(self, x: float) -> Optimum | None:
+    def optimum(self, x: float) -> AnswerRow | None:
         """Best depth at ln axis x among depths with shapes of that size, with the Monte-Carlo error that bounds its
         digits; an end beyond them is None. None with fewer than three such depths."""
         present = self.present(x)
@@ -291,18 +291,19 @@ class LossSurface:
             found = -math.inf, found[1], math.inf
         depth = claimed(found, first, last)
         # one layer, the least there is, stands at the edge
-        edge = "above" if found[1] >= last - EDGE else "below" if found[1] <= first + EDGE else None
-        low = None if edge == "below" or (depth.low or 0.0) <= first + EDGE else depth.low
-        depth = Interval(None if edge or self.record.flat else depth.value, low, depth.high).map(math.exp)
-        return Optimum(
-            ln_x=x,
+        edge = ABOVE if found[1] >= last - EDGE else BELOW if found[1] <= first + EDGE else ""
+        low = None if edge == BELOW or (depth.low or 0.0) <= first + EDGE else depth.low
+        error = answer(drawn, self.posterior.scramble, self.record.confidence).error
+        value = None if edge or self.record.flat else depth.value
+        depth = Interval(value, low, depth.high, error=error or 0.0).map(math.exp)
+        return AnswerRow(
+            question=BEST_DEPTH,
             n_params=math.exp(x),
             **depth.columns("depth"),
-            loss=self.level(x),
+            monte_carlo_error=depth.error or None,
             at_edge=edge,
             depth_min=float(min(present)),
             depth_max=float(max(present)),
-            depth_error=answer(drawn, self.posterior.scramble, self.record.confidence).error,
         )
 
     def worst(self, x: float) -> dict[str, Any]:

@@ -18,8 +18,9 @@ from dwsweep.errors import InputError, argument
 from dwsweep.fit.ask import LossSurface, accepted_forms, transitions
 from dwsweep.fit.laws import FORMS, Law
 from dwsweep.interval import layers
+from dwsweep.records.answers import BELOW, AnswerRow
 from dwsweep.records.fit import NO_FORM_FITS, FitResult, HeldOut, Surface
-from dwsweep.records.transitions import GuidelineRow, Optimum
+from dwsweep.records.transitions import GuidelineRow
 from dwsweep.shapes import STANDARD
 from dwsweep.text import SHORT, format_count
 
@@ -38,8 +39,8 @@ def falling_warning(surface: Surface, axis: str) -> list[str]:
     small, large = surface.falls
     return [
         f"surface: the best depth falls with size, contrary to every form of the law: at least {small.depth_low:.3g} "
-        f"layers at {axis} {format_count(small.n_params)}, at most {large.depth_high:.3g} at "
-        f"{format_count(large.n_params)}; no answer is given outside the sizes of the losses"
+        f"layers at {axis} {format_count(small.place)}, at most {large.depth_high:.3g} at "
+        f"{format_count(large.place)}; no answer is given outside the sizes of the losses"
     ]
 
 
@@ -93,7 +94,7 @@ def map_law(record: Surface | None, weights: float = STANDARD) -> Law | None:
     form = next((form for form in accepted_forms(record) if form.form in FORMS), None)
     if form is None:
         return None
-    inside = [row.n_params for row in record.optima if row.depth is not None or row.is_one_layer]
+    inside = [row.place for row in record.optima if row.depth is not None or row.is_one_layer]
     first, last = (float(end(span.depth for span in record.spans)) for end in (min, max))
     ends = transitions(LossSurface(record, only=form.form).posterior, form.form)
     equation, ln_width = FORMS[form.form], (ends - np.log([weights * first, weights * last])) / 2.0
@@ -157,28 +158,30 @@ def headline(record: Surface, size: str) -> str:
     if run:  # one bound for all of its sizes
         ends = [row.depth_high for row in run]
         first = replace(first, depth_high=None if None in ends else max(end for end in ends if end is not None))
-    later = [row for row in known if row.n_params > first.n_params]
+    later = [row for row in known if row.place > first.place]
     both = [row for row in later[:-1] if row.depth_interval.bounded]
     shown = [first, *both[len(both) // 2 : len(both) // 2 + 1], *later[-1:]]
     listed = [
-        f"{_depth(record, row)} {'up to' if row is first and len(run) > 1 else 'at'} {format_count(row.n_params)}"
+        f"{_depth(record, row)} {'up to' if row is first and len(run) > 1 else 'at'} {format_count(row.place)}"
         for row in shown
     ]
     return f"{_trend(record, known, size)}: {', '.join(listed)}."
 
 
-def _below_from_the_smallest(record: Surface) -> list[Optimum]:
+def _below_from_the_smallest(record: Surface) -> list[AnswerRow]:
     """The sizes from the smallest on at which the best depth lies below the shallowest depth of the table."""
     shallowest = min(span.depth for span in record.spans)
     return list(
         takewhile(
-            lambda row: row.at_edge == "below" and row.depth_min <= shallowest and row.depth_interval.high is not None,
+            lambda row: (
+                row.at_edge == BELOW and (row.depth_min or 0.0) <= shallowest and row.depth_interval.high is not None
+            ),
             record.optima,
         )
     )
 
 
-def _trend(record: Surface, known: Sequence[Optimum], size: str) -> str:
+def _trend(record: Surface, known: Sequence[AnswerRow], size: str) -> str:
     """Direction of the trend over sizes, by paired posterior draws, since intervals may overlap: growth from the size
     of the least upper end to a larger one, of the greatest lower end; a fall the other way."""
     if len(record.optima) == 1:
@@ -190,18 +193,18 @@ def _trend(record: Surface, known: Sequence[Optimum], size: str) -> str:
     return f"The best depth is not shown to change with {size}"
 
 
-def _rises(record: Surface, known: Sequence[Optimum], sign: int) -> bool:
+def _rises(record: Surface, known: Sequence[AnswerRow], sign: int) -> bool:
     """True if sign·ln L* surely rises. A draw outside the depths tried at its size rests on the form of its law alone:
     it counts as anywhere beyond them."""
     ends = ("depth_high", "depth_low") if sign > 0 else ("depth_low", "depth_high")
     small, large = ([row for row in known if getattr(row, end) is not None] for end in ends)
-    pairs = [(a, b) for a in small for b in large if a.n_params < b.n_params]
+    pairs = [(a, b) for a in small for b in large if a.place < b.place]
     if not pairs:
         return False
     farthest = max(pairs, key=lambda pair: sign * math.log(getattr(pair[1], ends[1]) / getattr(pair[0], ends[0])))
     surface = LossSurface(record)
     (before, first), (after, last) = (
-        (sign * surface.drawn_depths(row.ln_x), sorted(sign * np.log([row.depth_min, row.depth_max])))
+        (sign * surface.drawn_depths(row.ln_x), sorted(sign * np.log([row.depth_min or 1.0, row.depth_max or 1.0])))
         for row in farthest
     )
     at_most = np.where(before >= first[1], math.inf, np.maximum(before, first[0]))
@@ -209,7 +212,7 @@ def _rises(record: Surface, known: Sequence[Optimum], sign: int) -> bool:
     return bool(np.mean(at_least > at_most) >= (1.0 + record.confidence) / 2.0)
 
 
-def _depth(record: Surface, row: Optimum) -> str:
+def _depth(record: Surface, row: AnswerRow) -> str:
     value, low, high = row.depth_interval.texts(layers)
     best = value or ("1" if row.is_one_layer else record.beyond(row))
     if row.is_one_layer and high in (None, "1", "1.0"):

@@ -20,7 +20,6 @@ import numpy as np
 
 from dwsweep.fit.cells import Candidate, Run, Selection, sort_rows
 from dwsweep.fit.data.rows import Row
-from dwsweep.records.transitions import LeftOutRun
 
 IMPOSSIBLE = 8.0  # fewest robust standard deviations
 FALSE_ALARM = 1e-3  # share of sweeps with normal noise in which a good run may be called impossible
@@ -49,19 +48,6 @@ class BadRun:
     run: Run
     expected: float
     deviations: float
-
-    def record(self) -> LeftOutRun:
-        run = self.run
-        return LeftOutRun(
-            run_id=run.row.get("run_id"),
-            depth=run.depth,
-            width=run.width,
-            learning_rate=run.learning_rate,
-            seed=run.seed,
-            loss=run.loss,
-            expected=self.expected,
-            deviations=self.deviations,
-        )
 
 
 def finished(rows: Sequence[Row]) -> tuple[list[Row], list[BadRun]]:

@@ -33,10 +33,6 @@ class LawForm(ABC):
     right: str
     least_b = 0.0  # slope at which N stops growing with L
 
-    @property
-    def label(self) -> str:
-        return f"{self.left} = a + b·{self.right}"
-
     def sentence(self, a: float, b: float, of_a: int = 3, of_b: int = 4) -> str:
         """State the law with its numbers: ``ln d_x = 5.039 + 0.0555·L``. of_a, of_b: decimals."""
         sign = "+" if b >= 0 else "−"
@@ -156,16 +152,9 @@ class Law:
     def of_draws(
         cls, name: str, equation: LawForm, theta: np.ndarray, valid: tuple[float, float], confidence: float
     ) -> Law:
-        """The law of draws of its constants (T, 2): their median, and for the region the draws nearest to it, in the
-        metric of their covariance, up to the χ² of one degree of freedom."""
-        from scipy.special import gammaincinv
-
-        middle = np.median(theta, axis=0)
-        away, C = theta - middle, np.cov(theta, rowvar=False) + 1e-18 * np.eye(2)
-        distance = np.einsum("ti,ij,tj->t", away, np.linalg.pinv(C), away)
-        kept = distance <= 2.0 * float(gammaincinv(0.5, confidence))
-        a, b = middle.tolist()
-        return cls(name, equation.name, (a, b), *valid, theta[kept] if kept.any() else theta)
+        """The law of draws of its constants (T, 2)."""
+        a, b = np.median(theta, axis=0).tolist()
+        return cls(name, equation.name, (a, b), *valid, central(theta, confidence))
 
     @property
     def equation(self) -> LawForm:
@@ -192,6 +181,18 @@ class Law:
     def extrapolation(self, n_params: float) -> float:
         """Factor by which ``n_params`` lies outside the range of validity; 1 inside."""
         return outside(n_params, self.valid_from, self.valid_to)
+
+
+def central(theta: np.ndarray, confidence: float) -> np.ndarray:
+    """The draws (T, 2) whose extremes give intervals of ``confidence`` of functions of both constants: the nearest to
+    the median, in the metric of their covariance, up to the χ² of one degree of freedom."""
+    from scipy.special import gammaincinv
+
+    away = theta - np.median(theta, axis=0)
+    C = np.cov(theta, rowvar=False) + 1e-18 * np.eye(2)
+    distance = np.einsum("ti,ij,tj->t", away, np.linalg.pinv(C), away)
+    kept = distance <= 2.0 * float(gammaincinv(0.5, confidence))
+    return theta[kept] if kept.any() else theta
 
 
 def law_interval(laws: Sequence[Law], n_params: float, spacing: float) -> tuple[float | None, float | None]:

@@ -167,7 +167,6 @@ def noise_summary(curves: Curves, documents: str | None = None, diverged_rule: s
     own = {
         "df": n.df if math.isfinite(n.df) else None,
         "shape_sd": math.sqrt(n.shape_variance),
-        "paired_seeds": curves.paired,
         "documents": documents,
         "diverged_rule": diverged_rule,
     }

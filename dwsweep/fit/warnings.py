@@ -21,7 +21,7 @@ from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.impossible import BadRun, named
 from dwsweep.fit.noise import SURFACE
-from dwsweep.records.fit import Fit, FitResult
+from dwsweep.records.fit import FitResult
 from dwsweep.records.metrics import Metrics, metrics_of
 from dwsweep.text import NATS, SHORT, format_count, join
 
@@ -54,11 +54,10 @@ def check_status(rows: Sequence[Row]) -> None:
         )
 
 
-def check_fitted(result: Fit) -> None:
+def check_fitted(result: FitResult) -> None:
     """Refuse a result without a usable run: a command that fitted nothing must fail."""
     if not result.provenance.account.used:
-        cells = result.cells if isinstance(result, FitResult) else []
-        reasons = "; ".join(sorted({cell.reason for cell in cells if cell.reason})[:3])
+        reasons = "; ".join(sorted({cell.reason for cell in result.cells if cell.reason})[:3])
         why = f" ({reasons})" if reasons else ""
         raise InputError(f"table: {result.provenance.input}; no run with a usable loss{why}")
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
 from dwsweep.fit.ask import LossSurface, answer, crossings, effect, law, transitions
 from dwsweep.fit.curves import Curves
-from dwsweep.fit.laws import EXPONENTIAL, FORMS, Law, LawForm
+from dwsweep.fit.laws import EXPONENTIAL, FORMS, LawForm, central
 from dwsweep.fit.transitions import Pair
 from dwsweep.records.fit import BEST_DEPTH, PAIRS, WidthLaw
 from dwsweep.records.transitions import Rival
@@ -32,19 +32,19 @@ POINTS = 61  # number of sizes at which a tie is looked for
 WINNING_DELTA = 4.0  # −2·ln weight above which a form is rejected, as for χ²
 FEWEST_PAIRS = 3
 DECIMALS = 3, 4  # of a and b in words
+BAND_POINTS = 41  # depths of the drawn band
 
 
 @dataclass(frozen=True)
 class LawReport:
     """width_law: of the best depth; pairs_law: of the pairs, a check; rivals: as in fit.json. statement, check: one
-    sentence on each. laws: form → law of the best depth, of the bounded forms."""
+    sentence on each."""
 
     width_law: WidthLaw | None
     rivals: list[Rival]
     statement: str
     pairs_law: WidthLaw | None = None
     check: str = ""
-    laws: dict[str, Law] = field(default_factory=dict)
 
     @classmethod
     def none(cls, reason: str, rivals: Sequence[Rival] = ()) -> LawReport:
@@ -53,10 +53,11 @@ class LawReport:
 
 @dataclass(frozen=True)
 class Constants:
-    """Draws of the constants of a form. law: with its region. record: for fit.json. bounded: the data bound both."""
+    """Constants of a form. record: for fit.json. region: (R, 2) draws whose extremes give intervals of functions of
+    both. bounded: the data bound both."""
 
-    law: Law
     record: WidthLaw
+    region: np.ndarray
     bounded: bool
 
 
@@ -110,9 +111,17 @@ def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Sequence[Pair],
     if not own.bounded:
         none = LawReport.none("the data leave a or b without a bound (best depths on one side only)", rivals)
         return replace(none, pairs_law=pairs_law, check=check)
-    laws = {form: one.law for form, one in found.items() if one.bounded}
     statement = f"{_sentence(own.record)}, the width of the best depth L, by the losses of all depths"
-    return LawReport(own.record, rivals, statement, pairs_law, check, laws)
+    return LawReport(replace(own.record, band=_band(own.region, curves.depths)), rivals, statement, pairs_law, check)
+
+
+def _band(region: np.ndarray, depths: Sequence[int]) -> tuple[tuple[float | None, ...], ...]:
+    """Rows of a depth and the ends of the law's width there, over the ``depths`` and a little beyond; None: no end."""
+    depth = np.linspace(max(1.0, 0.7 * min(depths)), 1.15 * max(depths), BAND_POINTS)
+    with np.errstate(over="ignore"):  # at a thousand layers the width is beyond floats
+        width = np.exp(EXPONENTIAL.ln_width(region[:, None, :], depth))
+    rows = np.stack([depth, width.min(axis=0), width.max(axis=0)], axis=1)
+    return tuple(tuple(value if math.isfinite(value) else None for value in row) for row in rows.tolist())
 
 
 def _sentence(found: WidthLaw) -> str:
@@ -199,8 +208,7 @@ def _constants(
         a_error=a.error,
         b_error=b.error,
     )
-    valid = record.valid_from, record.valid_to
-    return Constants(Law.of_draws(f"own: {equation.label}", equation, theta, valid, confidence), record, bounded)
+    return Constants(record, central(theta, confidence), bounded)
 
 
 def _ties(curves: Curves, surface: LossSurface, form: str) -> np.ndarray:

@@ -40,7 +40,7 @@ def answered(fit: FitResult, sizes: Iterable[GuidelineRow]) -> list[GuidelineRow
         options = Options().for_nets(fit.nets)
     except InputError:  # blocks that nobody can build from their weights alone
         options = None
-    return [_row(row, source, options, fit.curves.confidence) for row in sizes]
+    return [_row(row, source, options, fit.confidence) for row in sizes]
 
 
 def _row(row: GuidelineRow, source: Source, options: Options | None, confidence: float) -> GuidelineRow:

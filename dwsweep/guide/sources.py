@@ -425,7 +425,7 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
     from dwsweep.fit.ask import LossSurface
     from dwsweep.records.fit import NO_FORM_FITS
 
-    notes, record, axis = [f"{path}: {fit.law_statement}"], fit.surface, fit.curves.axis
+    notes, record, axis = [f"{path}: {fit.law_statement}"], fit.surface, fit.axis
     known: dict[str, Any] = {"nets": fit.nets, "budgets": OwnBudgets.of(fit)}
     if record is None or record.flat or not record.bounded or axis != "n_params":
         why = "shows no best depth" if axis == "n_params" else f"compares at equal {axis}, not at equal parameters"

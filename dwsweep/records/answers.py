@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -15,6 +16,7 @@ QUESTIONS = (BEST_DEPTH, BEST_VALUE, RATIO, DIFFERENCE, EFFECT, GROWTH)
 N_PARAMS, TOTAL, PER_PARAM, FLOPS, WALL_TIME = "n_params", "n_params_total", "tokens_per_param", "flops", "wall_time"
 SIZE_AND_FLOPS, SIZE_AND_TIME = f"{N_PARAMS} and {FLOPS}", f"{N_PARAMS} and {WALL_TIME}"
 TRANSITION = "transition"  # column of a ratio of two transitions
+BELOW, ABOVE = "below", "above"  # edges of the depths tried
 UNCHANGED, NOT_COMPARABLE = "no change shown", "not comparable"  # verdicts on a change
 
 
@@ -31,7 +33,8 @@ class AnswerRow(Record):
     finite number of draws, layers. estimate: what a question about no best depth asks for, in the unit of the fit's
     losses, as a ratio, or in the column's own unit. reason: why a value is missing, or the verdict. No columns of
     answers.csv are: the ends of n_params, where each depth has its best size; known_from: columns or formulas behind
-    the cost.
+    the cost; at_edge: edge of the depths tried at which a best depth lies, below or above; depth_min, depth_max: the
+    depths tried at that size.
     """
 
     question: Annotated[str, one_of(*QUESTIONS)]
@@ -62,6 +65,34 @@ class AnswerRow(Record):
     n_params_high: float | None = None
     n_params_interval = IntervalOf()
     known_from: str = ""
+    at_edge: Annotated[str, one_of("", BELOW, ABOVE)] = ""
+    depth_min: float | None = None
+    depth_max: float | None = None
+    worst_percent_low: float | None = None
+    worst_percent_high: float | None = None
+    worst_percent_interval = IntervalOf()
+
+    @property
+    def place(self) -> float:
+        """The equal quantity: N, or the cost; 0 if it is not known."""
+        return (self.n_params if self.equal in ("", N_PARAMS) else self.cost) or 0.0
+
+    @property
+    def ln_x(self) -> float:
+        """ln of the size."""
+        return math.log(self.place)
+
+    @property
+    def is_one_layer(self) -> bool:
+        """True if the best net is a trained one of one layer: no net is shallower."""
+        return self.at_edge == BELOW and self.depth_min == 1
+
+    @property
+    def beyond(self) -> str:
+        """Words for a best depth without a value: beyond an edge of the depths tried, or unbounded."""
+        if not self.at_edge:
+            return "not known"
+        return "1, the fewest" if self.is_one_layer else f"{self.at_edge} the depths tried"
 
 
 COLUMNS = columns_of(AnswerRow)[: columns_of(AnswerRow).index("n_params_low")]

@@ -21,60 +21,47 @@ class Column:
 
     type: a count is a number between fixed bounds where it is positive, and blank where it is not; a text stays one,
     be it 7; any: as it reads. role: size of a net or of its training, outcome of a run, setting equal for all runs of a
-    shape, setting equal at one learning rate, identity of a run. A count of parameters includes the embeddings unless
-    its name excludes them. meaning: in results.csv. any_case: its name is understood in another case, as that
-    of each column with ALIASES is.
+    shape, setting equal at one learning rate, identity of a run.
     """
 
     name: str
     role: Role
     type: Type = "any"
-    unit: str = ""
-    meaning: str = ""
-    any_case: bool = False
 
 
 COLUMNS = (
-    Column("depth", "size", "number", "layers", "number of blocks L"),
-    Column("width", "size", "number", "", "d_x, the width of the residual stream"),
-    Column("loss", "outcome", "number", "nats per token", "held-out loss per token, end tokens included"),
-    Column("learning_rate", "tuning", "number", "", "base rate, which the parametrization resolves for each shape"),
-    Column("tokens", "tuning", "count", "tokens", "tokens that the run trained on"),
-    Column(
-        "seed",
-        "identity",
-        "any",
-        "",
-        "seed of the initial weights and of the order of the batches, which all shapes share",
-    ),
-    Column("n_params", "size", "count", "parameters", "weight matrices of the blocks, 12·L·d_x² in a standard block"),
-    Column("n_params_total", "size", "count", "parameters", "all parameters: embeddings, biases and norms too"),
-    Column("flops", "size", "count", "FLOPs", "of training, attention and unembedding counted"),
-    Column("device_seconds", "outcome", "count", "s", "the run's share of its pack, on one device", any_case=True),
-    Column("budget", "size", "any", "parameters", "non-embedding parameters that the shape was matched to"),
-    Column("flops_6nd", "size", "any", "FLOPs"),
-    Column("train_flops", "size", "number", "FLOPs"),  # requested FLOPs of each run
-    Column("train_seconds", "size", "number", "s"),
-    Column("heads", "recipe", "number", "", "attention heads per block"),
-    Column("head_size", "recipe", "number", "", "width of a head", any_case=True),
-    Column(
-        "parametrization", "recipe", "any", "", "rule by which rates and initial values follow from depth and width"
-    ),
-    Column("optimizer", "recipe", "any", "", "optimizer"),
-    Column("schedule", "recipe", "any", "", "of the learning rate over the steps"),
+    Column("depth", "size", "number"),  # layers: number of blocks L
+    Column("width", "size", "number"),  # d_x, the width of the residual stream
+    Column("loss", "outcome", "number"),  # nats per token: held-out loss per token, end tokens included
+    Column("learning_rate", "tuning", "number"),  # base rate, which the parametrization resolves for each shape
+    Column("tokens", "tuning", "count"),  # tokens that the run trained on
+    Column("seed", "identity"),  # of initial weights and order of batches, which all shapes share
+    Column("n_params", "size", "count"),  # weight matrices of the blocks, 12·L·d_x² in a standard block
+    Column("n_params_total", "size", "count"),  # all parameters: embeddings, biases and norms too
+    Column("flops", "size", "count"),  # of training, attention and unembedding counted
+    Column("device_seconds", "outcome", "count"),  # s: the run's share of its pack, on one device
+    Column("budget", "size"),  # parameters: non-embedding parameters that the shape was matched to
+    Column("flops_6nd", "size"),  # FLOPs
+    Column("train_flops", "size", "number"),  # FLOPs: requested FLOPs of each run
+    Column("train_seconds", "size", "number"),  # s
+    Column("heads", "recipe", "number"),  # attention heads per block
+    Column("head_size", "recipe", "number"),  # width of a head
+    Column("parametrization", "recipe"),  # rule by which rates and initial values follow from the shape
+    Column("optimizer", "recipe"),  # optimizer
+    Column("schedule", "recipe"),  # of the learning rate over the steps
     Column("d_ff", "recipe", "number"),  # inner width of the MLP
     Column("mlp_ratio", "recipe", "number"),  # d_ff / d_x
     Column("kv_heads", "recipe", "number"),
     Column("gated", "recipe"),  # a third matrix in the MLP
     Column("experts", "recipe", "number"),  # MLPs of a block, of which each token passes ``top_k``
     Column("top_k", "recipe", "number"),
-    Column("precision", "recipe", "any", "", "of the matrix products; everything else is float32"),
-    Column("batch_size", "recipe", "any", "sequences", "sequences per step"),
-    Column("seq_len", "recipe", "number", "tokens", "positions of a sequence"),
-    Column("vocab_size", "recipe", "number", "tokens", "size of the vocabulary"),
+    Column("precision", "recipe"),  # of the matrix products; everything else is float32
+    Column("batch_size", "recipe"),  # sequences: sequences per step
+    Column("seq_len", "recipe", "number"),  # positions of a sequence
+    Column("vocab_size", "recipe", "number"),  # size of the vocabulary
     Column("embedding_rank", "recipe", "number"),
-    Column("data_hash", "recipe", "any", "", "SHA-256 of the tokens, their split and the tokenizer"),
-    Column("steps", "tuning", "any", "", "optimizer steps"),
+    Column("data_hash", "recipe"),  # SHA-256 of the tokens, their split and the tokenizer
+    Column("steps", "tuning"),  # optimizer steps
     # further settings, and names that other projects give them
     *(
         Column(name, "tuning")
@@ -85,29 +72,16 @@ COLUMNS = (
             *("num_heads", "n_heads"),
         )
     ),
-    Column(
-        "bits_per_byte",
-        "outcome",
-        "number",
-        "bits per byte",
-        "held-out loss per byte of text, which compares between vocabularies",
-    ),
-    Column("loss_stderr", "outcome", "any", "nats per token", "standard error of loss over held-out documents"),
-    Column("wall_seconds", "outcome", "any", "s", "time of the whole pack that the run trained in"),
-    Column("tokens_per_second", "outcome", "any", "tokens/s", "rate of the whole pack"),
-    Column("attention_kernel", "outcome", "any", "", "attention kernel"),
-    Column("device_kind", "outcome", "any", "", "JAX's name of the device"),
-    Column("pack_size", "outcome", "any", "runs", "runs that were trained as one"),
-    Column("status", "outcome", "any", "", "done, diverged, failed, oom, interrupted or pending; only done has a loss"),
-    Column(
-        "run_id",
-        "identity",
-        "any",
-        "",
-        "shape, learning rate, seed, and a hash of all that changes the result",
-        any_case=True,
-    ),
-    Column("arm", "identity", "text", "", "recipe, if several are compared"),
+    Column("bits_per_byte", "outcome", "number"),  # bits per byte: of text, compares between vocabularies
+    Column("loss_stderr", "outcome"),  # nats per token: standard error of loss over held-out documents
+    Column("wall_seconds", "outcome"),  # s: time of the whole pack that the run trained in
+    Column("tokens_per_second", "outcome"),  # rate of the whole pack
+    Column("attention_kernel", "outcome"),  # attention kernel
+    Column("device_kind", "outcome"),  # JAX's name of the device
+    Column("pack_size", "outcome"),  # runs that were trained as one
+    Column("status", "outcome"),  # done, diverged, failed, oom, interrupted or pending; only done has a loss
+    Column("run_id", "identity"),  # shape, learning rate, seed, hash of all that changes the result
+    Column("arm", "identity", "text"),  # recipe, if several are compared
 )
 RESULTS = (
     *("run_id", "depth", "width", "heads", "head_size", "seed", "learning_rate", "parametrization", "budget"),
@@ -132,94 +106,68 @@ def of_type(*types: Type) -> tuple[str, ...]:
 REQUIRED = ("depth", "width", "loss")
 AXES = ("n_params", "n_params_total", "flops", "device_seconds")
 """Columns that may be the axis of a fit: the size at which depths are compared."""
-ALIASES: dict[str, tuple[str, ...]] = {
-    "depth": (
-        *("n_layer", "n_layers", "num_layers", "num_hidden_layers", "layers", "nlayers"),
-        *("num_decoder_layers", "l"),
-    ),
-    "width": (
-        *("d_model", "n_embd", "hidden_size", "hidden_dim", "model_dim", "embed_dim", "emb_dim", "d_x"),
-        *("dim", "d"),
-    ),
+_USUAL = {
+    "depth": "n_layer n_layers num_layers num_hidden_layers layers nlayers num_decoder_layers l",
+    "width": "d_model n_embd hidden_size hidden_dim model_dim embed_dim emb_dim d_x dim d",
     "loss": (
-        *("val_loss", "eval_loss", "validation_loss", "valid_loss", "test_loss", "held_out_loss", "heldout_loss"),
-        *("loss_val", "loss_eval", "loss_valid", "loss_validation", "loss_test"),  # loss/val, as TensorBoard has it
-        *("dev_loss", "final_val_loss", "final_eval_loss", "best_val_loss", "best_eval_loss", "min_val_loss"),
-        *("final_loss", "lm_loss", "nll"),
+        "val_loss eval_loss validation_loss valid_loss test_loss held_out_loss heldout_loss loss_val loss_eval "
+        "loss_valid loss_validation loss_test dev_loss final_val_loss final_eval_loss best_val_loss best_eval_loss "
+        "min_val_loss final_loss lm_loss nll"
     ),
     # a tracker's lr may be the last one logged: a peak beside it is the setting
-    "learning_rate": ("max_lr", "peak_lr", "max_learning_rate", "lr"),
+    "learning_rate": "max_lr peak_lr max_learning_rate lr",
     "tokens": (
-        *("n_tokens", "num_tokens", "train_tokens", "training_tokens", "tokens_seen", "tokens_trained"),
-        *("total_tokens", "total_training_tokens"),
+        "n_tokens num_tokens train_tokens training_tokens tokens_seen tokens_trained total_tokens total_training_tokens"
     ),
     "seed": (
-        *("random_seed", "rng_seed", "init_seed", "model_seed", "run_seed", "global_seed", "manual_seed", "seed_id"),
-        *("data_seed", "torch_seed", "replicate", "replica", "repetition", "rep", "repeat"),
+        "random_seed rng_seed init_seed model_seed run_seed global_seed manual_seed seed_id data_seed torch_seed "
+        "replicate replica repetition rep repeat"
     ),
     "n_params": (
-        *("non_embedding_params", "params_non_embedding", "n_params_non_embedding"),
-        *("num_params_non_embedding", "non_embedding_parameters", "num_non_embedding_params"),
-        *("params_transformer", "active_params", "n_active_params", "num_active_params", "active_parameters"),
-        *("activated_params", "params_active"),
+        "non_embedding_params params_non_embedding n_params_non_embedding num_params_non_embedding "
+        "non_embedding_parameters num_non_embedding_params params_transformer active_params n_active_params "
+        "num_active_params active_parameters activated_params params_active"
     ),
     "n_params_total": (
-        *("total_params", "params_total", "num_params_total", "total_parameters", "params"),
-        *("num_params", "parameters", "n_parameters", "num_parameters", "parameter_count"),
-        *("param_count",),
+        "total_params params_total num_params_total total_parameters params num_params parameters n_parameters "
+        "num_parameters parameter_count param_count"
     ),
-    "flops": ("total_flops", "training_flops", "compute"),  # spent; train_flops are requested FLOPs
-    "heads": ("n_head", "n_heads", "num_heads", "num_attention_heads", "attention_heads", "nhead", "n_attention_heads"),
+    # spent; train_flops are requested FLOPs
+    "flops": "total_flops training_flops compute",
+    "heads": "n_head n_heads num_heads num_attention_heads attention_heads nhead n_attention_heads",
     "kv_heads": (
-        *("n_kv_head", "n_kv_heads", "num_kv_heads", "num_key_value_heads", "n_head_kv", "num_kv_groups", "kv_head"),
-        *("num_query_groups", "n_query_groups", "n_local_heads"),
+        "n_kv_head n_kv_heads num_kv_heads num_key_value_heads n_head_kv num_kv_groups kv_head num_query_groups "
+        "n_query_groups n_local_heads"
     ),
-    "head_size": (
-        "head_dim",
-        "d_head",
-        "dim_head",
-        "head_width",
-        "d_k",
-        "kv_channels",
-        "dim_per_head",
-        "size_per_head",
-    ),
+    "head_size": "head_dim d_head dim_head head_width d_k kv_channels dim_per_head size_per_head",
+    # of an expert first
     "d_ff": (
-        *("moe_intermediate_size", "moe_ffn_hidden_size", "expert_intermediate_size", "expert_ffn_dim"),  # of an expert
-        *("intermediate_size", "ffn_dim", "d_ffn", "ffn_hidden", "ffn_hidden_size", "ffn_size", "ff_dim", "dim_ff"),
-        *("dim_feedforward", "feedforward_dim", "d_mlp", "mlp_dim", "mlp_hidden", "mlp_hidden_dim", "mlp_width"),
-        *("mlp_hidden_size", "mlp_size", "intermediate_dim", "inner_dim", "n_inner", "d_inner", "inner", "ffn", "dff"),
-        *("ffn_hidden_dim", "d_hidden", "encoder_ffn_dim", "decoder_ffn_dim", "n_ff", "ff_size", "ffn_embed_dim"),
+        "moe_intermediate_size moe_ffn_hidden_size expert_intermediate_size expert_ffn_dim intermediate_size ffn_dim "
+        "d_ffn ffn_hidden ffn_hidden_size ffn_size ff_dim dim_ff dim_feedforward feedforward_dim d_mlp mlp_dim "
+        "mlp_hidden mlp_hidden_dim mlp_width mlp_hidden_size mlp_size intermediate_dim inner_dim n_inner d_inner "
+        "inner ffn dff ffn_hidden_dim d_hidden encoder_ffn_dim decoder_ffn_dim n_ff ff_size ffn_embed_dim"
     ),
     "mlp_ratio": (
-        *("ffn_mult", "ff_mult", "mlp_mult", "expansion", "expansion_factor", "mlp_expansion", "ffn_expansion"),
-        *("ffn_ratio", "ff_ratio", "mlp_expansion_factor", "ffn_dim_multiplier", "mlp_multiplier", "ffn_multiplier"),
-        *("hidden_mult", "ff_factor", "ffn_factor", "mlp_factor", "expand", "expansion_ratio", "d_ff_mult"),
+        "ffn_mult ff_mult mlp_mult expansion expansion_factor mlp_expansion ffn_expansion ffn_ratio ff_ratio "
+        "mlp_expansion_factor ffn_dim_multiplier mlp_multiplier ffn_multiplier hidden_mult ff_factor ffn_factor "
+        "mlp_factor expand expansion_ratio d_ff_mult"
     ),
-    "gated": ("gated_mlp", "mlp_gated", "use_glu", "glu", "swiglu", "use_swiglu", "is_gated", "gated_ffn", "is_glu"),
-    "experts": ("num_experts", "n_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
-    "top_k": ("experts_per_token", "num_experts_per_tok", "num_experts_per_token", "moe_top_k", "active_experts"),
-    "seq_len": ("block_size", "context_length", "sequence_length", "sequence_len", "n_ctx"),
-    "vocab_size": ("n_vocab", "vocabulary_size"),
-    "bits_per_byte": ("val_bpb", "bpb", "eval_bpb", "validation_bpb"),
+    "gated": "gated_mlp mlp_gated use_glu glu swiglu use_swiglu is_gated gated_ffn is_glu",
+    "experts": "num_experts n_experts num_local_experts n_routed_experts moe_num_experts",
+    "top_k": "experts_per_token num_experts_per_tok num_experts_per_token moe_top_k active_experts",
+    "seq_len": "block_size context_length sequence_length sequence_len n_ctx",
+    "vocab_size": "n_vocab vocabulary_size",
+    "bits_per_byte": "val_bpb bpb eval_bpb validation_bpb",
     "wall_seconds": (
-        *(
-            "train_time_sec",
-            "train_seconds_total",
-            "training_seconds",
-            "elapsed_seconds",
-            "runtime",
-            "train_runtime",
-            "wall_s",
-            "wall_sec",
-        ),
-        *("wall_time_s", "wall_time_sec", "wall_time_seconds", "walltime_s", "wall_clock_seconds", "wall_clock_s"),
-        *("elapsed_s", "elapsed_sec", "train_time_s", "train_time_seconds", "training_time_s"),
+        "train_time_sec train_seconds_total training_seconds elapsed_seconds runtime train_runtime wall_s wall_sec "
+        "wall_time_s wall_time_sec wall_time_seconds walltime_s wall_clock_seconds wall_clock_s elapsed_s elapsed_sec "
+        "train_time_s train_time_seconds training_time_s"
     ),
-    "status": ("state", "run_state", "run_status"),
+    "status": "state run_state run_status",
 }
+ALIASES: dict[str, tuple[str, ...]] = {ours: tuple(names.split()) for ours, names in _USUAL.items()}
 """Usual names elsewhere, the likelier first, by ours."""
-IN_ANY_CASE = tuple(column.name for column in COLUMNS if column.any_case or column.name in ALIASES)
+IN_ANY_CASE = (*ALIASES, "device_seconds", "run_id")
 """Columns recognised in another case, or under an alias."""
 HELD_OUT = ALIASES["loss"][:-3]
 """Names of a held-out loss: such a column wins over a column called loss."""

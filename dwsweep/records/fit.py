@@ -18,21 +18,18 @@ from dwsweep.interval import Interval
 from dwsweep.records import record as reader
 from dwsweep.records.adjusted import Adjustment
 from dwsweep.records.along import Along, AlongRow
-from dwsweep.records.answers import Comparison
-from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_text, one_of
+from dwsweep.records.answers import ABOVE, BELOW, AnswerRow, Comparison
+from dwsweep.records.answers import COLUMNS as ANSWER_COLUMNS
+from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_text, one_of, table_text
 from dwsweep.records.transitions import (
     Cell,
-    FitCurves,
     GuidelineRow,
-    LeftOutRun,
-    Optimum,
     RateRun,
     Rival,
     Transition,
     verdicts,
 )
 from dwsweep.shapes import LARGEST_SIZE
-from dwsweep.text import format_count
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
@@ -40,7 +37,7 @@ Ends = tuple[float | None, float | None]  # None: no bound on that side
 Matrix = tuple[tuple[float | None, ...], ...]
 # tables that an earlier fit in the folder may have had; answers.csv has the rows of the last two
 OF_SOME = ("along.csv", "equal_budgets.csv", "comparison.csv", "equal_what.csv")
-TABLES = {"cells": Cell, "transitions": Transition, "guideline": GuidelineRow}  # NAME.csv
+TABLES = {"cells": Cell, "transitions": Transition, "guideline": GuidelineRow}  # NAME.csv of a fit that compares depths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +182,7 @@ class Surface(Record):
     confidence: Share
     forms: tuple[LossForm, ...]
     ess: float  # effective number of nodes
-    optima: tuple[Optimum, ...]  # the best depth at a few sizes
+    optima: tuple[AnswerRow, ...]  # the best depth at a few sizes
     cells: FittedCells = field(repr=False)
     held_out: HeldOut | None = None
     effect_p: float = 0.0  # probability of no effect of depth: the weight of the form ``none``
@@ -211,7 +208,7 @@ class Surface(Record):
         return self.effect_p >= 1.0 - self.confidence
 
     @property
-    def falls(self) -> tuple[Optimum, Optimum] | None:
+    def falls(self) -> tuple[AnswerRow, AnswerRow] | None:
         """Two sizes of which the larger has a significantly shallower best depth, which no form allows."""
         for k, small in enumerate(self.optima):
             for large in self.optima[k + 1 :]:
@@ -220,15 +217,16 @@ class Surface(Record):
         return None
 
     @property
-    def bounded(self) -> list[Optimum]:
+    def bounded(self) -> list[AnswerRow]:
         """Sizes at which the data bound the best depth on at least one side."""
         return [row for row in self.optima if row.depth_low is not None or row.depth_high is not None]
 
-    def beyond(self, row: Optimum) -> str:
+    def beyond(self, row: AnswerRow) -> str:
         """Words for a size without a best depth; other sizes may have shallower or deeper nets."""
         depths = [span.depth for span in self.spans]
-        farther = {"below": min(depths) < row.depth_min, "above": max(depths) > row.depth_max}
-        return row.beyond + (" at this size" if farther.get(row.at_edge or "") else "")
+        tried = {BELOW: (row.depth_min, min(depths)), ABOVE: (max(depths), row.depth_max)}
+        larger, smaller = tried.get(row.at_edge, (0.0, 0.0))
+        return row.beyond + (" at this size" if (larger or 0.0) > (smaller or 0.0) else "")
 
 
 BEST_DEPTH, PAIRS = "best_depth", "pairs"  # laws: width of the best depth; width at which neighbouring depths tie
@@ -249,6 +247,7 @@ class WidthLaw(Record):
     # largest Monte-Carlo standard errors of the constants and of the ends of their intervals
     a_error: float = 0.0
     b_error: float = 0.0
+    band: Matrix = field(default=(), repr=False)  # rows of depth and the ends of its width
 
     @property
     def constants(self) -> tuple[Interval, Interval]:
@@ -270,7 +269,6 @@ class NoiseSummary(Record):
     tau_df: float | None = None
     shape_sd: float | None = None  # sd of the error that all seeds of a shape share, nats
     shape_source: str | None = None  # source of shape_sd: surface, scatter, documents, declared, default
-    paired_seeds: bool | None = None
     documents: str | None = None  # use of the held-out documents
     diverged_rule: str | None = None
 
@@ -298,6 +296,9 @@ class FitOptions(Record):
 
     def __post_init__(self) -> None:
         """Skip the NaN-to-None conversion: a non-finite option is rejected, not treated as missing."""
+
+
+WITHOUT_FLAG = ("seed", "documents")  # options of the library alone
 
 
 class FitKeywords(TypedDict, total=False):
@@ -413,82 +414,66 @@ class OtherFit(Record):
         return next(found, None)
 
 
-Format = Literal[5]  # of fit.json: raised when a field leaves or changes its meaning
+Format = Literal[6]  # of fit.json: raised when a field leaves or changes its meaning
 (FORMAT,) = get_args(Format)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Kept(Record):
-    """Content of fit.json."""
+@dataclass(frozen=True, kw_only=True, repr=False)
+class FitResult(Record):
+    """Result of a fit of a table of losses, and content of fit.json.
+
+    Each table is a list of records whose fields are the columns of its CSV file. A fit along a column alone compares no
+    depths: its tables are empty.
+    """
 
     format: Format
+    answers: list[AnswerRow] = field(default_factory=list)  # one row per answered question
+    cells: list[Cell] = field(default_factory=list)  # one cell per shape
+    transitions: list[Transition] = field(default_factory=list)  # one row per pair and estimator, the verdict first
+    width_law: WidthLaw | None = None  # of the best depth
+    pairs_law: WidthLaw | None = None  # of the pairs of depths: a check
+    law_statement: str = ""  # the law in a sentence, or the reason for none
+    law_check: str = ""  # the law of the pairs in a sentence
+    rivals: list[Rival] = field(default_factory=list)  # the forms compared, the best first
+    surface: Surface | None = None
+    guideline: list[GuidelineRow] = field(default_factory=list)
+    warnings: list[str]  # one warning per line
+    noise: NoiseSummary
+    rates: list[RateRun] = field(default_factory=list)
+    others: list[OtherFit] = field(default_factory=list)  # other tables, for comparison
+    comparisons: list[Comparison] = field(default_factory=list)  # comparisons with other recipes, paired if possible
+    along: Along | None = None  # the loss against a column
+    adjusted: Adjustment | None = None  # adjustment, if runs differ in more than depth and size
+    nets: TrainedNets = TrainedNets()
+    unit: str  # unit of every loss here
+    provenance: Provenance
 
     def to_json(self) -> str:
         """Text of fit.json."""
         return reader.text_of(self)
 
+    @property
+    def along_alone(self) -> bool:
+        """True if losses were compared along a column and no depths."""
+        return self.along is not None and not self.cells
 
-@dataclass(frozen=True, kw_only=True)
-class AlongFit(_Kept):
-    """Content of fit.json for a fit along a column alone."""
+    @property
+    def axis(self) -> str:
+        return self.provenance.options.axis
 
-    along: Along
-    left_out: list[LeftOutRun]  # impossible losses
-    warnings: list[str]  # one warning per line
-    noise: NoiseSummary  # noise of curves, named by depth and value
-    unit: str  # unit of every loss here
-    provenance: Provenance
+    @property
+    def size_name(self) -> str:
+        """Name of a value of the axis in a sentence."""
+        return "N" if self.axis == "n_params" else self.axis
 
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class FitResult(_Kept):
-    """Result of a fit of a table of losses.
-
-    Each table is a list of records whose fields are the columns of its CSV file.
-    """
-
-    cells: list[Cell]  # one cell per shape
-    transitions: list[Transition]  # one row per pair and estimator, the verdict first
-    width_law: WidthLaw | None  # of the best depth
-    pairs_law: WidthLaw | None  # of the pairs of depths: a check
-    law_statement: str  # the law in a sentence, or the reason for none
-    law_check: str  # the law of the pairs in a sentence
-    rivals: list[Rival]  # the forms compared, the best first
-    surface: Surface | None
-    guideline: list[GuidelineRow]
-    warnings: list[str]  # one warning per line
-    noise: NoiseSummary
-    curves: FitCurves
-    rates: list[RateRun]
-    left_out: list[LeftOutRun]  # impossible losses
-    others: list[OtherFit] = field(default_factory=list)  # other tables, for comparison
-    comparisons: list[Comparison] = field(default_factory=list)  # comparisons with other recipes, paired if possible
-    along: Along | None = None  # the loss against a column
-    adjusted: Adjustment | None = None  # adjustment, if runs differ in more than depth and size
-    nets: TrainedNets
-    unit: str  # unit of every loss here
-    provenance: Provenance
+    @property
+    def confidence(self) -> float:
+        return self.provenance.options.confidence
 
     @property
     def verdicts(self) -> list[Transition]:
         """Verdicts: the one row per pair of depths that every output reads."""
         return verdicts(self.transitions)
-
-    def __repr__(self) -> str:
-        used = [row for row in self.cells if not row.excluded]
-        pairs = ", ".join(f"{row.name} {_where(row)}" for row in self.verdicts) or "none"
-        return (
-            f"FitResult: {self.provenance.account.used} runs, {len(used)} shapes; transitions: {pairs}; "
-            f"{self.law_statement}; {len(self.warnings)} warning(s)"
-        )
-
-
-def _where(row: Transition) -> str:
-    return f"at {format_count(row.n_params)}" if row.n_params is not None else row.status.replace("_", " ")
-
-
-Fit = FitResult | AlongFit
-"""Kinds of fit in a fit.json."""
 
 
 def read(path: Any, argument: str = "--fit") -> FitResult:
@@ -498,7 +483,7 @@ def read(path: Any, argument: str = "--fit") -> FitResult:
         InputError: as ``read_any``; or depths were not compared.
     """
     found = read_any(path, argument)
-    if isinstance(found, AlongFit):
+    if found.along and found.along_alone:
         raise InputError(
             f"{argument}: {path}; holds the losses along {found.along.column} and no best depth; "
             "run `dwsweep fit` without --along first"
@@ -506,7 +491,7 @@ def read(path: Any, argument: str = "--fit") -> FitResult:
     return found
 
 
-def read_any(path: Any, argument: str = "--fit") -> Fit:
+def read_any(path: Any, argument: str = "--fit") -> FitResult:
     """Read the fit in a fit.json. ``path``: the file, the fit directory, or the sweep directory above it; ``argument``:
     its name in messages.
 
@@ -515,7 +500,12 @@ def read_any(path: Any, argument: str = "--fit") -> Fit:
     """
     given = paths.as_path(path)
     for file in [given] if given.suffix == ".json" else [given / "fit.json", given / "fit" / "fit.json"]:
-        found = _either(file, f"{argument}: {file}")
+        name = f"{argument}: {file}"
+        try:
+            found = reader.read(file, FitResult, name)
+        except reader.Damaged as error:
+            unread = f"{error.templates[0]}; not a fit.json as this version writes it, run `dwsweep fit` again"
+            raise InputError(_other_format(file, name) or unread) from error
         if found is not None:
             return found
     if given.is_file():
@@ -534,19 +524,6 @@ def folder_beside(table: Any) -> Any:
     return table.with_name(f"{stem}-fit")
 
 
-def _either(file: Any, name: str) -> Fit | None:
-    try:
-        try:
-            return reader.read(file, FitResult, name)
-        except reader.Damaged as error:
-            if not error.why.startswith("cells: is missing"):
-                raise
-            return reader.read(file, AlongFit, name)
-    except reader.Damaged as error:
-        unread = f"{error.templates[0]}; not a fit.json as this version writes it, run `dwsweep fit` again"
-        raise InputError(_other_format(file, name) or unread) from error
-
-
 def _other_format(file: Any, name: str) -> str:
     """Line on a fit of another format, with the command that makes it anew; empty for a file that is no such fit."""
     try:
@@ -557,35 +534,19 @@ def _other_format(file: Any, name: str) -> str:
         return ""
     if found == FORMAT or not isinstance(options, dict):
         return ""
-    flags = {"columns": "column"}
-    words = ["dwsweep", "fit", str(given)]
-    for key in (
-        "axis",
-        "unit",
-        "noise",
-        "columns",
-        "where",
-        "drop",
-        "arm",
-        "adjust",
-        "no_adjust",
-        "at",
-        "at_tokens",
-        "tokens_per_param",
-    ):
-        value = options.get(key)
-        if value in (None, [], {}) or (key, value) == ("axis", "n_params"):
+    words, usual = ["dwsweep", "fit", str(given)], FitOptions().to_dict()
+    for key, value in options.items():
+        if key in WITHOUT_FLAG or value in (usual.get(key, value), None, [], {}):
             continue
+        flag = f"--{'column' if key == 'columns' else key.replace('_', '-')}"
         values = [f"{a}={b}" for a, b in value.items()] if isinstance(value, dict) else value
         for one in values if isinstance(values, list) else [values]:
-            text = "=".join(map(str, one)) if isinstance(one, list) else str(one)
-            words += [f"--{flags.get(key, key).replace('_', '-')}", text]
+            words += [flag] if one is True else [flag, "=".join(map(str, one)) if isinstance(one, list) else str(one)]
     return f"{name}; of format {found}, this version reads {FORMAT}; run `{shlex.join(words)}` again"
 
 
-def write(result: Fit, out_dir: Any) -> list[str]:
-    """Write fit.json and its tables: cells.csv, transitions.csv and guideline.csv; along.csv of a column. Each is
-    written atomically, and such a table of an earlier fit leaves. Returns the paths.
+def write(result: FitResult, out_dir: Any) -> list[str]:
+    """Write fit.json and its tables, each atomically; a table that an earlier fit alone has leaves. Returns the paths.
 
     Raises:
         OSError: the folder cannot be written, or the disk is full.
@@ -600,14 +561,14 @@ def write(result: Fit, out_dir: Any) -> list[str]:
     return [str(out / name) for name in texts]
 
 
-def tables_of(result: Fit) -> dict[str, str]:
+def tables_of(result: FitResult) -> dict[str, str]:
     """CSV files beside fit.json, by name."""
-    texts = {}
-    if isinstance(result, FitResult):
-        texts = {f"{name}.csv": csv_text(getattr(result, name), kind) for name, kind in TABLES.items()}
+    texts = {"answers.csv": table_text(map(vars, result.answers), ANSWER_COLUMNS)}
     if result.along:
         texts["along.csv"] = csv_text(result.along.rows, AlongRow)
-    return texts
+    if result.along_alone:
+        return texts
+    return texts | {f"{name}.csv": csv_text(getattr(result, name), kind) for name, kind in TABLES.items()}
 
 
 def check_folder(out_dir: Any) -> None:
@@ -626,7 +587,7 @@ def check_folder(out_dir: Any) -> None:
             raise InputError(f"--out: {out_dir}; the sweep keeps its {folder.name} there; allowed: any other folder")
 
 
-def replaced(result: Fit, out_dir: Any) -> str:
+def replaced(result: FitResult, out_dir: Any) -> str:
     """Notice that ``write`` will replace a fit of another table or with other options; empty
     where it holds none, or an earlier one of this table."""
     file = paths.as_path(out_dir) / "fit.json"

@@ -24,16 +24,14 @@ class StoreSplit:
     n_shards: Positive
 
 
-Settings = Annotated[
-    dict[str, str | int | float | None], AfterValidator(lambda settings: _with_fraction(settings))
-]  # settings of ``data``
-
-
 def _with_fraction(settings: dict[str, Any]) -> dict[str, Any]:
     fraction = settings.get("validation_fraction", 0.5)  # a store written by hand may lack it
     if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction < 1:
         raise ValueError(f"validation_fraction: {fraction!r}; must be a number between 0 and 1")
     return settings
+
+
+Settings = Annotated[dict[str, str | int | float | None], AfterValidator(_with_fraction)]  # settings of ``data``
 
 
 def _inside(files: dict[str, str]) -> dict[str, str]:
@@ -80,7 +78,7 @@ class StoreManifest:
     versions: dict[str, str]  # versions of Python and the packages
     data_hash: str  # SHA-256 (hex) of both token streams, their split and the tokenizer with its file
     # SHA-256 (hex) of each file but the manifest
-    files: Annotated[dict[str, str], AfterValidator(lambda files: _inside(files))]
+    files: Annotated[dict[str, str], AfterValidator(_inside)]
     key: str  # end of the folder's name, of the settings it was made by
 
     def shard_names(self, split: str) -> list[str]:

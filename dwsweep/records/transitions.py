@@ -1,16 +1,10 @@
 """Tables of a fit, one record per row: ``cells.csv``, ``transitions.csv``, ``guideline.csv``, rivals and rates.
 
 A number that does not exist (or is not finite) is None, an empty field of the CSV and null in fit.json.
-
-Below them the curves in the figures of a fit. All x are values of the fit's axis (parameters by default), losses nats
-per token.
-
-Sequences that belong together have one length; None in them is a value that does not exist or an end without a bound.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -23,11 +17,6 @@ SURFACE, PCHIP, LEVINE = "surface", "pchip", "levine"  # all losses together; th
 CHECKS = (PCHIP, LEVINE)  # estimators that look at the pair alone, as the paper does
 
 Numeric = int | float  # whole numbers stay whole
-
-
-def numbers(values: Any) -> tuple[float | None, ...]:
-    """A sequence or an array as floats; None for a number that is not finite."""
-    return tuple(float(v) if v is not None and math.isfinite(v) else None for v in values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,107 +151,3 @@ class RateRun(Record):
     learning_rate: Numeric | None
     seed: Any
     loss: float | None  # held-out nats per token
-
-
-@dataclass(frozen=True, kw_only=True)
-class LeftOutRun(Record):
-    """Run with an impossible loss, by the other seeds of its shape and its depth's curve."""
-
-    run_id: Any
-    depth: Positive
-    width: Numeric
-    learning_rate: Numeric | None
-    seed: Any
-    loss: float | None  # held-out nats per token
-    expected: float | None
-    deviations: float | None  # robust standard deviations that the two are apart
-
-
-Values = tuple[float | None, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sampled(Record):
-    """A part whose sequences are columns of one table.
-
-    Raises:
-        ValueError: they differ in length.
-    """
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        lengths = {name: len(value) for name, value in vars(self).items() if isinstance(value, tuple)}
-        if len(set(lengths.values())) > 1:
-            raise ValueError(
-                "sequences must have one length, found " + ", ".join(f"{k} {n}" for k, n in lengths.items())
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
-class LawBand(Sampled):
-    """Width of the transition against depth under a law, with its band at fixed depth."""
-
-    depth: Values
-    width: Values
-    width_low: Values
-    width_high: Values
-
-
-@dataclass(frozen=True, kw_only=True)
-class Optimum(Record):
-    """The best depth at one size by the loss surface; None: at or beyond the edge of the depths that were tried."""
-
-    ln_x: float
-    n_params: float  # the value of the axis
-    depth: float | None
-    depth_low: float | None
-    depth_high: float | None
-    depth_interval = IntervalOf(ln=True)
-    loss: float
-    at_edge: str | None  # edge of the depths tried: below or above
-    depth_min: float  # depths that the data span there
-    depth_max: float
-    depth_error: float | None = None  # largest Monte-Carlo standard error of ln of the depth and its ends
-    worst_depth: float | None = None  # depth with the highest loss among the depths tried at this size
-    worst_percent: float | None = None  # its excess over the best depth's loss, percent
-    worst_percent_low: float | None = None
-    worst_percent_high: float | None = None
-
-    @property
-    def is_one_layer(self) -> bool:
-        """True for a trained net of one layer: no net is shallower."""
-        return self.at_edge == "below" and self.depth_min <= 1
-
-    @property
-    def beyond(self) -> str:
-        """Words for an optimum without a depth: beyond an edge of the tried depths, or unbounded."""
-        if self.at_edge is None:
-            return "not known"
-        return "1, the fewest" if self.is_one_layer else f"{self.at_edge} the depths tried"
-
-
-@dataclass(frozen=True, kw_only=True)
-class FixedSize(Sampled):
-    """Losses of the depths at one size."""
-
-    x: float
-    depth: tuple[Positive, ...]
-    mean: Values
-    se: Values | None  # of the difference from the lowest; None with a surface, or if the noise is unknown
-    optimum: Optimum | None  # by the surface
-
-
-@dataclass(frozen=True, kw_only=True)
-class FitCurves(Record):
-    """All curves of a fit. Laws by form: ``exponential``, ``linear``, ``power`` where there are any, ``published``."""
-
-    axis: str
-    confidence: float
-    depths: tuple[Positive, ...]  # of the cells
-    laws: dict[str, LawBand]
-    fixed_n: tuple[FixedSize, ...]
-
-    @property
-    def size_name(self) -> str:
-        """Name of a value of the axis in a sentence."""
-        return "N" if self.axis == "n_params" else self.axis

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 
 from dwsweep.report.console import render as rendered
-from dwsweep.report.document import Heading, Lines, Part, Table, label, number
-from dwsweep.report.guide_report import _soft
+from dwsweep.report.document import Heading, Lines, Part, Table, label, number, soft
 from dwsweep.text import format_count
 
 if TYPE_CHECKING:
@@ -21,11 +20,11 @@ def render_design(study: Study) -> Group:
     """Report of :func:`dwsweep.design.study`: tables and sentences."""
     errors = study.errors
     head = f": {study.runs} runs to train, {format_count(study.flops)} FLOPs"
-    parts: list[Part] = [Heading(study.spec.name, head), _soft(*study.prior.basis)]
+    parts: list[Part] = [Heading(study.spec.name, head), soft(*study.prior.basis)]
     parts += [Heading("Transitions that this sweep would find"), _pair_errors(errors)]
     parts.append(Lines([(("Best depth:", "bold"), f" {depth_text(errors)}")], apart=True))
     parts += [Heading("What a change would buy"), _alternatives(study), Lines([_halving(study)], apart=True)]
-    return rendered([*parts, _soft(LEGEND, apart=True)])
+    return rendered([*parts, soft(LEGEND, apart=True)])
 
 
 def depth_text(errors: Errors) -> str:

@@ -141,6 +141,11 @@ def plain(line: Line) -> str:
     return line if isinstance(line, str) else "".join(text for text, _ in spans(line))
 
 
+def soft(*lines: str, apart: bool = False) -> Lines:
+    """Explanations, indented by two columns."""
+    return Lines(lines, soft=True, indent=2, apart=apart)
+
+
 def shown(value: float | None, text: Form, missing: str = MISSING) -> str:
     """Cell of a value, or ``missing``."""
     return missing if value is None else written(value, text)

@@ -10,14 +10,14 @@ from typing import Any
 from rich.console import Group
 
 from dwsweep import paths, published_law
-from dwsweep.fit.answers import answers
 from dwsweep.fit.guideline import headline
 from dwsweep.fit.laws import FORMS
 from dwsweep.fit.transitions import size_ratio
 from dwsweep.interval import Interval
 from dwsweep.interval import layers as in_layers
-from dwsweep.records.fit import ONE_VARIABLE, AlongFit, Fit, FitResult, OtherFit, Surface, WidthLaw
-from dwsweep.records.transitions import CHECKS, Optimum, Transition
+from dwsweep.records.answers import AnswerRow
+from dwsweep.records.fit import ONE_VARIABLE, FitResult, OtherFit, Surface, WidthLaw
+from dwsweep.records.transitions import CHECKS, Transition
 from dwsweep.report import console
 from dwsweep.report.adjusted_report import adjusted_parts, at_budget, at_budgets
 from dwsweep.report.document import (
@@ -51,7 +51,7 @@ BUILD = "build: as `dwsweep guide --fit` builds, with the least worst waste over
 FIRST = ("along", "comparison", "budgets", "depths", "transitions")  # sections, of which a brief text has the first
 
 
-def render(result: Fit, folder: Any = None) -> Group:
+def render(result: FitResult, folder: Any = None) -> Group:
     """Output of ``dwsweep fit --full`` for a terminal; with a ``folder`` the brief one of ``dwsweep fit``."""
     return console.render(document(result, folder))
 
@@ -68,22 +68,22 @@ def _too_early(result: FitResult) -> list[str]:
     return [f"Too early to ask for a best depth: {have}; it takes seven to nine shapes of three depths."]
 
 
-def next_step(result: Fit, folder: Any) -> str:
+def next_step(result: FitResult, folder: Any) -> str:
     """The next command."""
-    if isinstance(result, AlongFit):
+    if result.along_alone:
         return "`dwsweep fit` of the table without --along gives best depths"
     if result.surface is None or not result.surface.has_three_depths:
         return "`dwsweep design --hours 6 --device H100` writes a sweep that answers"
     rows = [row for row in result.surface.bounded if row.depth is not None]
-    known = [row.n_params for row in rows if row.depth_interval.bounded] or [row.n_params for row in rows]
-    if not known or result.curves.axis != "n_params":
+    known = [row.place for row in rows if row.depth_interval.bounded] or [row.place for row in rows]
+    if not known or result.axis != "n_params":
         table = shlex.quote(result.provenance.input)
         return f"`dwsweep design {table} --params N` names the runs that narrow a best depth most"
     size = format_count(known[-1])
     return f"`dwsweep guide {size} --fit {shlex.quote(str(folder))}` prices the shapes to build"
 
 
-def document(result: Fit, folder: Any = None) -> list[Part]:
+def document(result: FitResult, folder: Any = None) -> list[Part]:
     """Document of a fit: the answer, tables and warnings. folder: of a brief one, which ends in the next command."""
     every = sections(result)
     kinds = [anchor.partition("-")[0] for anchor, _, _ in every]
@@ -102,18 +102,18 @@ def document(result: Fit, folder: Any = None) -> list[Part]:
     return parts
 
 
-def account(result: Fit) -> list[str]:
+def account(result: FitResult) -> list[str]:
     """Account of the table: rows used and left out, and the meaning assigned to its columns."""
     found = result.provenance.account
     doubt = [note for note in found.notes if note.startswith((ONE_VARIABLE, "THE LOSS"))]
     return ["; ".join([found.sentence, *doubt]) + ".", *(f"{note}." for note in found.notes if note not in doubt)]
 
 
-def _taken(result: Fit) -> list[str]:
+def _taken(result: FitResult) -> list[str]:
     """Lines on the columns found under other names, and on learning rates where shapes were trained at several."""
     names = result.provenance.columns_taken
     lines = [f"Columns taken: {', '.join(names)}."] if names else []
-    if isinstance(result, AlongFit) or result.adjusted:  # its own table has the rates
+    if result.along_alone or result.adjusted:  # its own table has the rates
         return lines
     tried = {(row.depth, row.width) for row in result.rates}
     best = {row.learning_rate for row in result.cells if not row.excluded and (row.depth, row.width) in tried}
@@ -123,9 +123,9 @@ def _taken(result: Fit) -> list[str]:
     return lines
 
 
-def answer(result: Fit) -> list[str]:
+def answer(result: FitResult) -> list[str]:
     """The answer in at most five sentences; of a comparison, which was asked for, first."""
-    if isinstance(result, AlongFit):
+    if result.along and result.along_alone:
         return list(result.along.answer[:ANSWER_LINES])
     compared = [one.answer[0] for one in result.comparisons]
     told, budgets = result.provenance.account, result.adjusted.at_budgets if result.adjusted else ()
@@ -134,7 +134,7 @@ def answer(result: Fit) -> list[str]:
         return [*compared, *(lines if any(row.n_params for row in budgets) else ())]
     if early := _too_early(result):
         return [*compared, *early, *filter(None, [_crossings(result)])]
-    said = headline(result.surface, result.curves.size_name) if result.surface else ""
+    said = headline(result.surface, result.size_name) if result.surface else ""
     if said and (names := told.following_depth):
         follow = f"{join(names)}, which follow{'' if len(names) > 1 or names[0].endswith('s') else 's'} it here"
         said = f"Whether by depth or by {follow}: {said[0].lower()}{said[1:]}"
@@ -147,27 +147,23 @@ def _crossings(result: FitResult) -> str:
     """Sentence on the verdict of each pair of depths; of many pairs, only the informative ones."""
     rows = result.verdicts
     told = rows if len(rows) <= NAMED_PAIRS else [row for row in rows if row.status != "undecided"][:NAMED_PAIRS]
-    said = []
-    for row in told:
-        size = row.n_params_interval
-        at = f"at N = {size.format(format_count)}" if size.value else _status(row)
-        said.append(f"{row.shallow}→{row.deep} {at}{'' if size.value or size.unbounded else f' ({ends(size)})'}")
+    said = [f"{row.shallow}→{row.deep} {'at N = ' if row.n_params else ''}{_place(row)}" for row in told]
     if len(told) < len(rows):
         more = f"{len(rows) - len(told)} more of {len(rows)} pairs in the table"
         said.append(more if told else f"not known of any of {len(rows)} pairs")
     return f"Where the deeper net starts to win: {'; '.join(said)}." if said else ""
 
 
-def sections(result: Fit) -> list[tuple[str, str, list[Part]]]:
+def sections(result: FitResult) -> list[tuple[str, str, list[Part]]]:
     """Sections (anchor, title, parts) of a fit's findings, in reading order."""
     found: list[tuple[str, str, list[Part]]] = []
     if result.along:
-        said = ANSWER_LINES if isinstance(result, AlongFit) else 0
+        said = ANSWER_LINES if result.along_alone else 0
         title = f"Loss along {result.along.column.replace('_', ' ')}"
         found.append(("along", title, along_parts(result.along, said)))
-    if isinstance(result, AlongFit):
+    if result.along_alone:
         return found
-    size = result.curves.size_name
+    size = result.size_name
     if result.adjusted and result.adjusted.at_budgets:
         found.append(("budgets", "Best net at each budget", at_budgets(result.adjusted)))
     if result.adjusted:
@@ -190,9 +186,9 @@ def sections(result: Fit) -> list[tuple[str, str, list[Part]]]:
     return found
 
 
-def _noise_line(result: Fit) -> str:
+def _noise_line(result: FitResult) -> str:
     noise, nats = result.noise, SHORT[result.unit]
-    if isinstance(result, FitResult) and (adjusted := result.adjusted):
+    if adjusted := result.adjusted:
         shared = f"; points of one run share {adjusted.shared:.2g} {nats}" if adjusted.shared is not None else ""
         return f"scatter of a run about the surface {adjusted.scatter:.2g} {nats}{shared}"
     default = noise.shape_sd if noise.shape_source == "default" else None
@@ -213,15 +209,14 @@ def _transitions(result: FitResult) -> list[Part]:
     title = f"Transitions (where the deeper net overtakes, {level} % intervals)"
     table = Table(title, [number("pair"), label("status"), number("N"), INTERVAL, number("width"), INTERVAL])
     for row in result.verdicts:
-        size, width = row.n_params_interval.known, row.width_interval.known
-        cells = [*estimate(size, format_count), *estimate(width, ".0f")]
+        cells = [*estimate(row.n_params_interval, format_count), *estimate(row.width_interval, ".0f")]
         table.add(f"{row.shallow}→{row.deep}", _status(row), *cells)
     if not result.provenance.options.paper:
         return [table]
     estimators = [name for name in CHECKS if any(row.estimator == name for row in result.transitions)]
     checks = Table("", [number("pair"), *(one for name in estimators for one in (label(name), INTERVAL))])
     for (shallow, deep), rows in groupby(result.transitions, key=lambda row: (row.shallow, row.deep)):
-        by = {row.estimator: estimate(row.n_params_interval.known, format_count, _status(row)) for row in rows}
+        by = {row.estimator: estimate(row.n_params_interval, format_count, _status(row)) for row in rows}
         checks.add(f"{shallow}→{deep}", *(cell for name in estimators for cell in by.get(name, ["", ""])))
     return [table, Fold("As the paper does it: each pair by its own two curves alone", [checks])]
 
@@ -248,9 +243,10 @@ def _other(result: FitResult, other: OtherFit) -> list[Part]:
 
 def _place(row: Transition) -> str:
     """Crossing of a pair as text, with its interval, or its bound."""
-    if row.n_params:
-        return row.n_params_interval.format(format_count)
-    return " ".join(filter(None, (_status(row), ends(row.n_params_interval))))
+    size = row.n_params_interval
+    if size.value:
+        return size.format(format_count)
+    return _status(row) + ("" if size.unbounded else f" ({ends(size)})")
 
 
 def _law(result: FitResult) -> list[Part]:
@@ -294,9 +290,9 @@ def guideline(result: FitResult) -> Table:
     return sizes_table(f"Guideline, {'; '.join(laws)}", result.guideline, build)
 
 
-def write_guideline(result: Fit, folder: Any) -> list[str]:
+def write_guideline(result: FitResult, folder: Any) -> list[str]:
     """Write guideline.md beside guideline.csv if the fit has a guideline; returns its path."""
-    if isinstance(result, AlongFit):
+    if result.along_alone:
         return []
     path = paths.as_path(folder) / "guideline.md"
     title = Heading("Guideline: depth and width at a budget")
@@ -320,22 +316,21 @@ def _guideline_notes(result: FitResult) -> list[str]:
 def _best_depths(result: FitResult) -> list[Part]:
     """Table of best depths at a few sizes, by the loss of all depths together; shown first, since it needs no law."""
     assert result.surface
-    axis = result.curves.size_name
+    axis = result.size_name
     level = round(100 * result.surface.confidence)
     title = f"Best depth at each size (minimum of the loss of all depths together, {level} % intervals)"
-    known = result.surface.bounded
-    if not known:
+    if not result.surface.bounded:
         return [Lines([title], apart=True), Lines(["not known: the data bound it at none of their sizes"], indent=2)]
     table = Table(title, [number(axis), number("depth"), INTERVAL, *([number("width")] if axis == "N" else [])])
-    for row, found in zip(result.surface.optima, answers(result), strict=False):
-        bounded, depth = row in known, row.depth_interval
+    for row in result.answers[: len(result.surface.optima)]:
+        depth = row.depth_interval
         # an upper end of one layer only means that one layer is best
         empty = row.is_one_layer and (depth.texts(in_layers)[2] in (None, "1", "1.0"))
         table.add(
-            format_count(row.n_params),
-            depth.texts(in_layers)[0] or result.surface.beyond(row) if bounded else "not known",
+            format_count(row.place),
+            depth.texts(in_layers)[0] or ("not known" if depth.unbounded else row.reason),
             "" if empty else depth.ends(in_layers),
-            *([shown(found.width, ".0f")] if axis == "N" else []),
+            *([shown(row.width, ".0f")] if axis == "N" else []),
         )
     return [table]
 
@@ -355,12 +350,12 @@ def _shape_matters(result: FitResult) -> str:
     rows = [row for row in shown if row.worst_percent is not None]
     if not rows:
         return ""
-    axis = result.curves.size_name
+    axis = result.size_name
 
-    def said(row: Optimum) -> str:
-        where = f"{axis} = {format_count(row.n_params)}"
+    def said(row: AnswerRow) -> str:
+        where = f"{axis} = {format_count(row.place)}"
         assert row.worst_depth is not None and row.worst_percent is not None
-        ends = Interval(row.worst_percent, row.worst_percent_low, row.worst_percent_high).ends("{:.2g}".format)
+        ends = row.worst_percent_interval.ends("{:.2g}".format)
         layers = f"{row.worst_depth:g} layers lose" if row.worst_depth != 1 else "1 layer loses"
         return f"{layers} {row.worst_percent:.2g} % ({ends}) of the loss at {where}"
 

@@ -38,6 +38,7 @@ from dwsweep.report.document import (
     label,
     number,
     shown,
+    soft,
 )
 from dwsweep.text import SHORT, format_count, format_factor, format_hours
 
@@ -60,19 +61,14 @@ def document(answer: Answer) -> list[Part]:
         parts += _verdict(verdict, answer.assumptions)
     if answer.overview:
         trust = {"trust": lambda row: row.trust.level}
-        parts += [sizes_table("", answer.overview, trust), _soft(OVERVIEW_LEGEND)]
+        parts += [sizes_table("", answer.overview, trust), soft(OVERVIEW_LEGEND)]
     if answer.notes:
         parts.append(Lines([f"{note}." for note in answer.notes], indent=2, apart=True))
     listed = any(row.by_source for row in answer.budgets)
     own = tuple(takewhile(lambda note: note != SPEAKS_FOR, answer.source_notes))  # notes on a fit or a law
     if notes := answer.source_notes if listed else own:
-        parts += [Heading(answer.source, apart=True), _soft(*notes)]
+        parts += [Heading(answer.source, apart=True), soft(*notes)]
     return parts
-
-
-def _soft(*lines: str, apart: bool = False) -> Lines:
-    """Explanations, indented by two columns."""
-    return Lines(lines, soft=True, indent=2, apart=apart)
 
 
 def _said(*parts: Said) -> Lines:
@@ -97,7 +93,7 @@ def _budget(row: BudgetAnswer, options: Options) -> list[Part]:
     best = row.optimum
     parts: list[Part] = [Heading(best.name, " non-embedding parameters")]
     if best.refused:
-        return [*parts, _soft(best.reach)]
+        return [*parts, soft(best.reach)]
     low, high = _little(row)
     span = f"{low} or more" if high is None else f"{low}" if low == high else f"{low} to {high}"
     waste = f"{span} layers waste at most {row.near_best[1].less_compute:g} % of compute"
@@ -118,7 +114,7 @@ def _budget(row: BudgetAnswer, options: Options) -> list[Part]:
     text = _legend(options) + ("" if row.by_source else " --full: sources, built models.")
     if row.loss_tag and row.loss_tag.startswith("ASSUMED"):
         text += f" {_begins(row.unit)} {row.loss_tag}."
-    return [*parts, _soft(text, apart=True)]
+    return [*parts, soft(text, apart=True)]
 
 
 def _legend(options: Options) -> str:
@@ -202,7 +198,7 @@ def _sources(row: BudgetAnswer) -> list[Part]:
         "by all sources with this source's offset. sure: P read in the original, S quoted elsewhere, C computed from "
         "the original's figures."
     )
-    return [Heading("Where public data disagree"), table, _soft(legend + _by_form(row.optimum))]
+    return [Heading("Where public data disagree"), table, soft(legend + _by_form(row.optimum))]
 
 
 def _shapes(shapes: Iterable[Candidate], chosen: Candidate | None, unit: str, options: Options) -> Table:
@@ -258,10 +254,10 @@ def _verdict(row: ShapeAnswer, options: Options) -> list[Part]:
     parts: list[Part] = [
         Heading(f"{size}: {row.verdict}", f" ({best.source})"),
         _trust(best.trust),
-        _soft(said),
+        soft(said),
         shapes,
     ]
-    return [*parts, _soft(_legend(options), apart=True)]
+    return [*parts, soft(_legend(options), apart=True)]
 
 
 def sizes_table(

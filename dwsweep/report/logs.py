@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 
 from dwsweep.records.metrics import metrics_of
-from dwsweep.report import runs_table
 from dwsweep.report.document import Figure, Lines, Part, Table, label, number
 from dwsweep.report.figures import style
 from dwsweep.report.figures.runs import training_curve, training_curves
 from dwsweep.report.runs_table import Row
 from dwsweep.text import format_count
 
+MOST_RUNS = 600  # runs with a curve each: more are indistinguishable, and each costs a file read
+
 
 def logged(runs: Sequence[Row], root: Any) -> tuple[list[Part], list[Part], list[str]]:
-    """Training curves and conditioning of attention of the ``drawn`` runs, and a warning per log that lacks lines; no
-    other log is read."""
-    chosen = runs_table.drawn(runs)
+    """Training curves and conditioning of attention of at most ``MOST_RUNS`` runs, evenly chosen, and a warning per log
+    that lacks lines."""
     curves, left_out = [], []
     logs: list[tuple[Row, list[float], list[float]]] = []
-    for row in (row for row in runs if row.get("run_id") in chosen):
+    for row in style.evenly([row for row in runs if row.get("run_id")], MOST_RUNS):
         metrics = metrics_of(root / "runs" / row["run_id"])
         if curve := training_curve(row, metrics.rows):
             curves.append(curve)
@@ -35,7 +35,7 @@ def logged(runs: Sequence[Row], root: Any) -> tuple[list[Part], list[Part], list
     if curves:
         caption = "One thin line per run, averaged over bins of ln step; lighter is larger. Dashed: diverged."
         if len(curves) < len(runs):
-            caption += f" {len(curves):,} of {len(runs):,} runs: of each shape drawn, the run of lowest held-out loss."
+            caption += f" {len(curves):,} of {len(runs):,} runs are drawn."
         drawn = style.picture(lambda: training_curves(curves))
         figure.append(Figure(drawn, "Training loss against step, one panel per depth", caption))
     return figure, conditioning(logs), left_out

@@ -23,7 +23,7 @@ from dwsweep.fit.one_thread import one_thread
 from dwsweep.guide import answer, source_of
 from dwsweep.guide.guideline import completed
 from dwsweep.records import fit as fit_record
-from dwsweep.records.fit import Fit, FitResult
+from dwsweep.records.fit import FitResult
 from dwsweep.records.record import to_dict
 from dwsweep.records.run import FINAL, PENDING
 from dwsweep.report import fit_report, guide_report, runs_table
@@ -119,14 +119,16 @@ def so_far(every: Sequence[Row], live: Snapshot) -> list[Row]:
     return [*every, *(to_dict(run.plan) | {"status": run.state.state} for run in begun)]
 
 
-def _content(fit: Fit | None, every: Sequence[Row], root: Any, folder: Any, live: Snapshot | None) -> list[Section]:
+def _content(
+    fit: FitResult | None, every: Sequence[Row], root: Any, folder: Any, live: Snapshot | None
+) -> list[Section]:
     """Sections of a page. ``fit``: None for a sweep without a fit; one along a column has no sizes for ``guide``."""
     curves, conditioning, left_out = logged(ordered(every), root)
     figures = [
         Figure(style.picture(partial(one.draw, fit)), one.title, one.caption)
         for one in (registry.drawings(fit) if fit else ())
     ]
-    build, shapes = (isinstance(fit, FitResult) and built(fit, folder / "fit.json", root)) or ([], [])
+    build, shapes = (fit and not fit.along_alone and built(fit, folder / "fit.json", root)) or ([], [])
     findings = [
         Section(anchor, title, html_of(parts), open=k == 0)
         for k, (anchor, title, parts) in enumerate(fit_report.sections(fit) if fit else ())
@@ -138,7 +140,7 @@ def _content(fit: Fit | None, every: Sequence[Row], root: Any, folder: Any, live
         warned = box("warnings", bullets(_warnings(fit, every, root, left_out)))
         first = [Section("answer", "The answer", screen, open=True), Section("warnings", "Warnings", warned, open=True)]
     tables = [all_runs(every)] if every else []
-    tables += [Fold("Cells: the mean of each shape", [runs_table.cells(fit)])] if isinstance(fit, FitResult) else []
+    tables += [Fold("Cells: the mean of each shape", [runs_table.cells(fit)])] if fit and not fit.along_alone else []
     return [
         *first,
         Section("shapes", "Shapes to build", html_of(shapes), open=True),
@@ -170,7 +172,7 @@ def built(fit: FitResult, file: Any, root: Any) -> tuple[list[Part], list[Part]]
 
 
 def _first_screen(
-    fit: Fit | None, build: Sequence[Part], every: Sequence[Row], root: Any, figure: Sequence[Part]
+    fit: FitResult | None, build: Sequence[Part], every: Sequence[Row], root: Any, figure: Sequence[Part]
 ) -> str:
     """First screen: the shape to build, the answer, the next steps and one figure, side by side if they fit."""
     said = [f"{len(every):,} runs have a loss; they are not fitted yet."]
@@ -181,7 +183,7 @@ def _first_screen(
     return f'<div class="first"><div>{words}</div>{html_of(figure)}</div>'
 
 
-def next_steps(fit: Fit | None, every: Sequence[Row], root: Any) -> list[str]:
+def next_steps(fit: FitResult | None, every: Sequence[Row], root: Any) -> list[str]:
     """Next steps as commands: finish runs, then fit or choose a shape."""
     there, spec = printable(shlex.quote(str(root))), root / "spec.yaml"
     missing = sum((row.get("status") or "done") not in FINAL for row in every)
@@ -194,7 +196,7 @@ def next_steps(fit: Fit | None, every: Sequence[Row], root: Any) -> list[str]:
     return [*steps, f"{printable(fit_report.next_step(fit, root))}."]
 
 
-def _provenance(fit: Fit | None, runs: Sequence[Row], root: Any) -> list[Part]:
+def _provenance(fit: FitResult | None, runs: Sequence[Row], root: Any) -> list[Part]:
     """Provenance of the numbers: values of the runs, the sweep with its last call, the fit, the spec."""
     values = {name: sorted({str(row[name]) for row in runs if row.get(name) is not None}) for name in FACTS}
     facts: dict[str, Any] = {"runs": {name: join(found, 12) for name, found in values.items() if found}}
@@ -218,7 +220,7 @@ def _name(root: Any) -> str:
         return printable(str(root.name))
 
 
-def _warnings(fit: Fit | None, every: Sequence[Row], root: Any, left_out: Sequence[str]) -> list[str]:
+def _warnings(fit: FitResult | None, every: Sequence[Row], root: Any, left_out: Sequence[str]) -> list[str]:
     """Warnings: runs without a result, a table that differs from the fitted one, logs that lack lines, and the fit's
     own warnings."""
     states = Counter(row.get("status") or "unknown" for row in every)

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from dwsweep.cost.arithmetic import training_flops
 from dwsweep.cost.duration import seconds_left
 from dwsweep.records.pack import Pack, PackProgress
-from dwsweep.text import format_clock
+from dwsweep.text import format_duration
 
 LINE_SECONDS = 10.0  # seconds between two plain lines of a pack
 
@@ -105,7 +105,7 @@ class ProgressView:
         self._show_all()
         last = active.last if active else None
         rate = f", {last.tokens_per_second:,.0f} tokens/s" if last and last.tokens_per_second else ""
-        took = f" in {format_clock(time.monotonic() - active.since)}{rate}" if active else ""
+        took = f" in {format_duration(time.monotonic() - active.since)}{rate}" if active else ""
         label = self._label(active.pack) if active else pack_id
         self.say(f"{label}: {text}{took}{self._all_facts(' · ')}")
 
@@ -131,7 +131,7 @@ class ProgressView:
 
     def _all_facts(self, prefix: str) -> str:
         left, packs = self.time_left(), len(self._weights)
-        rest = f", about {format_clock(left)} left" if left is not None and len(self._finished) < packs else ""
+        rest = f", about {format_duration(left)} left" if left is not None and len(self._finished) < packs else ""
         return f"{prefix}{len(self._finished)}/{packs} packs, {self.fraction():.0%}{rest}"
 
     def _show_all(self) -> None:

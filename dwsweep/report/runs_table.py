@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,6 @@ from dwsweep.text import format_count
 
 Row = Mapping[str, Any]
 """A run by the columns of results.csv: numbers are int or float, blanks are None."""
-MANY = 600  # runs with a curve each: more are indistinguishable, and each costs a file read
 # column → its name in results.csv, and the form of its numbers (None: a text)
 RUN_COLUMNS: Mapping[Column, tuple[str, Form | None]] = {
     label("run"): ("run_id", None),
@@ -34,6 +32,17 @@ RUN_COLUMNS: Mapping[Column, tuple[str, Form | None]] = {
     number("bits/byte"): ("bits_per_byte", ",.4f"),
     number("device-seconds"): ("device_seconds", ".0f"),
     label("status"): ("status", None),
+}
+CELL_COLUMNS: Mapping[Column, tuple[str, Form | None]] = {
+    number("depth"): ("depth", plain),
+    number("width"): ("width", plain),
+    number("N"): ("n_params", format_count),
+    number("mean loss"): ("mean", ",.5f"),
+    number("± se"): ("se", ",.5f"),
+    number("runs"): ("n", None),
+    number("learning rate"): ("learning_rate", ".3g"),
+    label("used"): ("excluded", lambda excluded: "no" if excluded else "yes"),
+    prose("remark"): ("reason", None),
 }
 
 
@@ -61,40 +70,6 @@ def rows_of(path: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def number_of(value: Any) -> float | None:
-    """Finite number of a cell, an int if whole; else None."""
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return int(value) if float(value).is_integer() and abs(value) < 2**53 else value
-
-
-def drawn(rows: Sequence[Row]) -> set[str]:
-    """The runs whose training curves are on the page: all, or of more than ``MANY`` the best run of each shape."""
-
-    def rank(row: Row) -> tuple[bool, float]:
-        loss = number_of(row.get("loss"))
-        return row.get("status") != "done" or loss is None, loss or 0.0
-
-    named = [row for row in rows if row.get("run_id")]
-    if len(named) <= MANY:
-        return {row["run_id"] for row in named}
-    best = {  # the lowest loss of a shape comes last
-        tuple(row.get(name) for name in ("depth", "width", "heads", "n_params")): row["run_id"]
-        for row in sorted(named, key=rank, reverse=True)
-    }
-    return {*best.values()}
-
-
-def show(value: Any, form: Form | None = None) -> str:
-    """Cell text: blank if missing, a number in its form, else the text."""
-    if value is None or value == "":
-        return ""
-    try:
-        return str(value) if form is None else written(float(value), form)
-    except ValueError:
-        return str(value)
-
-
 def ordered(rows: Sequence[Row]) -> list[Row]:
     """Runs in the order of the table of all runs."""
     return sorted(rows, key=lambda row: (float(row["depth"]), float(row["width"]), str(row.get("seed"))))
@@ -102,26 +77,23 @@ def ordered(rows: Sequence[Row]) -> list[Row]:
 
 def all_runs(rows: Sequence[Row]) -> Fold:
     """Table of all runs, one row per run, which the page's script sorts and filters."""
-    made = Table("", list(RUN_COLUMNS))
-    for row in ordered(rows):
-        made.add(*(show(row.get(name), form) for name, form in RUN_COLUMNS.values()))
-    return Fold(f"All {len(rows)} runs", [made], "all-runs")
+    return Fold(f"All {len(rows)} runs", [_table(ordered(rows), RUN_COLUMNS)], "all-runs")
 
 
 def cells(fit: FitResult) -> Table:
     """Table of the cells of a fit."""
-    columns: Mapping[Column, tuple[str, Form | None]] = {
-        number("depth"): ("depth", plain),
-        number("width"): ("width", plain),
-        number("N"): ("n_params", format_count),
-        number("mean loss"): ("mean", ",.5f"),
-        number("± se"): ("se", ",.5f"),
-        number("runs"): ("n", None),
-        number("learning rate"): ("learning_rate", ".3g"),
-        label("used"): ("excluded", lambda excluded: "no" if excluded else "yes"),
-        prose("remark"): ("reason", None),
-    }
+    return _table([vars(row) for row in fit.cells], CELL_COLUMNS)
+
+
+def _table(rows: Sequence[Row], columns: Mapping[Column, tuple[str, Form | None]]) -> Table:
     made = Table("", list(columns))
-    for row in fit.cells:
-        made.add(*(show(getattr(row, name), form) for name, form in columns.values()))
+    for row in rows:
+        made.add(*(_shown(row.get(name), form) for name, form in columns.values()))
     return made
+
+
+def _shown(value: Any, form: Form | None) -> str:
+    """Cell text: blank if missing, a number in its form, else the text."""
+    if value is None or form is None or isinstance(value, str):
+        return "" if value is None else str(value)
+    return written(value, form)

@@ -19,7 +19,7 @@ from dwsweep.records.run import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, PENDIN
 from dwsweep.report.console import render as rendered
 from dwsweep.report.document import MISSING, Line, Lines, Part, Said, Table, label, number, prose
 from dwsweep.sweep.snapshot import RunView, Snapshot, snapshot
-from dwsweep.text import format_clock, format_count
+from dwsweep.text import format_count, format_duration
 
 MAX_ROWS = 30  # rows of the table of shapes; a longer table has one row per depth
 MAX_REASONS = 12
@@ -117,7 +117,7 @@ def _headline(now: Snapshot) -> Lines:
     if now.is_live and work:
         said.append((f" · {done / work:.0%}", "bold"))
     if (left := time_left(now)) is not None:
-        said.append((f" · about {format_clock(left)} left", "bold"))
+        said.append((f" · about {format_duration(left)} left", "bold"))
     owners: list[Line] = [[(f"owned by {owner}", "dim")] for owner in now.owners]
     return Lines([said, *owners])
 

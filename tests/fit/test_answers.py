@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 import report_sweeps
 
-from dwsweep.fit import answers
+from dwsweep.fit.answers import with_answers
 from dwsweep.interval import Interval
+from dwsweep.records import fit as fit_record
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment
 from dwsweep.records.answers import COLUMNS, AnswerRow
 
@@ -30,11 +31,11 @@ def told(rows, *names):
 
 
 def test_best_depths_are_those_of_the_surface_and_the_deep_end_is_narrow(tmp_path):
-    (path,) = answers.write(fit(), tmp_path)
-    with open(path, newline="", encoding="utf-8") as file:
+    fit_record.write(fit(), tmp_path)
+    with open(tmp_path / "answers.csv", newline="", encoding="utf-8") as file:
         written = list(csv.DictReader(file))
     assert tuple(written[0])[: len(CONTRACT)] == CONTRACT and tuple(written[0]) == COLUMNS
-    rows = answers.answers(fit())
+    rows = fit().answers
     assert len(written) == len(rows)
     for row in rows:
         if row.depth and row.width:
@@ -48,7 +49,7 @@ def test_a_size_that_no_loss_bounds_has_a_reason_and_no_depth():
     none = replace(surface.optima[0], depth=None, depth_low=None, depth_high=None, at_edge=None)
     for effect_p, reason in ((None, "these losses bound it on neither side"), (0.5, "no effect of depth is shown")):
         of = replace(surface, optima=(none,), **({"effect_p": effect_p} if effect_p else {}))
-        (row, *_) = answers.answers(replace(fit(), surface=of))
+        (row, *_) = with_answers(replace(fit(), surface=of)).answers
         assert row.depth is None and row.reason == reason
         assert effect_p is None or row.worst_percent is None
 
@@ -69,7 +70,7 @@ def test_a_heap_answers_for_its_columns_tokens_rates_and_equal_quantities():
         along_tokens=(AnswerRow(tokens=2e9, estimate=1.2, estimate_low=1.1, estimate_high=1.4, **at),),
         equal=(AnswerRow(**{**at, "equal": "tokens_per_param", "cost": 20.0, "tokens": 2e8}),),
     )
-    rows = answers.answers(replace(fit(), surface=None, adjusted=heap))
+    rows = with_answers(replace(fit(), surface=None, adjusted=heap)).answers
     assert told(rows, "question", "equal", "column", "value", "tokens", "cost") == [
         ("best_depth", "tokens_per_param", "", None, 2e8, 20.0),
         ("best_depth", "n_params", "", None, 2e9, None),

@@ -16,7 +16,6 @@ from dwsweep import guide
 from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.errors import InputError
 from dwsweep.fit.analysis import fit_table
-from dwsweep.fit.answers import write
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.lengths import trained_budgets
 from dwsweep.guide.own import OwnBudgets
@@ -257,7 +256,6 @@ def test_the_power_of_the_budget(two):
 
 def test_the_files_hold_the_rows_and_read_back(two, tmp_path):
     fit_record.write(two, tmp_path)
-    write(two, tmp_path)
     with open(tmp_path / "answers.csv") as file:
         rows = [row for row in csv.DictReader(file) if row["equal"] == "flops"]
     of = {name: [row for row in rows if row["question"] == name] for name in ("best_depth", "best_value")}

@@ -26,7 +26,7 @@ from dwsweep.records import fit as fit_record
 from dwsweep.records import record
 from dwsweep.records.run import RunResult
 from dwsweep.report import fit_report
-from dwsweep.report.figures import style
+from dwsweep.report.figures import registry
 from tests.simulations.sweeps import SmoothTruth, draw
 
 CONTRACT = {
@@ -64,7 +64,9 @@ def content_of(folder):
 
 def test_files_have_the_columns_of_the_contract_first_and_hold_the_result(fitted):
     result, out = fitted
-    assert {path.name for path in out.iterdir()} == {*CONTRACT, "fit.json", "guideline.md"}, "no temporary file is left"
+    assert {path.name for path in out.iterdir()} == {*CONTRACT, "answers.csv", "fit.json", "guideline.md"}, (
+        "no temporary file is left"
+    )
     for name, columns in CONTRACT.items():
         header = (out / name).read_text().splitlines()[0]
         assert header == columns or header.startswith(columns + ",")
@@ -79,11 +81,10 @@ def test_files_have_the_columns_of_the_contract_first_and_hold_the_result(fitted
     assert "nan" not in (out / "transitions.csv").read_text().lower()
     assert "| 13B |" in (out / "guideline.md").read_text()
     content = content_of(out)
-    law, curves = content["width_law"], content["curves"]
+    law = content["width_law"]
     assert None not in [law[key] for key in ("form", "of", "a", "b", "interval_a", "interval_b")]
     assert content["format"] == fit_record.FORMAT and content["pairs_law"]["of"] == "pairs"
-    assert law["valid_from"] < law["valid_to"] and curves["depths"] == [6, 12, 18, 24, 30]
-    assert set(curves["laws"]) == {"exponential", "linear", "power", "published"} and len(curves["fixed_n"]) >= 3
+    assert law["valid_from"] < law["valid_to"] and len(law["band"]) > 9
     assert content["provenance"]["input_sha256"]
 
 
@@ -112,8 +113,8 @@ DAMAGED = [
     (("surface", "form"), "f0(ln N)", r"surface\.form: .*run `dwsweep fit` again"),  # of an earlier model of the loss
     (("nets", "vocab_size"), -5, r"nets\.vocab_size: -5; must be greater than or equal to 1"),
     # a key that this version writes is missing
-    (("rates",), ..., r": rates: is missing; .* run `dwsweep fit` again$"),
-    (("nets",), ..., r": nets: is missing; .* run `dwsweep fit` again$"),
+    (("noise",), ..., r": noise: is missing; .* run `dwsweep fit` again$"),
+    (("unit",), ..., r": unit: is missing; .* run `dwsweep fit` again$"),
 ]
 
 
@@ -269,7 +270,7 @@ def test_figures_and_tables_of_an_earlier_fit_are_gone_before_new_numbers_are_dr
     tables = {"along.csv", "comparison.csv", "equal_budgets.csv", "equal_what.csv"}
     for name in ("differences.png", "guideline.svg", "of_mine.png", *tables):
         (out / name).write_text("earlier")
-    monkeypatch.setattr(style, "save", Mock(side_effect=OSError("as if killed while drawing")))
+    monkeypatch.setattr(registry, "draw", Mock(side_effect=OSError("as if killed while drawing")))
     with pytest.raises(OSError, match="as if killed"):
         typer.main.get_command(app).main(
             ["fit", str(table), "--out", str(out), "--where", ONE_PAIR], standalone_mode=False

@@ -15,7 +15,6 @@ import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit import heap as heap_module
 from dwsweep.fit.analysis import fit_options
-from dwsweep.fit.answers import answers
 from dwsweep.fit.ask import LossSurface, best_depth_interval
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.equal_what import equal_what
@@ -501,7 +500,7 @@ def test_two_depths_of_a_heap_have_a_crossing_at_held_values_and_no_best_depth(t
     said = fit_report.answer(result)
     assert said[0].startswith("Too early to ask for a best depth: ") and "6→16 at N = " in said[1]
     assert not result.surface.optima and not result.adjusted.equal and not result.adjusted.along_tokens
-    assert not [row for row in answers(result) if row.question == "best_depth"]
+    assert not [row for row in result.answers if row.question == "best_depth"]
 
 
 COUNTS = (1e9, 4e9, 16e9)

@@ -16,10 +16,12 @@ import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit.analysis import fit_options
 from dwsweep.fit.arms import compare_arms
+from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.data import steps
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.lengths import at_equal_length
 from dwsweep.report import fit_report
+from dwsweep.report.figures.losses import measured
 from dwsweep.text import format_count
 
 pytestmark = pytest.mark.usefixtures("surfaces_again", "at_equal_size_alone")
@@ -356,10 +358,10 @@ def test_one_impossible_loss_of_few_sizes_per_depth_is_named_and_hides_no_effect
         (d, 16 * round(math.sqrt(n / 12 / d) / 16)) for d in (6, 10, 14, 22, 32) for n in np.geomspace(3e6, 9e7, 5)
     ]
     rows = [{"depth": d, "width": w, "loss": loss(12 * d * w * w, d) + rng.normal(0, 0.003)} for d, w in shapes]
-    assert not fitted(rows).left_out
+    assert not any("impossible" in cell.reason for cell in fitted(rows).cells)
     rows[place]["loss"] += off
     result = fitted(rows)
-    assert [(run.depth, run.width) for run in result.left_out] == [shapes[place]]
+    assert [(cell.depth, cell.width) for cell in result.cells if "impossible" in cell.reason] == [shapes[place]]
     assert result.surface and not result.surface.flat and any("IMPOSSIBLE" in line for line in result.warnings)
 
 
@@ -392,8 +394,7 @@ def test_one_size_has_a_best_depth_without_a_flag(apart):
     result = fitted(rows)
     (found,) = result.surface.optima
     assert found.depth_low < best(found.n_params) < found.depth_high < 1.6 * found.depth_low
-    (drawn,) = result.curves.fixed_n
-    assert drawn.depth == (4, 8, 16, 24, 40) and drawn.optimum.depth == pytest.approx(found.depth)
+    assert [*measured(result, LossSurface(result.surface), found.ln_x)] == [4, 8, 16, 24, 40]
     first, _, effect, *_ = fit_report.answer(result)
     assert first.startswith("Best depth: 1") and first.endswith(f"at {format_count(found.n_params)}.")
     assert "4 layers lose" in effect

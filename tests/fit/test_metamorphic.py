@@ -143,7 +143,7 @@ def numbers_of(result):
     for row in result.transitions:
         yield from (row.estimator, row.status, row.n_params, row.n_params_low, row.n_params_high, row.se_ln_n)
     for row in result.surface.optima:
-        yield from (row.depth, row.depth_low, row.depth_high, row.loss)
+        yield from (row.depth, row.depth_low, row.depth_high, row.worst_percent)
     yield from differences(result).mean(axis=-1).tolist()
 
 

@@ -22,7 +22,7 @@ from dwsweep.records.sweep import PlanRow, parse_plan_csv
 from dwsweep.report import plan_report
 from dwsweep.spec import builtin, load_spec
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.text import format_clock, format_count, format_duration
+from dwsweep.text import format_count, format_duration
 
 MISMATCHED = {
     "name": "t",
@@ -115,7 +115,6 @@ def test_a_shared_trunk_is_paid_once() -> None:
     [
         *((format_count, n, text) for n, text in ((950, "950"), (999_600, "1M"), (6.55e10, "65.5B"))),
         *((format_duration, s, text) for s, text in ((7.25, "7.2 s"), (99.7, "1.66 min"), (86400 * 852, "852 d"))),
-        *((format_clock, s, text) for s, text in ((42.2, "42 s"), (187, "3:07"), (183600, "2 d 03:00"))),
     ],
 )
 def test_units(function: Any, value: float, text: str) -> None:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from shown import words_of
 
 from dwsweep.fit.analysis import fit_table
-from dwsweep.fit.answers import answers
+from dwsweep.fit.answers import with_answers
 from dwsweep.fit.ask import LossSurface
 from dwsweep.records import fit as fit_record
 from dwsweep.records.adjusted import Adjustment
@@ -34,16 +34,16 @@ def drawn(case: str) -> dict[str, Figure]:
 
 
 def test_draw_writes_png_and_svg_that_parse_and_repeat_and_none_of_an_earlier_fit(tmp_path: Path) -> None:
-    fit = report_sweeps.fit("one_pair")
-    assert fit.width_law is None
+    fit = replace(report_sweeps.fit("law"), width_law=None)
     (tmp_path / "width_law.png").touch()
     first, second = registry.draw(fit, tmp_path), registry.draw(fit, tmp_path / "b")
-    assert [path.name for path in first] == ["loss_vs_depth.png", "loss_vs_depth.svg"]
+    names = ("loss_vs_depth", "best_depth")
+    assert [path.name for path in first] == [f"{name}.{kind}" for name in names for kind in ("png", "svg")]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     assert first[0].read_bytes().startswith(b"\x89PNG") and ET.parse(first[1]).getroot().tag.endswith("}svg")
     assert not (tmp_path / "width_law.png").exists()
-    for rows in (report_sweeps.rows(**report_sweeps.CASES["one_depth"]), [{"depth": 6, "width": 8, "loss": None}]):
-        assert registry.drawings(fit_table(rows)) == []
+    for case in ("one_depth", "one_pair"):
+        assert registry.drawings(report_sweeps.fit(case)) == []
 
 
 def test_a_law_is_drawn_with_its_rivals_and_the_censored_pair() -> None:
@@ -59,10 +59,8 @@ def test_the_band_clears_zero_where_the_best_depth_is_significant() -> None:
     fit = report_sweeps.fit("law")
     assert fit.surface is not None
     surface = LossSurface(fit.surface)
-    for size in fit.curves.fixed_n:
-        best = size.optimum
-        assert best is not None
-        depth, mean, low, high, _ = losses.surface_above(surface, best, size.x, fit.curves.confidence)
+    for best in fit.surface.optima:
+        depth, mean, low, high = losses.surface_above(surface, best, fit.confidence)
         assert mean.min() == 0.0 and (low <= mean + 1e-12).all() and (mean <= high + 1e-12).all()
         if best.depth is not None and best.depth_low is not None and best.depth_high is not None:
             span = best.depth_high - best.depth_low
@@ -78,7 +76,7 @@ def marks(axes: Any) -> list[tuple[float, float]]:
 
 def test_the_figure_of_best_depths_has_the_rows_of_answers() -> None:
     (axes,) = drawn("law")["best_depth"].axes
-    rows = [row for row in answers(report_sweeps.fit("law")) if row.question == "best_depth" and row.depth]
+    rows = [row for row in report_sweeps.fit("law").answers if row.question == "best_depth" and row.depth]
     assert rows and marks(axes) == [(row.n_params, row.depth) for row in rows]
 
 
@@ -87,7 +85,7 @@ def test_best_depths_at_another_equal_quantity_have_a_panel() -> None:
     equal = AnswerRow(question="best_depth", equal="flops", cost=1e18, n_params=2e7, depth=20.0, depth_low=15.0)
     heap = Adjustment(runs=9, columns=(), depth_left=1.0, scatter=0.01, equal=(equal,))
     with style.styled():
-        _, by_flops = registry.figures(replace(fit, adjusted=heap))["best_depth"]().axes
+        _, by_flops = registry.figures(with_answers(replace(fit, adjusted=heap)))["best_depth"]().axes
     assert marks(by_flops) == [(1e18, 20.0)] and "training FLOPs" in by_flops.get_xlabel()
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from dwsweep.guide import answer
-from dwsweep.report.figures import laws
+from dwsweep.report.figures import laws, style
 
 
 def test_one_panel_a_budget_and_none_of_a_verdict(tmp_path) -> None:
-    assert laws.draw_guide(answer([], ["96x12288"]), tmp_path) == []
-    paths = laws.draw_guide(answer([3e8, 3e9], law="levine2020"), tmp_path)
+    assert style.save(laws.figures(answer([], ["96x12288"])), tmp_path) == []
+    paths = style.save(laws.figures(answer([3e8, 3e9], law="levine2020")), tmp_path)
     assert [path.name for path in paths] == ["guide.png", "guide.svg"]
     assert paths[0].read_bytes().startswith(b"\x89PNG")
     ElementTree.parse(paths[1])

@@ -30,7 +30,7 @@ def whole(patch: pytest.MonkeyPatch) -> None:
 def _fewer() -> Iterator[tuple[Any, str, Any]]:
     # imported where it is used: a test without a fit does not wait for one
     from dwsweep.design import expected_fit
-    from dwsweep.fit import analysis, ask, drawn_curves, heap_design, nets, posterior
+    from dwsweep.fit import analysis, ask, heap_design, nets, posterior
 
     for function in (posterior.weigh, posterior.Posterior.of.__func__):
         code, defaults = function.__code__, function.__defaults__
@@ -43,4 +43,3 @@ def _fewer() -> Iterator[tuple[Any, str, Any]]:
     yield from ((expected_fit, name, value) for name, value in (("ROUGH", (60.0, 256)), ("PRECISE", (240.0, 1024))))
     yield from ((nets, name, value) for name, value in (("ACROSS", 21), ("UP", 31)))
     yield heap_design, "TIMES", 1
-    yield drawn_curves, "FIXED_SIZES", 3

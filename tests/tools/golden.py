@@ -176,9 +176,6 @@ def numbers(folder: Path) -> dict[str, dict[str, Any]]:
     fit = json.loads(file.read_text()) if file.exists() else {}
     for row in (fit.get("surface") or {}).get("optima") or ():
         _add(rows, f"best depth at {_digits(row['n_params'])}", row)
-    for row in fit.get("answers") or ():  # the same question where answers are one list
-        if row.get("question") == "best_depth" and row.get("equal") == "n_params" and not row.get("column"):
-            _add(rows, f"best depth at {_digits(row['n_params'])}", row)
     laws = [fit.get("width_law"), fit.get("pairs_law")]
     of_best = any(law and law.get("of") == "best_depth" for law in laws)
     for row in [*laws, *(fit.get("rivals") or ())]:

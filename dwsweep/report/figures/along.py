@@ -57,14 +57,10 @@ def _panel(axes: Axes, found: Along, curves: Sequence[AlongCurve]) -> None:
     for curve in curves:
         rows = [row for row in curve.rows if not several or row.above_base is not None]
         arm = found.arms.index(curve.arm)
-        look = style.series(arm)
         x = [places[float(row.value)] + arm * SHIFT for row in rows]
         above = [row.above_base_interval if several else row.above_best_interval for row in rows]
-        values = style.floats([interval.value for interval in above])
-        axes.plot(x, values, **{**look, "marker": None}, linewidth=1.0, label=curve.arm if rows else None)
-        for at, interval in zip(x, above, strict=True):
-            face = "white" if 0.0 in interval else look["color"]
-            style.interval_mark(axes, at, interval, look["color"], marker=look["marker"], face=face)
+        if rows:
+            style.estimates(axes, x, above, style.series(arm), curve.arm, lambda one: 0.0 not in one)
     every = list(places)
     shown = [every[k] for k in style.evenly(range(len(every)), 5)]
     axes.set_xticks([places[value] for value in shown], [value_text(value) for value in shown])

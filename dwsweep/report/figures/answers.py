@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dwsweep.fit.answers import answers
 from dwsweep.records.answers import BEST_DEPTH, N_PARAMS, AnswerRow
 from dwsweep.records.fit import FitResult
 from dwsweep.report.figures import style
@@ -32,15 +31,11 @@ AXES = {  # equal quantity → label of its axis
 def drawn(fit: FitResult) -> dict[str, dict[str, list[AnswerRow]]]:
     """Best depths to draw: equal quantity → name of the series → rows with a place on the axis and a bound."""
     found: dict[str, dict[str, list[AnswerRow]]] = {}
-    rows = [row for row in answers(fit) if row.question == BEST_DEPTH and _place(row)]
+    rows = [row for row in fit.answers if row.question == BEST_DEPTH and row.place]
     rows = [row for row in rows if row.depth is not None or not row.depth_interval.unbounded]
     for row in rows:
         found.setdefault(row.equal, {}).setdefault(_series(row, rows, fit.nets.tokens), []).append(row)
     return found
-
-
-def _place(row: AnswerRow) -> float | None:
-    return row.n_params if row.equal == N_PARAMS else row.cost
 
 
 def _series(row: AnswerRow, rows: Sequence[AnswerRow], held: float | None) -> str:
@@ -64,7 +59,7 @@ def best_depths(fit: FitResult) -> Figure:
         _panel(axes, panels[name])
         axes.set_xlabel(style.lines(AXES.get(name, name), columns))
     made.supylabel("best depth L (log scale)")
-    level = f"{100 * fit.curves.confidence:.0f} %"
+    level = f"{100 * fit.confidence:.0f} %"
     style.note(made, f"Bars: {level} intervals; an arrow has no bound. Open mark: no bound on either side.")
     return style.settle(made)
 
@@ -72,19 +67,13 @@ def best_depths(fit: FitResult) -> Figure:
 def _panel(axes: Axes, series: dict[str, list[AnswerRow]]) -> None:
     shown = dict(list(series.items())[:MOST_SERIES])
     rows = [row for of in shown.values() for row in of]
-    places = [place for row in rows if (place := _place(row))]
+    places = [row.place for row in rows]
     ends = [end for row in rows for end in (row.depth, row.depth_low, row.depth_high) if end]
     style.log_axis(axes, "x", min(places) / 1.3, max(places) * 1.3, at_most=4)
     style.log_axis(axes, "y", max(0.5, min(ends) / 1.2), max(ends) * 1.2, style.plain)
     for k, (name, of) in enumerate(shown.items()):
-        look = style.series(k)
-        x = [place * ASIDE**k for row in of if (place := _place(row))]
-        known = [(at, row.depth) for at, row in zip(x, of, strict=True) if row.depth]
-        axes.plot(*zip(*known, strict=True) if known else ([], []), **{**look, "marker": None}, linewidth=1.0)
-        for at, row in zip(x, of, strict=True):
-            best = row.depth_interval
-            face = "white" if best.unbounded else look["color"]
-            style.interval_mark(axes, at, best, look["color"], marker=look["marker"], face=face, size=4.5)
-        axes.plot([], [], **look, label=(name or "this table")[:LONGEST_NAME])
+        x, best = [row.place * ASIDE**k for row in of], [row.depth_interval for row in of]
+        label = (name or "this table")[:LONGEST_NAME]
+        style.estimates(axes, x, best, style.series(k), label, lambda one: not one.unbounded)
     if len(shown) > 1:
         axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), borderaxespad=0.1)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dwsweep import paths
+from dwsweep import published_law
+from dwsweep.fit.laws import FORMS
 from dwsweep.guide.answers import PRICES
-from dwsweep.published_law import TRAINED_N_PARAMS as PUBLISHED_SIZES
 from dwsweep.records.fit import FitResult
 from dwsweep.report.figures import style
 from dwsweep.text import format_factor
@@ -23,23 +21,7 @@ if TYPE_CHECKING:
     from dwsweep.guide.advice import Answer
     from dwsweep.guide.answers import BudgetAnswer
     from dwsweep.guide.shapes import Options
-    from dwsweep.report.figures.style import Look
-
-
-PUBLISHED = "published"
-
-
-def drawn_laws(fit: FitResult) -> dict[str, tuple[str, Look]]:
-    """Laws of the best depth to draw, form → label and look: the sweep's own, the exponential first (none without a
-    width law), then the published one."""
-    own = [form for form in fit.curves.laws if form != PUBLISHED] if fit.width_law else []
-    worse = {row.form: f", Δχ² {row.delta_chi2:.1f}" for row in fit.rivals if row.delta_chi2}
-    drawn: dict[str, tuple[str, Look]] = {}
-    for k, form in enumerate(sorted(own, key=lambda form: form != "exponential")):
-        look = {**style.series(k), "marker": None, "linewidth": 1.3 if k else 2.0}
-        drawn[form] = f"own {form}{worse.get(form, '')}", look
-    drawn[PUBLISHED] = "published law", {"color": style.FAINT, "linestyle": style.LINES[-1], "linewidth": 1.3}
-    return drawn
+    from dwsweep.report.figures.style import Floats, Look
 
 
 def width_law(fit: FitResult) -> Figure:
@@ -48,58 +30,55 @@ def width_law(fit: FitResult) -> Figure:
 
     The published law is drawn over its own data, and only if these overlap with the sweep's.
     """
-    laws, transitions = drawn_laws(fit), fit.verdicts
-    first_law, (_, main_look) = next(iter(laws.items()))
-    main = fit.curves.laws[first_law]
-    x, y = style.floats(main.depth), style.floats(main.width)
+    law = fit.width_law
+    assert law is not None
+    depth, bottom, top = (style.floats(column) for column in zip(*law.band, strict=True))
     made = style.figure(style.WIDTH, 4.4)
     axes = made.subplots()
-    depths = sorted(fit.curves.depths)
+    depths = sorted({cell.depth for cell in fit.cells if not cell.excluded})
     first, last = depths[0], depths[-1]
     room = 0.05 * (last - first) or 2.0
-    known = [w for t in transitions for w in (t.width, t.width_low, t.width_high) if w is not None]
-    known += [float(w) for w in np.interp([first, last], x, y) if np.isfinite(w)]
+    own = {
+        row.form: np.exp(FORMS[row.form].ln_width(np.array([row.a, row.b]), depth)) for row in fit.rivals if row.bounded
+    }
+    known = [w for t in fit.verdicts for w in (t.width, t.width_low, t.width_high) if w is not None]
+    known += np.interp([first, last], depth, own[law.form]).tolist()
     low, high = min(known) / 1.35, max(known) * 1.35
     style.log_axis(axes, "y", low, high, label=style.plain)
     axes.set_xlim(max(first - room, 0.5), last + room)
     axes.set_xticks(style.evenly(depths, 10))
-    known_at = np.isfinite(y)
-    bottom = np.nan_to_num(style.floats(main.width_low), nan=low)[known_at]
-    top = np.nan_to_num(style.floats(main.width_high), nan=high)[known_at]
-    style.band(axes, x[known_at], bottom, top, main_look["color"])
-    for form, (label, look) in laws.items():
-        x, y = (style.floats(getattr(fit.curves.laws[form], name)) for name in ("depth", "width"))
-        n = 12.0 * x * y**2
-        inside = (y >= low) & (y <= high)
-        if form == PUBLISHED:
-            inside &= (n >= PUBLISHED_SIZES[0]) & (n <= PUBLISHED_SIZES[1])
-        if inside.any():
-            axes.plot(x[inside], y[inside], **look, label=label)
-    for transition in transitions:
-        if transition.status in ("crossed", "not_reached", "already_crossed"):
-            style.interval_mark(axes, transition.shallow, transition.width_interval)
+    worse = {row.form: f", Δχ² {row.delta_chi2:.1f}" for row in fit.rivals if row.delta_chi2}
+    for k, form in enumerate(sorted(own, key=lambda form: form != law.form)):
+        look = {**style.series(k), "marker": None, "linewidth": 1.3 if k else 2.0}
+        if k == 0:
+            style.band(axes, depth, np.nan_to_num(bottom, nan=low), np.nan_to_num(top, nan=high), look["color"])
+        _line(
+            axes, depth, own[form], (own[form] >= low) & (own[form] <= high), look, f"own {form}{worse.get(form, '')}"
+        )
+    published = np.exp(published_law.A + published_law.B * depth)
+    n, (least, most) = 12.0 * depth * published**2, published_law.TRAINED_N_PARAMS
+    inside = (published >= low) & (published <= high) & (n >= least) & (n <= most)
+    look = {"color": style.FAINT, "linestyle": style.LINES[-1], "linewidth": 1.3}
+    _line(axes, depth, published, inside, look, "published law")
+    bounded = [t for t in fit.verdicts if t.status in ("crossed", "not_reached", "already_crossed")]
+    for transition in bounded:
+        style.interval_mark(axes, transition.shallow, transition.width_interval)
     axes.set_xlabel("best depth L; points: the shallower net of a pair")
     axes.set_ylabel("width d_x (log scale)")
-    crossed = sum(t.status == "crossed" for t in transitions)
-    bounded = sum(t.status in ("not_reached", "already_crossed") for t in transitions)
-    said = f"{crossed} crossed, {bounded} bounded on one side (arrows)"
+    crossed = sum(t.status == "crossed" for t in bounded)
+    said = f"{crossed} crossed, {len(bounded) - crossed} bounded on one side (arrows)"
     axes.set_title(f"Width law of the best depth; points: transitions,\n{said}")
     made.legend(loc="outside lower center", ncols=2, handlelength=3.0)
     return style.settle(made)
 
 
-def draw_guide(answer: Answer, out_dir: str | PathLike[str]) -> list[Path]:
-    """Write ``guide`` as PNG and SVG: a panel per budget, cost against depth. No file without a budget with shapes."""
-    folder, made = paths.as_path(out_dir), figures(answer)
-    if not made:
-        return []
-    paths.make_directory(folder)
-    with style.styled():
-        return [path for name, figure in made.items() for path in style.save(figure(), folder, name)]
+def _line(axes: Axes, x: Floats, y: Floats, inside: Any, look: Look, label: str) -> None:
+    if inside.any():
+        axes.plot(x[inside], y[inside], **look, label=label)
 
 
 def figures(answer: Answer) -> dict[str, Callable[[], Figure]]:
-    """Drawer of the figure ``guide``, if an answer has a budget with shapes."""
+    """Drawer of the figure ``guide``, a panel per budget of cost against depth, if a budget has shapes."""
     rows = [row for row in answer.budgets if row.candidates]
     return {"guide": lambda: _costs(rows, answer.assumptions)} if rows else {}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dwsweep import paths
-from dwsweep.records.fit import AlongFit, Fit, FitResult
+from dwsweep.records.fit import FitResult
 from dwsweep.report.figures import along, answers, laws, losses, style
 from dwsweep.report.figures import runs as run_figures
 
@@ -52,7 +52,7 @@ DRAWINGS = (
         "Losses above the lowest of each size, in which errors that depths share cancel. A depth whose band clears "
         "zero is worse. The band rests on all sizes together, a point on one.",
         losses.against_depth,
-        losses.has_content,
+        lambda fit: fit.surface is not None and bool(fit.surface.optima),
     ),
     Drawing(
         "best_depth",
@@ -68,7 +68,7 @@ DRAWINGS = (
         "Points: crossed pairs, at the depth of the shallower net. Arrows: pairs that bound their transition on one "
         "side. The law is fitted to each pair of depths alone, as the paper does it. Δχ² of 4 or more rejects a form.",
         laws.width_law,
-        lambda fit: fit.width_law is not None and bool(fit.curves.depths),
+        lambda fit: fit.width_law is not None,
     ),
     Drawing(
         "learning_rates",
@@ -81,14 +81,12 @@ DRAWINGS = (
 )
 
 
-def drawings(fit: Fit) -> list[Drawing]:
+def drawings(fit: FitResult) -> list[Drawing]:
     """Figures that a fit has."""
-    if isinstance(fit, AlongFit):
-        return [drawing for drawing in DRAWINGS if drawing.name == "along"]
     return [drawing for drawing in DRAWINGS if drawing.has_content(fit)]
 
 
-def figures(fit: Fit) -> dict[str, Callable[[], Figure]]:
+def figures(fit: FitResult) -> dict[str, Callable[[], Figure]]:
     """Drawers of the figures that a fit has, by name."""
     return {drawing.name: functools.partial(drawing.draw, fit) for drawing in drawings(fit)}
 
@@ -101,14 +99,11 @@ def clear(out_dir: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def draw(fit: Fit, out_dir: Path) -> list[Path]:
+def draw(fit: FitResult, out_dir: Path) -> list[Path]:
     """Draw every figure of ``fit`` into ``out_dir``.
 
     Returns the paths, PNG then SVG of each figure in the order above. The same fit gives the same bytes with the same
     Matplotlib.
     """
-    out = paths.as_path(out_dir)
-    paths.make_directory(out)
-    clear(out)
-    with style.styled():
-        return [path for name, figure in figures(fit).items() for path in style.save(figure(), out, name)]
+    clear(out_dir)
+    return style.save(figures(fit), out_dir)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import io
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -51,46 +51,33 @@ FAINT = "#767676"
 OWN = "#0072B2"  # the law of this sweep
 OTHERS = ("#D55E00", "#009E73", "#CC79A7", "#E69F00")
 
-SETTINGS: Any = {
+SETTINGS: Any = {  # beside Matplotlib's defaults
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],  # ships with Matplotlib: the same figure on every machine
     "font.size": TEXT,
     "axes.titlesize": TEXT,
     "axes.titlelocation": "left",
     "axes.titley": 1.0,  # fixed place: measuring the content above takes a sixth of the drawing time
-    "axes.labelsize": TEXT,
     "axes.edgecolor": "#555555",
-    "axes.linewidth": 0.8,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "axes.facecolor": "white",
-    "figure.facecolor": "white",
     "figure.dpi": DPI,  # texts measured for the layout need not be measured again for the PNG
     "grid.color": "#E4E4E4",
     "grid.linewidth": 0.6,
-    "lines.linewidth": 1.5,
     "lines.markersize": 4.5,
     "text.color": INK,
     "text.parse_math": False,  # names of arms and tables may hold dollar signs
     "axes.labelcolor": INK,
     "xtick.color": "#444444",
     "ytick.color": "#444444",
-    "xtick.labelsize": TEXT,
-    "ytick.labelsize": TEXT,
-    "xtick.minor.visible": False,
-    "ytick.minor.visible": False,
-    "legend.fontsize": TEXT,
-    "legend.title_fontsize": TEXT,
     "legend.borderaxespad": 0.2,
     "figure.labelsize": TEXT,
     "figure.titlesize": TEXT,
-    "legend.frameon": True,
     "legend.framealpha": 0.9,
     "legend.edgecolor": "white",
     "legend.fancybox": False,
-    "savefig.dpi": DPI,
     "svg.hashsalt": "dwsweep",  # fixed salt: otherwise element ids differ from run to run
     "svg.fonttype": "path",  # letters as outlines: a page with the figure needs no font
     "path.simplify_threshold": 0.2,
@@ -115,11 +102,11 @@ def band(axes: Axes, x: Floats, low: Floats, high: Floats, color: str, alpha: fl
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Context of the house style, for figures made and saved inside it. A character that the font lacks becomes a box
-    without a warning, since Matplotlib's warning would not name the table."""
-    import matplotlib
+    """Context of the house style, for figures made and saved inside it, whatever the user's own settings. A character
+    that the font lacks becomes a box without a warning, since Matplotlib's warning would not name the table."""
+    from matplotlib import style
 
-    with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
+    with style.context(["default", SETTINGS]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
         yield
 
@@ -178,11 +165,17 @@ def files(out_dir: Path, name: str) -> list[Path]:
     return [out_dir / f"{name}.png", out_dir / f"{name}.svg"]
 
 
-def save(made: Figure, out_dir: Path, name: str) -> list[Path]:
-    """Write the figure's ``files``, each in one step."""
-    written = files(out_dir, name)
-    for path in written:
-        paths.write_atomic(path, render(made, path.suffix[1:]))
+def save(drawers: Mapping[str, Callable[[], Figure]], out_dir: Any) -> list[Path]:
+    """Write the ``files`` of each figure, in this order; returns their paths."""
+    folder, written = paths.as_path(out_dir), []
+    if drawers:
+        paths.make_directory(folder)
+    with styled():
+        for name, draw in drawers.items():
+            made = draw()
+            for path in files(folder, name):
+                paths.write_atomic(path, render(made, path.suffix[1:]))
+                written.append(path)
     return written
 
 
@@ -279,6 +272,23 @@ def interval_mark(
             axes.plot([x], [place], marker=cap, color=color, markersize=5.5, zorder=3, clip_on=False)
     if interval.value is not None:
         axes.plot([x], [interval.value], marker=marker, markersize=size, color=face, markeredgecolor=color, zorder=4)
+
+
+def estimates(
+    axes: Axes,
+    x: Sequence[float],
+    found: Sequence[Interval],
+    look: Look,
+    label: str,
+    filled: Callable[[Interval], bool],
+) -> None:
+    """Draw values joined by a line, each with its interval; a mark is open unless ``filled``."""
+    values, color, marker = floats([one.value for one in found]), look["color"], look["marker"]
+    known = np.isfinite(values)
+    axes.plot(np.array(x)[known], values[known], **{**look, "marker": None}, linewidth=1.0)
+    for at, one in zip(x, found, strict=True):
+        interval_mark(axes, at, one, color, marker=marker, face=color if filled(one) else "white", size=4.5)
+    axes.plot([], [], **look, label=label)
 
 
 def settle(made: Figure) -> Figure:
