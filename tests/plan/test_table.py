@@ -79,6 +79,13 @@ def test_the_text_has_every_warning_reason_and_shape() -> None:
         assert all(f"{run.shape.depth}×{run.shape.width}" in text for run in plan.runs)
 
 
+def test_a_narrow_terminal_cuts_no_number() -> None:
+    plan = build(load_spec(SWEEPS / "levine2020.yaml"))
+    wide, narrow = ([*map(str.rstrip, printed(plan_report.render(plan), n).splitlines())] for n in (200, 60))
+    rows = {line for line in wide if "3 RUN" in line}
+    assert rows and rows <= {*narrow}
+
+
 def test_rows_hold_the_resolved_learning_rates() -> None:
     rows = to_rows(plan_of(model={"base_depth": 2, "base_width": 64}))
     for row in rows:
