@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -102,6 +104,20 @@ def test_every_name_of_a_column_and_every_built_in_spec_is_listed() -> None:
     assert [name for ours, usual in ALIASES.items() for name in (ours, *usual) if f"`{name}`" not in text] == []
     text = (ROOT / "sweeps" / "README.md").read_text("utf-8")
     assert [path.stem for path in SPECS if f"`{path.stem}`" not in text] == []
+
+
+def test_the_array_script_of_slurm_puts_an_interrupted_task_back_into_the_queue(tmp_path: Path) -> None:
+    """With stand-ins for Slurm's two commands; 3 is the exit status of a sweep that was interrupted."""
+    text = (ROOT / "dwsweep" / "sweep" / "README.md").read_text("utf-8")
+    (script,) = re.findall(r"## Slurm\n.*?```sh\n(.*?)```", text, re.DOTALL)
+    for name, does in (("srun", "exit $STATUS"), ("scontrol", f'echo "$@" >> {tmp_path}/asked')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    given = {"SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "4", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for status in (0, 1, 3):
+        environment = {**os.environ, **given, "STATUS": str(status)}
+        assert subprocess.run(["bash", "-c", script], env=environment).returncode == status
+    assert (tmp_path / "asked").read_text() == "requeue 17_4\n"
 
 
 def rounds_to(value: float, text: str) -> bool:
