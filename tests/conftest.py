@@ -47,16 +47,22 @@ QUICK = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_cou
 if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):  # later ones abort at a flag that they have not
     QUICK += " --xla_cpu_use_fusion_emitters=false"
 os.environ.setdefault("XLA_FLAGS", QUICK)
+DEVICES = "--xla_force_host_platform_device_count"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """A test marked ``optimized`` runs in a process of its own, whose programs are compiled as a sweep's are."""
-    if pyfuncitem.get_closest_marker("optimized") is None or os.environ["XLA_FLAGS"] != QUICK:
+    """A test marked ``optimized`` or ``devices`` runs in a process of its own, where programs are compiled as a sweep's
+    are, or the CPU has so many devices."""
+    optimized, devices = map(pyfuncitem.get_closest_marker, ("optimized", "devices"))
+    flags = "" if optimized else os.environ["XLA_FLAGS"]
+    if devices and DEVICES not in os.environ["XLA_FLAGS"]:
+        flags += f" {DEVICES}={devices.args[0]}"
+    elif not optimized or os.environ["XLA_FLAGS"] != QUICK:
         return None
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", pyfuncitem.nodeid]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "", pyfuncitem.nodeid]
     done = subprocess.run(
-        command, cwd=pyfuncitem.config.rootpath, env={**os.environ, "XLA_FLAGS": ""}, capture_output=True, text=True
+        command, cwd=pyfuncitem.config.rootpath, env={**os.environ, "XLA_FLAGS": flags}, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout[-10_000:] + done.stderr[-2_000:]
     return True

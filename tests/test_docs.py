@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -28,7 +30,6 @@ SOURCES = "\n".join(
 )
 WORDS = set(re.findall(r"\w+", SOURCES))
 FOREIGN = {"exp_data", "acc_norm", "error_norm", "xla_gpu_exclude_nondeterministic_ops"}  # other projects' names
-PRICED = [path for path in sorted((ROOT / "sweeps").glob("*.yaml")) if "of its memory" in path.read_text("utf-8")]
 shown = pytest.mark.parametrize("path", READMES, ids=lambda path: str(path.relative_to(ROOT)))
 
 
@@ -105,18 +106,35 @@ def test_every_name_of_a_column_and_every_built_in_spec_is_listed() -> None:
     assert [path.stem for path in SPECS if f"`{path.stem}`" not in text] == []
 
 
+def test_the_array_script_of_slurm_puts_an_interrupted_task_back_into_the_queue(tmp_path: Path) -> None:
+    """With stand-ins for Slurm's two commands; 3 is the exit status of a sweep that was interrupted."""
+    text = (ROOT / "dwsweep" / "sweep" / "README.md").read_text("utf-8")
+    (script,) = re.findall(r"## Slurm\n.*?```sh\n(.*?)```", text, re.DOTALL)
+    for name, does in (("srun", "exit $STATUS"), ("scontrol", f'echo "$@" >> {tmp_path}/asked')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    given = {"SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "4", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for status in (0, 1, 3):
+        environment = {**os.environ, **given, "STATUS": str(status)}
+        assert subprocess.run(["bash", "-c", script], env=environment).returncode == status
+    assert (tmp_path / "asked").read_text() == "requeue 17_4\n"
+
+
 def rounds_to(value: float, text: str) -> bool:
     """True if the value has these digits when it is rounded to as many."""
     return f"{value:.{len(text.partition('.')[2])}f}" == text
 
 
-@pytest.mark.parametrize("path", PRICED, ids=lambda path: path.stem)
-def test_specs_give_the_costs_that_plan_gives(path: Path) -> None:
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
+def test_shipped_specs_have_a_plan_and_give_the_costs_that_it_gives(path: Path) -> None:
     """Whoever changes an assumed time or an estimate of memory renews the comments on top of these specs, and the table
     of sweeps/README.md."""
     lines = path.read_text("utf-8").partition("\nname:")[0].splitlines()
     head = " ".join(line.lstrip("# ") for line in lines)
     plan = build(load_spec(path))
+    assert plan.count("RUN")
+    if "of its memory" not in head:
+        return
     total = plan.estimates
     assert total.device_seconds is not None
     hours = total.device_seconds / 3600

@@ -29,7 +29,7 @@ def test_an_interval_reads_as_what_it_holds_to_the_digits_that_its_error_leaves(
 
 def test_an_open_end_holds_everything_beyond_it() -> None:
     assert 1e9 in Interval(2.0, 1.0, None) and 0.5 not in Interval(2.0, 1.0, None)
-    assert 0.5 in Interval() and not Interval().bounded
+    assert 0.5 in Interval() and not Interval().bounded and not Interval(2.0, None, 3.0).bounded
 
 
 def test_which_side_of_zero_it_lies_on() -> None:

@@ -64,6 +64,7 @@ def test_a_target_that_cannot_be_compiled_for_is_one_line_and_exit_2(
         result = dwsweep("bench", SMOKE, *arguments, "--out", tmp_path)
         assert result.returncode == 2 and result.stderr.count("\n") == 1
         assert result.stderr.startswith("error: --target: ") and words in result.stderr
+    assert os.environ["JAX_NUM_CPU_DEVICES"] == "1"  # a program is compiled for one device unless its target has more
 
 
 @pytest.mark.usefixtures("without_drawing")

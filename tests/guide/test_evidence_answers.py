@@ -192,6 +192,14 @@ def test_the_percentages_of_shapes_are_named_above_them() -> None:
     assert shows(lines[at - 1], "guide: heading of percentages", numbers=True)
 
 
+def test_regret_and_trust_name_one_number() -> None:
+    """Trust is judged by the shape to build, not by the depth of least expected loss beside it."""
+    (row,) = answer([8e5]).budgets
+    assert row.optimum.trust.level == "low"
+    expected = row.risks[row.at].expected.less_compute
+    assert f"wastes {expected:.1f} % of compute at equal size in expectation" in row.optimum.trust.reasons[0]
+
+
 def test_trust_is_low_where_the_worst_regret_is_grave(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader who sees `medium` must not find that half of the compute may be wasted."""
     source = public_source()

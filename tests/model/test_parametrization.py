@@ -110,7 +110,7 @@ def movement(
     parametrization: str, depth: int, width: int, optimizer: str, rank: int | None = None, tied: bool = False
 ) -> tuple[float, float, float]:
     """Root mean squares: of the stream at the start, of its change in ``STEPS`` steps, of the logits' change."""
-    embeddings = {"embedding_rank": rank, "tied_embeddings": tied}
+    embeddings = {"embedding_rank": rank, "tied_embeddings": tied, "biases": False}  # each array is compiled for
     spec = make_spec(
         model={"parametrization": parametrization, "base_width": 32, "base_depth": 2, **embeddings},
         train={"grad_clip": None, "optimizer": optimizer},

@@ -277,6 +277,6 @@ def test_it_is_of_the_heads_outputs_side_by_side(order: str) -> None:
 
 
 def test_what_float32_cannot_resolve_is_the_floor() -> None:
-    tall = np.random.default_rng(0).normal(size=(40, 3)) @ np.ones((3, 10))  # rank 1
+    tall = np.random.default_rng(0).normal(size=(50, 40, 3)) @ np.ones((3, 10))  # rank 1
     assert condition_number(tall) == pytest.approx(1 / (np.finfo(np.float32).eps * 40), rel=1e-3)
     assert np.isnan(condition_number(np.zeros((4, 3)))) and np.isnan(condition_number(np.full((4, 3), np.nan)))

@@ -20,7 +20,7 @@ from dwsweep.plan.units import to_rows
 from dwsweep.records.record import columns_of
 from dwsweep.records.sweep import PlanRow, parse_plan_csv
 from dwsweep.report import plan_report
-from dwsweep.spec import builtin, load_spec
+from dwsweep.spec import load_spec
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.text import format_count, format_duration
 
@@ -37,11 +37,6 @@ def text_of(plan: Plan) -> str:
 
 def plan_of(**sections: Any) -> Plan:
     return build(spec_of(MISMATCHED, **sections), data=DATA)
-
-
-def test_shipped_sweeps_have_a_plan() -> None:
-    assert all(build(load_spec(name)).count("RUN") for name in builtin.names())
-    assert says(text_of(build(load_spec("smoke"))), "plan: total of a plan")
 
 
 def test_levine2020_is_within_five_percent_and_shows_its_price() -> None:
@@ -71,12 +66,19 @@ def test_isoflop_spends_the_same_on_every_net_and_spans_the_balance_of_size_and_
         assert all(pack.fits is not False for pack in plan.estimates.packs.values())
 
 
-def test_the_text_has_every_warning_reason_and_shape() -> None:
+def test_the_text_has_every_warning_reason_and_shape_and_the_total() -> None:
+    assert says(text_of(build(load_spec("smoke"))), "plan: total of a plan")
     for plan in (build(load_spec(SWEEPS / "levine-mini.yaml")), plan_of(), plan_of(execution={"device": "H200"})):
         text = " ".join(text_of(plan).split())
         reasons = {run.reason for run in plan.runs if run.reason}
         assert all(" ".join(line.split()) in text for line in (*plan.warnings, *reasons))
         assert all(f"{run.shape.depth}×{run.shape.width}" in text for run in plan.runs)
+
+
+def test_a_narrow_terminal_cuts_no_number() -> None:
+    wide, narrow = ([*map(str.rstrip, printed(plan_report.render(plan_of()), n).splitlines())] for n in (200, 60))
+    rows = {line for line in wide if "2 RUN" in line}
+    assert rows and rows <= {*narrow}
 
 
 def test_rows_hold_the_resolved_learning_rates() -> None:

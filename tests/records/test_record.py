@@ -25,6 +25,12 @@ class Row(Record):
 
 
 @dataclass(frozen=True)
+class Hashed:
+    name: str
+    params_sha256: str
+
+
+@dataclass(frozen=True)
 class File:
     rows: tuple[Row, ...]
     best: Interval
@@ -59,6 +65,20 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     assert '"curve": [ 1.0, null, 3.0 ]' in text and "→ 4" in text and "cause" not in text and '"note": null' in text
     record.write(path, list(rows))
     assert record.read(path, tuple[Row, ...]) == rows
+
+
+def test_a_changed_file_is_refused_and_one_of_an_earlier_version_without_a_hash_of_itself_is_read(
+    tmp_path: Path,
+) -> None:
+    """Though its last key is a hash, of something else."""
+    path, row = tmp_path / "file.json", Hashed("a", "0" * 64)
+    record.write(path, row)
+    text = path.read_text("utf-8")
+    path.write_text(text.replace('"a"', '"b"'))
+    with pytest.raises(InputError, match="was changed or damaged after it was written"):
+        record.read(path, Hashed)
+    path.write_text(text[: text.index(f',\n "{record.SEAL}"')] + "\n}\n")
+    assert record.read(path, Hashed) == row
 
 
 def test_half_a_character_of_a_file_name_is_written(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """One harness for all studies: sweeps whose truth is known, drawn in parallel, and a table of what intervals hold it.
 
-A study is a module beside this one: ``calibration``, ``budgets``, ``arms``, ``along``, ``heaps``, ``far``.
+A study is a module beside this one: ``calibration``, ``budgets``, ``arms``, ``along``, ``heaps``.
 Each is run from the root of a checkout:
 
     python -m tests.simulations.calibration --out DIR [--n 100] [--processes 2] [SCENARIO …]

@@ -26,7 +26,6 @@ from sweep_tools import (
     order,
     run,
     start,
-    train_here,
     wait_for,
     with_standin,
     workers_of,
@@ -37,6 +36,7 @@ from dwsweep.sweep import inventory
 from dwsweep.sweep.directory import SweepStore
 
 pytestmark = pytest.mark.usefixtures("standin")
+here = pytest.mark.usefixtures("standin_here")
 
 SMALL = {"grid__depths": [1], "execution": {"checkpoint_steps": 3, "max_retries": 100, "workers": 2}}
 ACTIONS = ("KILL", "TERM", "STOP+KILL")
@@ -199,10 +199,9 @@ def test_an_idle_worker_leaves_when_its_parent_died_in_the_middle_of_a_line(tmp_
     assert worker.returncode == 0 and json.loads(worker.stdout) == {"type": "Released", "status": 3}
 
 
+@here
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_worker_that_compiles_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
-) -> None:
+def test_a_worker_that_compiles_is_not_waited_for(tmp_path: Path, number: signal.Signals) -> None:
     """Its compiler never ends, and its parent is killed or told to stop. Nothing is lost: no step was taken."""
     order(tmp_path, compiles_until=str(tmp_path / "never"))
     process = start(tmp_path / "sweep")
@@ -213,7 +212,6 @@ def test_a_worker_that_compiles_is_not_waited_for(
     assert process.returncode == (3 if number == signal.SIGTERM else -9)
     wait_for(lambda: state_of(worker) in ("", "Z"))
     order(tmp_path)
-    train_here(monkeypatch)
     assert run(make_plan(), tmp_path / "sweep")[0] == 0
     assert_complete(make_plan(), tmp_path / "sweep")
 

@@ -223,7 +223,8 @@ def test_a_task_that_waits_for_a_node_is_cancelled_and_one_at_work_is_told_to_st
     executor.start(at_work)
     executor.start(waiting)
     wait_for(lambda: len(ray.asked) == 2)
-    (folder / "progress.json").write_text('{"updated": 5.0, "step": 0}')
+    (folder / "progress.json").write_text('{"updated": 5.0, "step": 0, "tokens_per_second": 1.0}')
+    assert posts.next()[0] == at_work.pack_id
     executor.stop("stopped by SIGINT")
     assert posts.next() == (waiting.pack_id, Ended("interrupted", "stopped"))
     assert wait_for(lambda: (folder / "stop").exists() and 0 not in ray.ends)

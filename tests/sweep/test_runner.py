@@ -19,7 +19,6 @@ from sweep_tools import (
     order,
     run,
     start,
-    train_here,
     wait_for,
     work_in,
     workers_of,
@@ -35,6 +34,7 @@ from dwsweep.sweep.runner import run_sweep
 from dwsweep.sweep.work_queue import parse_shard
 
 pytestmark = pytest.mark.usefixtures("standin")
+here = pytest.mark.usefixtures("standin_here")
 
 
 def test_a_sweep_is_trained_once_by_one_worker_the_long_packs_first(
@@ -90,10 +90,8 @@ def test_a_worker_that_fails_is_replaced_and_its_pack_goes_on(tmp_path: Path) ->
     assert len(pids) == 7 and len({*pids}) == 4 and pids[1::2] == pids[2::2]
 
 
-def test_a_run_that_always_raises_fails_with_its_cause_and_the_others_finish(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train_here(monkeypatch)
+@here
+def test_a_run_that_always_raises_fails_with_its_cause_and_the_others_finish(tmp_path: Path) -> None:
     order(tmp_path, {"L2-d64-h2": {"raise_at": 13}})
     plan = make_plan(grid__depths=[2], execution={"checkpoint_steps": 5})
     status, text = run(plan, tmp_path / "sweep")
@@ -117,8 +115,8 @@ def test_a_run_that_always_raises_fails_with_its_cause_and_the_others_finish(
     assert [row["status"] for row in rows] == ["done"] * 4
 
 
-def test_wrong_input_fails_without_a_retry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train_here(monkeypatch)
+@here
+def test_wrong_input_fails_without_a_retry(tmp_path: Path) -> None:
     order(tmp_path, wrong_input=True)
     status, text = run(make_plan(grid__depths=[1]), tmp_path / "sweep")
     assert status == 1
@@ -127,10 +125,8 @@ def test_wrong_input_fails_without_a_retry(tmp_path: Path, monkeypatch: pytest.M
     assert "allowed: what the stand-in likes" in text
 
 
-def test_out_of_memory_halves_the_microbatch_then_splits_the_pack(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train_here(monkeypatch)
+@here
+def test_out_of_memory_halves_the_microbatch_then_splits_the_pack(tmp_path: Path) -> None:
     order(tmp_path, most_replicas=1)
     plan = make_plan(grid__depths=[2], grid__budgets=[1e5], grid__seeds=3)
     status, text = run(plan, tmp_path / "sweep")
@@ -153,8 +149,8 @@ def test_out_of_memory_halves_the_microbatch_then_splits_the_pack(
     assert sizes == {1}
 
 
-def test_a_resume_elsewhere_names_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train_here(monkeypatch)
+@here
+def test_a_resume_elsewhere_names_what_differs(tmp_path: Path) -> None:
     plan = make_plan(grid__depths=[2], grid__budgets=[1e5])
     said = []
     for orders in ({"stop_at": 7}, {"stop_at": 9}, {"stop_at": 11, "cores": 1}, {"cores": 1}):
@@ -171,10 +167,10 @@ def test_a_resume_elsewhere_names_what_differs(tmp_path: Path, monkeypatch: pyte
     ]
 
 
+@here
 def test_a_fault_of_the_parent_ends_its_attempt_as_one_of_a_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train_here(monkeypatch)
     train, faults = WorkerHere.train, iter([MemoryError("of the parent")])
 
     def fails_once(worker: WorkerHere, *given: object) -> object:
@@ -192,8 +188,8 @@ def test_a_fault_of_the_parent_ends_its_attempt_as_one_of_a_worker(
     assert_complete(plan, tmp_path / "sweep")
 
 
-def test_one_replica_that_never_fits_ends_as_oom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train_here(monkeypatch)
+@here
+def test_one_replica_that_never_fits_ends_as_oom(tmp_path: Path) -> None:
     order(tmp_path, most_replicas=0)
     plan = make_plan(grid__depths=[2], grid__budgets=[1e5], grid__seeds=1)
     status, _ = run(plan, tmp_path / "sweep")
@@ -204,10 +200,8 @@ def test_one_replica_that_never_fits_ends_as_oom(tmp_path: Path, monkeypatch: py
     assert row["status"] == "oom" and row["loss"] == ""
 
 
-def test_divergence_is_a_result_and_is_tried_again_only_on_request(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train_here(monkeypatch)
+@here
+def test_divergence_is_a_result_and_is_tried_again_only_on_request(tmp_path: Path) -> None:
     order(tmp_path, diverge_at=12, diverge_seed=1)
     plan = make_plan(grid__depths=[2], grid__budgets=[1e5], grid__seeds=3)
     status, text = run(plan, tmp_path / "sweep")
@@ -228,9 +222,8 @@ def test_divergence_is_a_result_and_is_tried_again_only_on_request(
     assert_complete(plan, tmp_path / "sweep")
 
 
-def test_a_signal_stops_at_a_checkpoint_and_the_next_call_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@here
+def test_a_signal_stops_at_a_checkpoint_and_the_next_call_goes_on(tmp_path: Path) -> None:
     order(tmp_path, step_seconds=0.3)
     directory = tmp_path / "sweep"
     process = start(directory)
@@ -248,7 +241,6 @@ def test_a_signal_stops_at_a_checkpoint_and_the_next_call_goes_on(
     assert "interrupted" in {store.state(name).state for name in store.run_ids()}
     order(tmp_path)
     plan = make_plan()
-    train_here(monkeypatch)
     assert run(plan, directory)[0] == 0
     assert store.pack_state(interrupted[0]).started[-1].step > 2
     assert_complete(plan, directory)
@@ -265,11 +257,11 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     assert process.returncode == 3
 
 
+@here
 @pytest.mark.parametrize("descriptor", ["a closed pipe", "a full disk"])
 def test_a_console_that_is_gone_does_not_end_the_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, descriptor: str
 ) -> None:
-    train_here(monkeypatch)
     reader, pipe = os.pipe()
     os.close(reader)
     full = os.open("/dev/full", os.O_WRONLY)
@@ -308,8 +300,8 @@ def test_a_plan_without_data_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "sweep").exists()
 
 
-def test_fewer_workers_than_were_asked_for_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train_here(monkeypatch)  # one
+@here
+def test_fewer_workers_than_were_asked_for_are_said(tmp_path: Path) -> None:
     state, text = run(make_plan(execution={"workers": 2}), tmp_path / "sweep")
     assert state == 0 and says(text, "sweep: fewer workers")
 

@@ -15,12 +15,10 @@ from rich.console import Console
 from sentences import says
 from shown import printed
 from spec_tools import only
-from sweep_tools import make_plan, order, run, start, train_here, wait_for
+from sweep_tools import make_plan, order, run, start, wait_for
 
-from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan
-from dwsweep.records import record
 from dwsweep.records.pack import PackProgress, PackState
 from dwsweep.records.run import DONE, RunState
 from dwsweep.report import status_report as status
@@ -30,6 +28,7 @@ from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import snapshot
 
 pytestmark = pytest.mark.usefixtures("standin")
+here = pytest.mark.usefixtures("standin_here")
 
 
 def text_of(directory: Path, width: int = 100) -> str:
@@ -57,9 +56,9 @@ def test_no_sweep_directory_is_one_clear_line(tmp_path: Path) -> None:
         status.render(tmp_path / "nothing")
 
 
-def test_arms_have_rows_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@here
+def test_arms_have_rows_of_their_own(tmp_path: Path) -> None:
     """Losses of two recipes are not averaged into one; a name may hold what rich reads as markup."""
-    train_here(monkeypatch)
     arms = [{}, {"name": "[/red] x", "model.norm": "post"}]
     run(make_plan(grid=only({1: [32]}, arms=arms)), tmp_path / "sweep")
     lines = text_of(tmp_path / "sweep").splitlines()
@@ -123,18 +122,6 @@ def test_runs_of_a_killed_parent_are_interrupted(tmp_path: Path) -> None:
     assert not now.is_live and now.runs[0].state.state == "interrupted"
     with claim.hold(tmp_path / "sweep"):
         assert snapshot(tmp_path / "sweep").runs[0].state.state == "running"
-
-
-def test_mfu_is_a_dash_where_the_peak_is_not_known(tmp_path: Path) -> None:
-    plan, store = large(tmp_path)
-    pack_id = plan.runs[0].pack_id
-    store.write_state(plan.runs[0].run_id, RunState("running", 3, None, pack_id))
-    for device, expected in (("stand-in", "–"), ("NVIDIA H100 80GB HBM3", "%")):
-        progress = {"step": 1, "steps": 30, "tokens_per_second": 1e9, "started": {"device_kind": device, "devices": 1}}
-        record.write(paths.make_directory(store.pack_directory(pack_id)) / "progress.json", progress)
-        with claim.hold(tmp_path / "sweep"):
-            row = next(line for line in text_of(tmp_path / "sweep", 140).splitlines() if line.startswith(pack_id))
-        assert row.split(device)[0].split()[-1].endswith(expected)
 
 
 def test_a_pack_before_its_first_step_runs(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ import gzip
 import json
 import random
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 from dwsweep.errors import InputError
@@ -26,48 +26,28 @@ LETTERS = {"K": 1e3, "M": 1e6, "B": 1e9}
 NOTES = ("ok", "resumed, twice", 'the "good" one', "", "-", "n/a", "3 nodes")
 
 
-@dataclass(frozen=True)
-class Dialect:
-    """A way to write a table. mark: before decimals. group: between thousands; empty: none. letter: of counts."""
+WAYS: dict[str, list[Any]] = {
+    "kind": ["text"] * 6 + ["rows", "lines", "columns", "labels"],
+    "separator": [",", ",", "\t", ";", "|"],
+    "mark": [".", ","],  # before decimals
+    "group": ["", "", "", " ", "other"],  # between thousands: none, a space or the mark that is not before decimals
+    "letter": ["", "", "K", "M", "B"],  # of counts
+    "digits": [2, 3, 4, 5],
+    "quoted": [True] * 6 + [False],  # where a field holds the separator
+    "encoding": ["utf-8", "utf-8", "utf-8-sig", "utf-16", "cp1252"],
+    **{name: [True] + [False] * 9 for name in ("title", "comment", "packed")},
+    **{name: [True] + [False] * 4 for name in ("spare", "crlf")},
+    "notes": [True, True, False, False, False],
+}
+"""Ways to write a table, of which a dialect draws one each; and a name for each column."""
 
-    kind: str
-    separator: str
-    mark: str
-    group: str
-    letter: str
-    digits: int
-    names: dict[str, str]
-    quoted: bool
-    title: bool
-    comment: bool
-    spare: bool
-    notes: bool
-    crlf: bool
-    encoding: str
-    packed: bool
 
-    @classmethod
-    def drawn(cls, rng: random.Random) -> Dialect:
-        kind = rng.choice(["text"] * 6 + ["rows", "lines", "columns", "labels"])
-        separator = rng.choice([",", ",", "\t", ";", "|"])
-        mark = rng.choice(".,") if kind == "text" else "."
-        return cls(
-            kind=kind,
-            separator=separator,
-            mark=mark,
-            group=rng.choice(["", "", "", " ", "." if mark == "," else ","]),
-            letter=rng.choice(["", "", "K", "M", "B"]),
-            digits=rng.choice([2, 3, 4, 5]),
-            names={ours: rng.choice(theirs) for ours, theirs in NAMES.items()},
-            quoted=rng.random() < 0.85,  # where a field holds the separator
-            title=rng.random() < 0.1,
-            comment=rng.random() < 0.1,
-            spare=rng.random() < 0.2,
-            notes=rng.random() < 0.4,
-            crlf=rng.random() < 0.2,
-            encoding=rng.choice(["utf-8", "utf-8", "utf-8-sig", "utf-16", "cp1252"]),
-            packed=rng.random() < 0.1,
-        )
+def dialect(rng: random.Random) -> SimpleNamespace:
+    how = SimpleNamespace(**{name: rng.choice(ways) for name, ways in WAYS.items()})
+    how.names = {ours: rng.choice(theirs) for ours, theirs in NAMES.items()}
+    how.mark = how.mark if how.kind == "text" else "."
+    how.group = how.group if how.group != "other" else "." if how.mark == "," else ","
+    return how
 
 
 def truth(rng: random.Random, digits: int) -> Truth:
@@ -85,7 +65,7 @@ def grouped(number: int, group: str) -> str:
     return f"{number:,}".replace(",", group) if group else str(number)
 
 
-def written(rows: Truth, how: Dialect, rng: random.Random) -> tuple[str, bytes]:
+def written(rows: Truth, how: SimpleNamespace, rng: random.Random) -> tuple[str, bytes]:
     """(name of a file, its content)."""
     table = [_fields(row, how, rng) for row in rows]
     names = [how.names[ours] for ours in ("depth", "width", "loss")]
@@ -99,7 +79,7 @@ def written(rows: Truth, how: Dialect, rng: random.Random) -> tuple[str, bytes]:
     return (f"{name}.gz", gzip.compress(held)) if how.packed else (name, held)
 
 
-def _fields(row: tuple[int, int, float, float | None], how: Dialect, rng: random.Random) -> list[str]:
+def _fields(row: tuple[int, int, float, float | None], how: SimpleNamespace, rng: random.Random) -> list[str]:
     depth, width, loss, tokens = row
     fields = [str(depth), grouped(width, how.group), f"{loss:.{how.digits}f}".replace(".", how.mark)]
     if tokens is not None:
@@ -112,7 +92,7 @@ def _fields(row: tuple[int, int, float, float | None], how: Dialect, rng: random
     return [*fields, rng.choice(NOTES)] if how.notes else fields
 
 
-def _text(names: list[str], table: list[list[str]], how: Dialect) -> str:
+def _text(names: list[str], table: list[list[str]], how: SimpleNamespace) -> str:
     def field(text: str) -> str:
         needs = how.separator in text or '"' in text
         return '"' + text.replace('"', '""') + '"' if needs and (how.quoted or '"' in text) else text
@@ -167,14 +147,14 @@ def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
     )
 
 
-def tried(count: int, seed: int = 0) -> tuple[Counter[str], list[tuple[str, bytes, Dialect]]]:
+def tried(count: int, seed: int = 0) -> tuple[Counter[str], list[tuple[str, bytes, SimpleNamespace]]]:
     """(outcomes of ``count`` dialects, the misread ones)."""
     outcomes: Counter[str] = Counter()
     misread = []
     with TemporaryDirectory() as folder:
         for k in range(count):
             rng = random.Random(f"{seed}-{k}")
-            how = Dialect.drawn(rng)
+            how = dialect(rng)
             rows = truth(rng, how.digits)
             if len({row[:2] for row in rows}) < len(rows):
                 continue

@@ -3,9 +3,9 @@
     python tests/tools/mutants.py dwsweep/data tests/data [MORE TESTS …] [--n 20] [--seed 0] [--timeout 300]
 
 The tests run once with ``coverage`` (``pip install coverage``), which records the tests that reach each line. Then one
-reached operator, constant, condition or statement after another is changed in a copy of the checkout, and the files of
-these tests run until one fails, in a fork of a process that has imported the large libraries. Lines that only other
-processes reach are not mutated: coverage does not see them.
+reached operator, constant, condition or statement after another is changed in a copy of the checkout, and these tests
+run until one fails, the quickest first, in a fork of a process that has imported the large libraries. Lines that only
+other processes reach are not mutated: coverage does not see them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import ast
 import copy
 import importlib
+import json
 import os
 import random
 import shutil
@@ -21,6 +22,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,24 +48,30 @@ FLIPPED: dict[type[ast.AST], type[ast.AST]] = {
 }  # fmt: skip
 
 CONTEXTS = """
-import sys, coverage, pytest
+import json, sys, time, coverage, pytest
+seconds = {}
 class Contexts:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item):
         cover.switch_context(item.nodeid)
-        return (yield)
+        began = time.monotonic()
+        try:
+            return (yield)
+        finally:
+            seconds[item.nodeid] = time.monotonic() - began
 cover = coverage.Coverage(data_file="mutants.coverage", source=[sys.argv[1]], messages=False)
 cover.start()
 status = pytest.main(sys.argv[2:], plugins=[Contexts()])
 cover.stop()
 cover.save()
+json.dump(seconds, open("mutants.json", "w"))
 sys.exit(status)
 """
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A changed piece of a file. tests: files of the tests that reach its line."""
+    """A changed piece of a file. tests: those that reach its line, the quickest first."""
 
     file: str
     line: int
@@ -109,13 +117,13 @@ def candidates(node: ast.AST, inside: bool = False) -> Iterator[ast.AST]:
                     yield from candidates(child, inside or isinstance(node, ast.FunctionDef))
 
 
-def mutants(place: Path, coverage_data: Any) -> Iterator[Mutant]:
+def mutants(place: Path, coverage_data: Any, seconds: dict[str, float]) -> Iterator[Mutant]:
     for file in sorted(coverage_data.measured_files()):
         reached = coverage_data.contexts_by_lineno(file)
         source = Path(file).read_bytes()
         starts = [0, *(at + 1 for at, byte in enumerate(source) if byte == ord("\n"))]
         for node in candidates(ast.parse(source)):
-            tests = sorted({name.partition("::")[0] for name in reached.get(node.lineno, ()) if name})
+            tests = sorted(filter(None, reached.get(node.lineno, ())), key=lambda name: seconds.get(name, 0.0))
             begin, end = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
             new = changed(node)
             if tests and new is not None:
@@ -126,7 +134,7 @@ def mutants(place: Path, coverage_data: Any) -> Iterator[Mutant]:
                 yield Mutant(str(Path(file).relative_to(place)), node.lineno, old, text, mutated, tuple(tests))
 
 
-def survives(mutant: Mutant, seconds: int) -> bool:
+def fate(mutant: Mutant, seconds: int) -> str:
     child = os.fork()
     if not child:
         for stream in (1, 2):
@@ -134,7 +142,8 @@ def survives(mutant: Mutant, seconds: int) -> bool:
         signal.alarm(seconds)
         sys.dont_write_bytecode = True  # a file may change twice in a second
         os._exit(bool(importlib.import_module("pytest").main([*PYTEST, *mutant.tests])))
-    return os.waitpid(child, 0)[1] == 0
+    status = os.waitpid(child, 0)[1]
+    return "timed out" if os.WIFSIGNALED(status) else "noticed" if status else "SURVIVED"
 
 
 def main() -> None:
@@ -143,7 +152,7 @@ def main() -> None:
     parser.add_argument("tests", nargs="+", help="folders or files of tests")
     parser.add_argument("--n", type=int, default=20, help="mutants to draw")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--timeout", type=int, default=300, help="seconds after which a mutant counts as noticed")
+    parser.add_argument("--timeout", type=int, default=300, help="seconds for the tests of one mutant")
     options = parser.parse_args()
     try:
         from coverage import CoverageData
@@ -161,24 +170,24 @@ def main() -> None:
             parser.error("the tests fail before any change")
         data = CoverageData(str(place / "mutants.coverage"))
         data.read()
-        within = [one for one in mutants(place, data) if one.file.startswith(options.room.rstrip("/"))]
+        seconds = json.loads((place / "mutants.json").read_text())
+        within = [one for one in mutants(place, data, seconds) if one.file.startswith(options.room.rstrip("/"))]
         drawn = random.Random(options.seed).sample(within, min(options.n, len(within)))
         os.environ |= environment
         os.chdir(place)
         sys.path[:0] = [str(place)]
         for name in LARGE:
             importlib.import_module(name)
-        survived = 0
+        fates = Counter[str]()
         for mutant in drawn:
             path = place / mutant.file
             before = path.read_text("utf-8")
             path.write_text(mutant.source, "utf-8")
-            lives = survives(mutant, options.timeout)
+            found = fate(mutant, options.timeout)
             path.write_text(before, "utf-8")
-            survived += lives
-            said = "SURVIVED" if lives else "noticed "
-            print(f"{said} {mutant.file}:{mutant.line}: {mutant.old!r} → {mutant.new!r}", flush=True)
-        print(f"{survived} of {len(drawn)} mutants survived (of {len(within)} that can be drawn)")
+            fates[found] += 1
+            print(f"{found:<9} {mutant.file}:{mutant.line}: {mutant.old!r} → {mutant.new!r}", flush=True)
+        print(f"{dict(fates)} of {len(within)} mutants that can be drawn")
 
 
 if __name__ == "__main__":

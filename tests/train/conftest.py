@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,10 @@ def programs_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
         def again(blueprint: Blueprint, *arguments: Any) -> Any:
             pack, tokens = blueprint.pack, blueprint.tokens
-            # seeds and rates are what a program is called with
+            # seeds and rates are what a program is called with; why a kernel was chosen differs after a resume
             replicas = [pack_seeds(pack).index(replica.seed) for replica in pack.replicas]
-            of_pack = (pack.shape, pack.model, pack.train.model_dump(exclude=CALLED_WITH), replicas, blueprint.choices)
+            choices = replace(blueprint.choices, attention_why="")
+            of_pack = (pack.shape, pack.model, pack.train.model_dump(exclude=CALLED_WITH), replicas, choices)
             key = repr((name, arguments, of_pack, tokens.dtype, tokens.n_train_tokens))
             if key not in PROGRAMS:
                 PROGRAMS[key] = compiled(blueprint, *arguments)

@@ -35,8 +35,6 @@ ROUNDED = 1e-2
 roundings of 64 and more terms. Measured with a CPU's bfloat16: 7e-4."""
 GRADIENT = 1e-3
 """Relative difference of the first step's gradient norm between two float32 programs."""
-LEARNED = 0.5
-"""Least fall of the loss in STEPS steps, nats: programs that agree on doing nothing would pass the other tests."""
 ATTENTION = 2e-2
 """Relative error of attention's output and gradients by cuDNN against XLA's, both in bfloat16 (8 bits: 4e-3 each)."""
 
@@ -58,7 +56,6 @@ def curve(
     exact: bool = True,
     hardware: Hardware | None = None,
     train: dict[str, Any] | None = None,
-    seeds: tuple[int, ...] = tuple(range(SEEDS)),
     as_vector: bool = True,
     **execution: Any,
 ) -> tuple[Losses, Losses]:
@@ -71,7 +68,7 @@ def curve(
         train={"seq_len": LENGTH, "batch_size": BATCH, "steps": STEPS, "warmup_steps": 3, **(train or {})},
         execution=execution,
     )
-    pack = make_pack(store, spec, depth=DEPTH, width=WIDTH, replicas=tuple((seed, 4e-3) for seed in seeds))
+    pack = make_pack(store, spec, depth=DEPTH, width=WIDTH, replicas=tuple((seed, 4e-3) for seed in range(SEEDS)))
     with jax.default_matmul_precision("highest" if exact else None):
         blueprint = Blueprint.of(pack, store, hardware)
         if not as_vector:
@@ -108,10 +105,6 @@ def test_float32_gradients_are_a_cpu_cores(exact: Any, core: Any, judge: Judge) 
     judge(float(np.max(np.abs(exact[1] / core[1] - 1))), GRADIENT, "relative")
 
 
-def test_the_loss_falls(exact: Any, judge: Judge) -> None:
-    judge(-float(np.min(exact[0][0] - exact[0][-1])), -LEARNED, "nats, rise of the seed that falls least")
-
-
 def test_the_devices_own_float32_agrees(store: Store, exact: Any, judge: Judge) -> None:
     judge(apart(curve(store, exact=False)[0], exact[0]), ROUNDED, "nats")
 
@@ -120,12 +113,6 @@ def test_bfloat16_agrees_with_float32(store: Store, exact: Any, judge: Judge) ->
     losses, _ = curve(store, exact=False, train={"precision": "bfloat16"}, attention=XLA)
     assert apart(losses, exact[0]) > 0  # bfloat16 was what it compared
     judge(apart(losses, exact[0]), ROUNDED, "nats")
-
-
-def test_packed_seeds_train_as_alone(store: Store, exact: Any, judge: Judge) -> None:
-    """One after another on a CPU, to the bit; side by side elsewhere, with sums in another order."""
-    alone = [curve(store, seeds=(seed,))[0] for seed in range(SEEDS)]
-    judge(apart(np.concatenate(alone, axis=1), exact[0]), 0.0 if at_hand().on_cpu else REORDERED, "nats")
 
 
 @pytest.mark.parametrize("axis", ["data", "fsdp"])

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import pytest
 from sentences import shows
-from train_support import Kept, make_pack, make_spec
+from train_support import FEW, Kept, make_pack, make_spec
 
 from dwsweep.data.token_store import Store
 from dwsweep.train import kernel
@@ -54,8 +54,9 @@ def test_a_kernel_that_fails_is_replaced(monkeypatch: pytest.MonkeyPatch) -> Non
         assert choice.kernel == XLA and choice.why.startswith("cudnn failed: ")
 
 
+@pytest.mark.usefixtures("programs_again")
 def test_a_pack_says_which_kernel_it_got_in_place_of_which(store: Store, tmp_path: Path) -> None:
     kept = Kept()
-    train_pack(make_pack(store, make_spec(execution={"attention": "cudnn"})), store, tmp_path, kept)
+    train_pack(make_pack(store, make_spec(model=FEW, execution={"attention": "cudnn"})), store, tmp_path, kept)
     assert kept.notes == ["attention: xla in place of cudnn: cudnn cannot be used: the only kernel on cpu"]
     assert {result.attention_kernel for result in kept.results.values()} == {"xla"}

@@ -127,12 +127,13 @@ def test_interrupted_and_resumed_equals_uninterrupted(store: Store, tmp_path: Pa
     assert parts.results["s0-lr0.01-12"].wall_seconds > 0
 
 
-@again
-def test_branches_are_exact_also_when_interrupted(store: Store, tmp_path: Path) -> None:
+def test_branches_are_exact_by_one_program_also_when_interrupted(
+    store: Store, tmp_path: Path, compiling: list[str]
+) -> None:
     spec = make_spec(train={"schedule": "wsd", "cooldown_fraction": 0.4})
     pack = make_pack(store, spec, branch_steps=(5, 12))
     whole, outcome = train(pack, store, tmp_path / "whole", steps=2)
-    assert len(outcome.finished) == 4
+    assert len(outcome.finished) == 4 and len(compiling) == 1
     # a branch equals a run of that length alone, and the trunk is not disturbed by it
     for alone in (5, 12):
         single, _ = train(make_pack(store, spec, branch_steps=(alone,)), store, tmp_path / f"alone{alone}")
@@ -284,42 +285,28 @@ def test_a_pack_leaves_nothing_behind(whole: Whole) -> None:
     assert not objects and arrays <= 0 and cached == 0
 
 
-def compiled_dispatches(action: Callable[[], object]) -> list[str]:
-    """Names of the threads in which a training function was compiled."""
-    threads: list[str] = []
+@pytest.fixture
+def compiling(programs_again: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the threads in which training functions are compiled."""
+    threads, compiled = list[str](), Blueprint.compiled_dispatch
 
-    def listen(event: str, seconds: float, **attributes: str) -> None:
-        if event == "/jax/core/compile/backend_compile_duration" and "dispatch" in attributes.get("fun_name", ""):
-            threads.append(threading.current_thread().name)
+    def noted(blueprint: Blueprint) -> Any:
+        threads.append(threading.current_thread().name)
+        return compiled(blueprint)
 
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        action()
-    finally:
-        jax.monitoring.clear_event_listeners()
+    monkeypatch.setattr(Blueprint, "compiled_dispatch", noted)
     return threads
 
 
-@pytest.mark.device
-def test_the_training_function_is_compiled_once(store: Store, tmp_path: Path) -> None:
-    spec = make_spec(train={"schedule": "wsd", "cooldown_fraction": 0.4})
-    pack = make_pack(store, spec, branch_steps=(5, 12))
-    assert len(compiled_dispatches(lambda: train(pack, store, tmp_path, steps=2))) == 1
-
-
-def test_the_next_pack_is_compiled_while_this_one_trains(store: Store, tmp_path: Path, whole: Whole) -> None:
+def test_the_next_pack_is_compiled_while_this_one_trains(store: Store, tmp_path: Path, compiling: list[str]) -> None:
     spec = make_spec(execution={"compile_ahead": True})
-    first, second = make_pack(store, spec, width=12), make_pack(store, spec)
-    kept = Kept()
-
-    def both() -> None:
-        # listened to until the second is trained, which waits for its programs however long they took
-        train_pack(first, store, tmp_path / "first", Kept(), following=second, dispatch_steps=3)
-        train_pack(second, store, tmp_path / "second", kept, dispatch_steps=3)
-
-    threads = compiled_dispatches(both)
-    assert len(threads) == 2 and threads.count(threading.current_thread().name) == 1
-    same_bits(whole.kept, kept)
+    first, second = make_pack(store, spec), make_pack(store, spec, width=12)
+    # until the second is trained, which waits for its programs however long they take
+    train_pack(first, store, tmp_path / "first", Kept(), following=second, dispatch_steps=3)
+    ahead, _ = train(second, store, tmp_path / "second")
+    assert len(compiling) == 2 and compiling.count(threading.current_thread().name) == 1
+    plain, _ = train(make_pack(store, width=12), store, tmp_path / "plain")
+    same_bits(plain, ahead)
 
 
 @pytest.mark.parametrize(("split", "resident"), [("train", True), ("train", False), ("validation", True)])

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
-import subprocess
-import sys
+import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from checkout import TOOLS, environment
-from train_devices import trained
-from train_support import FEW
+from train_support import FEW, Kept, make_pack, make_spec
 
 from dwsweep.data.token_store import Store
 from dwsweep.errors import InputError
-from dwsweep.spec import MeshSpec
+from dwsweep.spec import MeshSpec, Spec
 from dwsweep.train.mesh import WORTHWHILE_FLOPS, Load, divide
+from dwsweep.train.pack_trainer import train_pack
+from dwsweep.train.program import Blueprint
 
 RANKED = {**FEW, "embedding_rank": 8}  # one of its arrays only fsdp divides
 LOAD = Load(replicas=3, batch=16, state_bytes=1 << 20, step_flops=1e9, memory_bytes=80 << 30)
@@ -68,50 +65,34 @@ def test_a_mesh_that_cannot_be_is_refused(asked: MeshSpec, words: str) -> None:
     assert divide(8, LOAD, whole=False, asked=MeshSpec(replica=3, fsdp=2)) == (3, 1, 2)
 
 
-@pytest.fixture(scope="module")
-def store_path(store: Store) -> str:
-    return str(store.path)
-
-
-@pytest.fixture(scope="module")
-def alone(store_path: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Results of one device."""
-    found = train_here(tmp_path_factory.mktemp("alone"), store=store_path, sections=sections())
-    assert found["facts"][0]["devices"] == 1
-    return found
-
-
-def train(folder: Path, *runs: dict[str, Any]) -> list[dict[str, Any]]:
-    """Results of one run after another, in a process with devices of its own."""
-    paths = [folder / f"run{i}.json" for i in range(len(runs))]
-    for path, orders in zip(paths, runs, strict=True):
-        result = str(path.with_suffix(".out"))
-        path.write_text(json.dumps({"directory": str(folder / "pack"), "result": result, **orders}))
-    command = [sys.executable, str(TOOLS / "train_devices.py"), *map(str, paths)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=1200)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [json.loads(path.with_suffix(".out").read_text()) for path in paths]
-
-
-def train_here(folder: Path, **orders: Any) -> dict[str, Any]:
-    """In this process, which has one device."""
-    return trained({"directory": str(folder / "pack"), **orders})
-
-
-def assert_close(a: dict[str, Any], b: dict[str, Any]) -> None:
-    """To float tolerance: sums over devices add in another order. 1e-4 nats after 12 steps at a high rate."""
-    assert a["results"].keys() == b["results"].keys() and a["results"]
-    for run_id, losses in a["losses"].items():
-        np.testing.assert_allclose(losses, b["losses"][run_id], atol=1e-4)
-        assert a["results"][run_id] == pytest.approx(b["results"][run_id], abs=1e-4)
-
-
-def sections(**mesh: int) -> dict[str, Any]:
+def spec_of(optimizer: str = "adamw", **mesh: int) -> Spec:
     # eight sequences per batch, so that eight devices have one each; few arrays, since each is compiled for
-    execution = {"mesh": mesh} if mesh else {}
-    return {"model": RANKED, "train": {"batch_size": 8}, "execution": {"log_steps": 1, **execution}}
+    train, execution = {"batch_size": 8, "optimizer": optimizer}, {"log_steps": 1, "mesh": mesh or {"data": 1}}
+    return make_spec(model=RANKED, train=train, execution=execution)
 
 
+def trained(
+    store: Store, folder: Path, spec: Spec, *, devices: int = 1, seeds: int = 2, dispatches: int | None = None
+) -> Kept:
+    """What is recorded of a pack, to its end or for so many dispatches of three steps."""
+    kept, asked = Kept(), iter([False] * (dispatches or 100))
+    pack = make_pack(store, spec, replicas=tuple((seed, 1e-2) for seed in range(seeds)))
+    ended = train_pack(pack, store, folder, kept, should_stop=lambda: next(asked, True), dispatch_steps=3)
+    assert kept.facts[0]["devices"] == devices and ended.interrupted == bool(dispatches)
+    return kept
+
+
+def assert_close(a: Kept, b: Kept) -> None:
+    """To float tolerance: sums over devices add in another order. 1e-4 nats after 12 steps at a high rate."""
+    assert a.results.keys() == b.results.keys() and a.results
+    for run_id, result in a.results.items():
+        assert result.loss == pytest.approx(b.results[run_id].loss, abs=1e-4)
+        for step, row in b.rows[run_id].items():
+            assert a.rows[run_id][step]["loss"] == pytest.approx(row["loss"], abs=1e-4)
+
+
+@pytest.mark.devices(8)
+@pytest.mark.usefixtures("programs_again")
 @pytest.mark.parametrize(
     ("mesh", "resumes"),
     [
@@ -123,49 +104,45 @@ def sections(**mesh: int) -> dict[str, Any]:
     ids=str,
 )
 def test_several_devices_equal_one_and_their_checkpoint_resumes_on_one(
-    store_path: str, tmp_path: Path, alone: dict[str, Any], mesh: dict[str, int], resumes: bool
+    store: Store, tmp_path: Path, mesh: dict[str, int], resumes: bool
 ) -> None:
     """And on as many as before, in the slow tier."""
-    common = {"store": store_path, "dispatch_steps": 3}
     devices = math.prod(mesh.values())
-    among = {**common, "sections": sections(**mesh), "devices": devices}
-    copy = tmp_path / "copy"
-    stopped = {**among, "dispatches": 2, "init_memory": True, "copy_to": str(copy / "pack")}
-    first, *on_all = train(tmp_path, stopped, *([among] if resumes else []))
-    assert first["facts"][0]["devices"] == devices > 1
-    assert first["interrupted"] and first["step"] == 6
-    for run_id, losses in first["losses"].items():
-        np.testing.assert_allclose(losses, alone["losses"][run_id][:6], atol=1e-4)
+    alone = trained(store, tmp_path / "alone", spec_of())
+    first = trained(store, tmp_path / "first", spec_of(**mesh), devices=devices, dispatches=2)
+    for run_id in first.rows:
+        np.testing.assert_allclose(first.losses(run_id), alone.losses(run_id)[:6], atol=1e-4)
     if "fsdp" in mesh:
         # a device makes its own part of the state and never holds the one draw that all of it is a part of
-        assert first["init_memory"]["temporary"] < first["init_memory"]["state"]
-    on_one = train_here(copy, **common, sections=sections())
-    for rest in (*on_all, on_one):
-        assert rest["resumes"] == [6] and not rest["notes"]
-        assert_close({**alone, "losses": {}}, rest)
+        blueprint = Blueprint.of(make_pack(store, spec_of(**mesh)), store)
+        assert blueprint.compiled_init().memory_analysis().temp_size_in_bytes < blueprint.state_bytes
+    for n, on in enumerate([{}, *([mesh] if resumes else [])]):
+        shutil.copytree(tmp_path / "first", tmp_path / f"rest{n}")
+        rest = trained(store, tmp_path / f"rest{n}", spec_of(**on), devices=devices if on else 1)
+        assert rest.resumes == [6] and not rest.notes
+        assert_close(alone, rest)
 
 
 @pytest.mark.slow
-def test_muon_on_eight_devices_equals_one(store_path: str, tmp_path: Path) -> None:
+@pytest.mark.devices(8)
+def test_muon_on_eight_devices_equals_one(store: Store, tmp_path: Path) -> None:
     """The orthogonal factor is of a whole matrix, however its parts lie on the devices."""
-    common = {"store": store_path, "dispatch_steps": 6}
-    muon = {"optimizer": "muon"}
-    one = {**sections(), "train": {**sections()["train"], **muon}}
-    mesh = sections(replica=2, data=2, fsdp=2)
-    (eight,) = train(tmp_path, {**common, "sections": {**mesh, "train": {**mesh["train"], **muon}}, "devices": 8})
-    assert eight["facts"][0]["devices"] == 8
-    assert_close(train_here(tmp_path / "one", **common, sections=one), eight)
+    eight = spec_of("muon", replica=2, data=2, fsdp=2)
+    one = trained(store, tmp_path / "one", spec_of("muon"))
+    assert_close(one, trained(store, tmp_path / "eight", eight, devices=8))
 
 
 @pytest.mark.slow  # in the quick tier four devices equal one
-def test_two_cores_equal_one_and_a_pack_of_any_size(store_path: str, tmp_path: Path, alone: dict[str, Any]) -> None:
-    # bits of two programs are compared: compiled as a sweep's are
-    common = {"store": store_path, "sections": sections(), "devices": 2, "optimized": True}
-    apart = {**common, "replicas": 1, "directory": str(tmp_path / "apart")}
-    packed, single = train(tmp_path, {**common, "conditions": True}, apart)
-    assert packed["collectives"] == []  # what measures the attention's conditioning waits for no other core
-    assert packed["facts"][0]["mesh"] == {"replica": 1, "data": 2, "fsdp": 1}
-    assert_close(alone, packed)
-    (run_id,) = single["results"]
-    assert single["losses"][run_id] == packed["losses"][run_id]
-    assert single["results"][run_id] == packed["results"][run_id]
+@pytest.mark.devices(2)
+@pytest.mark.optimized  # bits of two programs are compared
+def test_two_cores_equal_one_and_a_pack_of_any_size(store: Store, tmp_path: Path) -> None:
+    both = make_spec(model=RANKED, train={"batch_size": 8}, execution={"log_steps": 1})
+    packed, single = (trained(store, tmp_path / f"{n}", both, devices=2, seeds=n) for n in (2, 1))
+    heads = Blueprint.of(make_pack(store, both), store).compiled_heads().as_text()
+    # what measures the attention's conditioning waits for no other core
+    assert not [name for name in ("all-gather", "all-reduce", "all-to-all") if name in heads]
+    assert packed.facts[0]["mesh"] == {"replica": 1, "data": 2, "fsdp": 1}
+    assert_close(trained(store, tmp_path / "alone", spec_of()), packed)
+    (run_id,) = single.results
+    assert single.losses(run_id) == packed.losses(run_id)
+    assert single.results[run_id].loss == packed.results[run_id].loss
