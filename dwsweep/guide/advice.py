@@ -12,7 +12,7 @@ from dwsweep.evidence.words import SourceRow, words
 from dwsweep.guide import export, practice
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.answers import AT, BALANCED, CONSTRAINTS, BestDepth, BudgetAnswer, Candidate, ShapeAnswer
-from dwsweep.guide.costs import Budget, best_of, thinned
+from dwsweep.guide.costs import Budget, best_of
 from dwsweep.guide.losses import Tokens
 from dwsweep.guide.question import Question, parse_shape
 from dwsweep.guide.shapes import Options, named
@@ -22,7 +22,6 @@ from dwsweep.records.record import to_dict
 from dwsweep.shapes import Shape, width_at
 from dwsweep.text import format_count
 
-TOLERANCES = (0.01, 0.05, 0.1)  # shares of compute
 LITTLE = 0.05  # share of compute that a range of depths may waste
 FAIR_DEPTH = 1.0  # a depth that wastes at most this percentage of compute is balanced
 
@@ -64,7 +63,7 @@ def answer(
     if training is not None:
         found = training.affords(source, options)
         name, given = ("flops", flops) if (flops := question.flops) is not None else ("hours", question.hours)
-        if wrong := list(question.too_large(found.n_params, name, f"{given:g}")):
+        if wrong := list(question.unanswered(found.n_params, name, f"{given:g}")):
             raise InputError(*wrong)
         afforded = training.sentence(found, options)
         params, options, training = (found.n_params,), replace(options, tokens=found.tokens), found.training
@@ -125,13 +124,11 @@ def best_depth(
 ) -> BestDepth:
     """Best depth and width at one size, with the GPT-3 shape for reference. options: of the block whose width it is."""
     best, low, high = source.depth(n_params)
-    refused, rivals = source.silent(n_params), source.forms(n_params)
+    rivals = source.forms(n_params)
     every = [best, *rivals.values()]
     if max(every) <= FORMS_AGREE * min(every):
         rivals = {}
-    weights, depth = options.layer_weights(n_params, best), None if refused else best
-    if refused:
-        low, high, every = None, None, []
+    weights = options.layer_weights(n_params, best)
     return BestDepth(
         name=name,
         source=source.name_at(n_params),
@@ -140,19 +137,18 @@ def best_depth(
         trained_width=trained[1] if trained else None,
         reach=source.reach(n_params),
         extrapolation_factor=source.extrapolation(n_params),
-        refused=refused,
         trust=guide_sources.judge(source, n_params),
-        depth=depth,
+        depth=best,
         depth_low=low,
         depth_high=high,
-        width=width_at(n_params, depth, weights),
+        width=width_at(n_params, best, weights),
         width_low=width_at(n_params, high, weights),
         width_high=width_at(n_params, low, weights),
         basis=source.basis(n_params),
         rivals=rivals,
-        rival_depth_min=min(every, default=None) if rivals else None,
-        rival_depth_max=max(every, default=None) if rivals else None,
-        depth_error=None if refused else source.error(n_params),
+        rival_depth_min=min(every) if rivals else None,
+        rival_depth_max=max(every) if rivals else None,
+        depth_error=source.error(n_params),
     )
 
 
@@ -162,36 +158,30 @@ def budget(n_params: float, source: Source, options: Options, training: Training
     training: budget of training that the size and ``options.tokens`` follow from.
     """
     optimum = best_depth(format_count(n_params), n_params, None, source, options)
-    if optimum.refused:
-        return BudgetAnswer(optimum=optimum, budget=n_params, at=options.at, best={}, unit=source.unit)
     asked = Budget(n_params, source, options, training)
-    candidates = asked.priced()
+    candidates = asked.candidates()
     bests = {criterion: best_of(candidates, criterion) for criterion in AT}
-    risks = asked.risks(bests)
-    if optimum.basis != "range" and (at_size := bests["size"]) and at_size.size:
-        built = options.at if options.at in (BALANCED, "size") else BALANCED
-        shape = bests[built]
-        trust = guide_sources.judge(source, n_params, risks.get(built), shape.depth if shape else None)
-        optimum = replace(optimum, trust=guide_sources.of_shape(trust, at_size.size.less_compute))
+    chosen, at_size, built = bests[options.at], bests["size"], bests["size" if options.at == "size" else BALANCED]
+    if optimum.basis != "range" and at_size and built:
+        trust = guide_sources.judge(source, n_params, built.depth, at_size.size.less_compute)
+        optimum = replace(optimum, trust=trust)
     return BudgetAnswer(
         optimum=optimum,
         budget=n_params,
         at=options.at,
         unit=source.unit,
-        near_best=tuple(map(asked.loss.near_best, TOLERANCES)),
-        candidates=thinned(candidates, bests.values()),
+        near_best=asked.loss.near_best(LITTLE),
+        candidates=asked.table(candidates, bests.values()),
         best=bests,
-        risks=risks,
-        built=tuple(replace(one, cost=source.cost(one.depth, one.n_params)) for one in practice.near(n_params)),
+        risk=asked.risk(chosen, options.at) if chosen else None,
+        built=tuple(replace(one, cost=source.loss(one.n_params).cost_of(one.depth)) for one in practice.near(n_params)),
         loss_tag=asked.loss.tag,
     )
 
 
 def to_build(n_params: float, source: Source, options: Options) -> Candidate | None:
     """The shape that ``budget`` recommends, without the rest of its answer."""
-    if source.silent(n_params):
-        return None
-    return best_of(Budget(n_params, source, options).priced(), options.at)
+    return best_of(Budget(n_params, source, options).candidates(), options.at)
 
 
 def sources_at(n_params: float, tokens: Tokens) -> tuple[SourceRow, ...]:
@@ -209,16 +199,12 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
         raise InputError(f"{named('shapes')}: {depth}x{width}; {why}")
     n_params = float(own.n_params)
     found = best_depth(f"{depth}x{width}", n_params, (depth, width), source, options)
-    if found.depth is None:
-        return ShapeAnswer(optimum=found, depth=depth, width=width, verdict="refused")
     asked = Budget(n_params, source, options)
-    candidates = asked.candidates(own)
-    mine, at_size = next(c for c in candidates if (c.depth, c.width) == (depth, width)), source.cost(depth, n_params)
-    if mine.size and at_size:
-        bounded = replace(at_size, nats=mine.size.nats, less_compute=mine.size.less_compute)
-        mine = replace(mine, costs={**mine.costs, "size": bounded})
+    candidates = asked.candidates([own])
+    mine = next(one for one in candidates if (one.depth, one.width) == (depth, width))
+    mine = replace(mine, costs={**mine.costs, "size": asked.loss.cost_of(depth)})
     said = "undecided"
-    if mine.size is not None and mine.size.less_compute <= FAIR_DEPTH:
+    if mine.size.less_compute <= FAIR_DEPTH:
         said = "balanced"
     elif found.depth_high is not None and depth > found.depth_high:
         said = "too deep"

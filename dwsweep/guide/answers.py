@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from dwsweep.evidence.words import SourceRow
 from dwsweep.guide.practice import Model
 from dwsweep.interval import IntervalOf
-from dwsweep.text import NATS
 
 # constraints under which shapes are compared → words in a sentence, heading of a column
 PRICES = {
@@ -35,8 +34,8 @@ class Trust:
 class BestDepth:
     """Best depth and width at one size. n_params: weights of the blocks. width: its low end belongs to the deep end.
     rivals: best depth by every other form, if they differ by more than a tenth. extrapolation_factor: by which the size
-    lies outside the data, 1 inside. basis: of ``Source.basis``. depth_error: Monte-Carlo
-    error of the depth, at sizes of a fit's losses.
+    lies outside the data, 1 inside. basis: of ``Source.basis``. depth_error: Monte-Carlo error of the depth, at sizes
+    of a fit's losses.
     """
 
     name: str
@@ -46,17 +45,16 @@ class BestDepth:
     trained_width: int | None
     reach: str
     extrapolation_factor: float
-    refused: bool
     trust: Trust
-    depth: float | None = None
+    depth: float
     depth_low: float | None = None
     depth_high: float | None = None
     depth_interval = IntervalOf()
-    width: float | None = None
+    width: float | None
     width_low: float | None = None
     width_high: float | None = None
     width_interval = IntervalOf()
-    basis: str = "compared"
+    basis: str
     rivals: Mapping[str, float]
     rival_depth_min: float | None = None
     rival_depth_max: float | None = None
@@ -88,8 +86,8 @@ class NearBest:
 @dataclass(frozen=True)
 class Candidate:
     """Candidate: a shape one can build. mismatch: its count over the budget, minus 1. missing_nats: price of its
-    distance from the budget, a part of every cost. costs: by constraint, as ``Budget.costed``; None if the source has
-    no answer, or the shape exceeds the budget while others do not."""
+    distance from the budget, a part of every cost. costs: by constraint, as ``Budget.candidates``; at equal
+    size of every shape, else None of a shape above the budget."""
 
     depth: int
     width: int
@@ -112,16 +110,22 @@ class Candidate:
         return f"{self.depth} × {self.width}"
 
     @property
-    def size(self) -> Cost | None:
+    def size(self) -> Cost:
         """Cost at equal size."""
-        return self.costs["size"]
+        size = self.costs["size"]
+        assert size is not None
+        return size
 
     def cost(self, criterion: str) -> Cost | None:
-        """Cost under a constraint, or the worst of the traded ones for ``balanced``; None if one of them is unknown."""
-        if criterion == BALANCED:
-            traded = [cost for one in TRADED if (cost := self.cost(one)) is not None]
-            return max(traded, key=lambda cost: cost.less_compute) if len(traded) == len(TRADED) else None
-        return self.costs[criterion]
+        """Cost under a constraint, or the worst of the traded ones for ``balanced``; None above the budget."""
+        if criterion != BALANCED:
+            return self.costs[criterion]
+        return max(self.traded, key=lambda cost: cost.less_compute) if self.within_budget else None
+
+    @property
+    def traded(self) -> list[Cost]:
+        """Costs under the constraints that a balanced shape trades."""
+        return [cost for one in TRADED if (cost := self.costs[one]) is not None]
 
 
 @dataclass(frozen=True)
@@ -135,42 +139,38 @@ class Risk:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetAnswer:
-    """Answer for a budget: shapes to build. best: candidate of least cost by each criterion, within the budget. risks:
-    its regret. at: the requested criterion. built: models of families near this size. unit: of the losses."""
+    """Answer for a budget: shapes to build. near_best: depths that waste little. best: candidate of least cost by each
+    criterion, within the budget. risk: regret of the one by ``at``, the requested criterion. built: models of families
+    near this size. unit: of the losses."""
 
     optimum: BestDepth
     budget: float
     at: str
-    near_best: tuple[NearBest, ...] = ()
-    candidates: tuple[Candidate, ...] = ()
+    near_best: NearBest
+    candidates: tuple[Candidate, ...]
     best: Mapping[str, Candidate | None]
-    built: tuple[Model, ...] = ()
-    risks: Mapping[str, Risk] = field(default_factory=dict)
+    built: tuple[Model, ...]
+    risk: Risk | None
     by_source: tuple[SourceRow, ...] = ()
-    loss_tag: str | None = None
-    unit: str = NATS
+    loss_tag: str
+    unit: str
 
     @property
     def recommended(self) -> Candidate | None:
         return self.best.get(self.at)
 
-    @property
-    def risk(self) -> Risk | None:
-        """Regret of the recommended shape."""
-        return self.risks.get(self.at)
-
 
 @dataclass(frozen=True, kw_only=True)
 class ShapeAnswer:
-    """Answer for a shape, the verdict ``too deep``, ``too shallow``, ``balanced``, ``undecided`` or ``refused``, and
-    the best shape of its size under each constraint. optimum: best depth at the shape's own size."""
+    """Answer for a shape, the verdict ``too deep``, ``too shallow``, ``balanced`` or ``undecided``, and the best shape
+    of its size under each constraint. optimum: best depth at the shape's own size."""
 
     optimum: BestDepth
     depth: int
     width: int
     verdict: str
-    depth_ratio: float | None = None
-    judged: Candidate | None = None
-    best: Mapping[str, Candidate | None] = field(default_factory=dict)
-    loss_tag: str | None = None
-    unit: str = NATS
+    depth_ratio: float
+    judged: Candidate
+    best: Mapping[str, Candidate | None]
+    loss_tag: str
+    unit: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import lt
@@ -15,7 +15,7 @@ from dwsweep.cost.duration import BANDWIDTH_SHARE
 from dwsweep.guide.answers import BALANCED, CONSTRAINTS, TRADED, Candidate, Cost, Risk
 from dwsweep.guide.losses import LossAt
 from dwsweep.guide.shapes import BUDGET_TOLERANCE, HEAD_SIZES, Options, matched, shapes_near
-from dwsweep.guide.sources import Source, regret
+from dwsweep.guide.sources import Source
 from dwsweep.guide.training import Training, training_seconds
 from dwsweep.shapes import Shape
 
@@ -64,24 +64,23 @@ class Budget:
             low = max(float(spoken[0]), low / 2.0) if down else low
             high = min(float(spoken[-1]), 2.0 * high) if up else high
 
-    def priced(self) -> list[Candidate]:
-        """``candidates`` with a cost at equal size, or all where none has one."""
-        every = self.candidates()
-        return [c for c in every if c.size] or every
-
-    def candidates(self, more: Shape | None = None) -> list[Candidate]:
-        """Candidates of ``shapes``, and one ``more``, with their costs: shapes at nearly the best depth; more depths if
-        the constraints leave hardly a shape, or if the best shape under another constraint lies beyond."""
-        found = list[Candidate]()
+    def table(self, rows: Sequence[Candidate], kept: Iterable[Candidate | None]) -> tuple[Candidate, ...]:
+        """Rows to show: candidates at nearly the best depths, near the budget, at least FEWEST_ROWS, at most MOST_ROWS
+        evenly spread, and those ``kept``."""
         shallowest, deepest = self._likely_best(self.shapes)
-        for tolerance in SPANS:
-            low, high = self.loss.stretch(tolerance)
+        near, within = 0, list[Candidate]()
+        for share in SPANS:
+            low, high = self.loss.stretch(share)
             low, high = math.floor(min(low, shallowest / MARGIN)), math.ceil(max(high, MARGIN * deepest))
-            within = [shape for shape in self.shapes if low <= shape.depth <= high]
-            found = self.costed(distinct([*within, more] if more else within))
-            if sum(map(is_near, found)) >= FEWEST_ROWS:
+            within = [row for row in rows if low <= row.depth <= high]
+            near = sum(map(is_near, within))
+            if near >= FEWEST_ROWS:
                 break
-        return found
+        nearest = sorted(within, key=lambda row: (not row.within_budget, abs(row.mismatch)))
+        shown = sorted(nearest[: max(near, FEWEST_ROWS)], key=lambda row: row.depth)
+        even = np.linspace(0, len(shown) - 1, min(len(shown), MOST_ROWS)).round().astype(int).tolist()
+        named = {(row.depth, row.width) for row in (*(shown[k] for k in even), *kept) if row}
+        return tuple(row for row in rows if (row.depth, row.width) in named)
 
     def spent(self, shapes: Sequence[Shape]) -> tuple[np.ndarray, np.ndarray]:
         """Spending of shapes per token (3, K): FLOPs and seconds of training, seconds of decoding one sequence; and the
@@ -110,36 +109,31 @@ class Budget:
         if not possible:
             return math.inf, 0.0
         depths, sizes = _depths_sizes(possible)
-        nats = np.nan_to_num(self.source.penalties(depths, sizes), nan=math.inf)
-        best = depths[(nats + self.spent(possible)[1]).argmin(axis=1)]
+        best = depths[(self.source.penalties(depths, sizes) + self.spent(possible)[1]).argmin(axis=1)]
         return float(best.min()), float(best.max())
 
-    def costed(self, shapes: Sequence[Shape]) -> list[Candidate]:
-        """Candidates: shapes with their costs, the loss of the depth at the shape's own size plus the price of its
-        distance from the budget. Size: above the best depth of the budget. FLOPs, time, decode: above the best of
-        ``shapes`` at equal spending. Shapes above the budget have a size cost only, unless all are above."""
+    def candidates(self, more: Iterable[Shape] = ()) -> list[Candidate]:
+        """Candidates: ``shapes`` and ``more`` with their costs, the loss of the depth at the shape's own size plus the
+        price of its distance from the budget. Size: above the best depth of the budget. FLOPs, time, decode: above the
+        best of the shapes at equal spending; none of a shape above the budget."""
+        shapes = distinct([*self.shapes, *more])
         if not shapes:
             return []
-        off = np.array([shape.n_params / self.n_params - 1 for shape in shapes])
         fits = np.array([self.holds(shape) for shape in shapes])
         spends, beside = self.spent(shapes)
-        nats = self.source.penalties(*_depths_sizes(shapes))
-        compared = np.isfinite(nats) & (fits | ~fits.any())
-        above = nats + beside
-        if compared.any():
-            above[1:] -= above[1:, compared].min(axis=1)[:, None]
-
-        known = np.stack([np.isfinite(above[0]), *[compared] * (len(CONSTRAINTS) - 1)])
+        above = self.source.penalties(*_depths_sizes(shapes)) + beside
+        if fits.any():
+            above[1:] -= above[1:, fits].min(axis=1)[:, None]
 
         def costs(i: int) -> dict[str, Cost | None]:
-            rows = zip(CONSTRAINTS, above[:, i].tolist(), known[:, i], strict=True)
-            return {one: self.loss.cost(value) if there else None for one, value, there in rows}
+            rows = zip(CONSTRAINTS, above[:, i].tolist(), strict=True)
+            return {one: self.loss.cost(value) if one == "size" or fits[i] else None for one, value in rows}
 
         return [
             Candidate(
                 **{name: getattr(shape, name) for name in OF_SHAPE},
                 n_params_total=shape.n_params_total + round(self.options.idle * shape.depth * shape.width**2),
-                mismatch=float(off[i]),
+                mismatch=shape.n_params / self.n_params - 1,
                 within_budget=bool(fits[i]),
                 missing_nats=float(beside[0, i]),
                 costs=costs(i),
@@ -150,28 +144,15 @@ class Budget:
             for i, shape in enumerate(shapes)
         ]
 
-    def risks(self, bests: Mapping[str, Candidate | None]) -> dict[str, Risk]:
-        """Risks: regret of the best shape under each constraint, against the best shape of each draw; at equal size,
-        and of the balanced shape, of its depth against all depths, else against all ``shapes`` within the budget."""
-        named = [best for best in bests.values() if best and best.size]
-        if not named:
-            return {}
-        mine = [self.options.shape(best.depth, best.width) for best in named]
-        others = [shape for shape in distinct([*self.shapes, *mine]) if self.holds(shape)]
-        rows = self.loss.drawn(np.array([float(shape.depth) for shape in others]))
-        places = {(shape.depth, shape.width): k for k, shape in enumerate(others)}
-        beside = dict(zip(CONSTRAINTS, self.spent(others)[1], strict=True))
-        found = dict[str, Risk]()
-        for constraint, best in bests.items():
-            if best is None or (at := places.get((best.depth, best.width))) is None:
-                continue
-            lost = rows[:, at]
-            if constraint not in ("size", BALANCED):
-                drawn = rows + beside[constraint]
-                lost = drawn[:, at] - drawn.min(axis=1)
-            expected, worst = regret(lost)
-            found[constraint] = Risk(self.loss.cost(expected), self.loss.cost(worst))
-        return found
+    def risk(self, best: Candidate, criterion: str) -> Risk:
+        """Regret of the best shape by a criterion, against the best shape of each draw: at equal size, and of the
+        balanced shape, of its depth against all depths, else against all ``shapes`` within the budget."""
+        if criterion in ("size", BALANCED):
+            return self.loss.risk(best.depth)
+        others = [shape for shape in self.shapes if self.holds(shape)]
+        drawn = self.loss.drawn(_depths_sizes(others)[0]) + self.spent(others)[1][CONSTRAINTS.index(criterion)]
+        at = [(shape.depth, shape.width) for shape in others].index((best.depth, best.width))
+        return self.loss.regret(drawn[:, at] - drawn.min(axis=1))
 
 
 def _depths_sizes(shapes: Sequence[Shape]) -> np.ndarray:
@@ -236,18 +217,6 @@ def _printed(cost: Cost) -> tuple[int, int]:
 def _traded(candidate: Candidate) -> list[float]:
     """Wasted compute, in percent, under the constraints that a balanced shape trades."""
     return [cost.less_compute for at in TRADED if (cost := candidate.cost(at)) is not None]
-
-
-def thinned(rows: Sequence[Candidate], kept: Iterable[Candidate | None]) -> tuple[Candidate, ...]:
-    """Rows of a table: candidates near the budget, at least FEWEST_ROWS, at most MOST_ROWS evenly spread, and those
-    ``kept``."""
-    named = {(row.depth, row.width) for row in kept if row}
-    near = sum(is_near(row) for row in rows)
-    nearest = sorted(rows, key=lambda row: (not row.within_budget, abs(row.mismatch)))
-    shown = sorted(nearest[: max(near, FEWEST_ROWS)], key=lambda row: row.depth)
-    even = np.linspace(0, len(shown) - 1, min(len(shown), MOST_ROWS)).round().astype(int).tolist()
-    named |= {(shown[k].depth, shown[k].width) for k in even}
-    return tuple(row for row in rows if (row.depth, row.width) in named)
 
 
 def is_near(candidate: Candidate) -> bool:

@@ -52,8 +52,6 @@ def _row(row: GuidelineRow, source: Source, options: Options | None, confidence:
         name = "own: loss of all depths, and public evidence" if inside else f"{PUBLIC}, beyond your losses"
     if source.own is not None and row.trained_depth is not None:
         row = _with_cost(row, source.own.surface, row.trained_depth)
-    if source.silent(n):
-        return replace(row, law=f"{name}: refused, {source.reach(n)}", depth_error=None)
     loss, tail = source.loss(n), (1.0 - confidence) / 2.0
     depth: float | None = loss.best_depth[0]
     low, high = np.exp(quantiles(loss.ln_depth, [tail, 1.0 - tail])).tolist()

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from dwsweep.evidence.random_effects import TOKENS_PER_PARAM, quantiles
-from dwsweep.guide.answers import Cost, NearBest
+from dwsweep.guide.answers import Cost, NearBest, Risk
 from dwsweep.text import format_count
 
 TAIL = 0.025
@@ -62,7 +62,7 @@ class LossAt:
 
     @cached_property
     def depths(self) -> np.ndarray:
-        """Depths (GRID,) at which losses are known, rising."""
+        """Depths (GRID,) among which the best ones are looked for, rising."""
         best = self.best_depth[0]
         return np.geomspace(max(1.0, best / REACH), max(2.0, best * REACH), GRID)
 
@@ -95,17 +95,21 @@ class LossAt:
         """Cost of ``nats`` above the best, also as wasted compute."""
         return Cost(nats, 100.0 * (1.0 - math.exp(-nats / self.slope)), *interval)
 
-    def known(self, depths: np.ndarray) -> np.ndarray:
-        """``penalties``, NaN outside ``depths``."""
-        inside = (self.depths[0] - 1e-9 <= depths) & (depths <= self.depths[-1] + 1e-9)
-        return np.where(inside, self.penalties(depths), np.nan)
+    def risk(self, depth: float) -> Risk:
+        """Regret of a depth."""
+        return self.regret(self.drawn(np.array([float(depth)]))[:, 0])
 
-    def cost_of(self, depth: float) -> Cost | None:
-        """Cost of a depth against the best one; None outside ``depths``."""
-        nats = float(self.known(np.array([float(depth)]))[0])
-        if math.isnan(nats):
-            return None
-        low, high = quantiles(self.drawn(np.array([float(depth)]))[:, 0], [TAIL, 1.0 - TAIL]).tolist()
+    def regret(self, drawn: np.ndarray) -> Risk:
+        """Regret in expectation and at 95 %, from the nats that one choice loses in each draw (D,); the expectation,
+        where rare draws lose so much that it is larger: 95 % of the draws lose no more than that either."""
+        expected = float(drawn.mean())
+        return Risk(self.cost(expected), self.cost(max(expected, float(quantiles(drawn, [0.95])[0]))))
+
+    def cost_of(self, depth: float) -> Cost:
+        """Cost of a depth against the best one."""
+        at = np.array([float(depth)])
+        nats = float(self.penalties(at)[0])
+        low, high = quantiles(self.drawn(at)[:, 0], [TAIL, 1.0 - TAIL]).tolist()
         return self.cost(nats, min(max(0.0, low), nats), max(high, nats))
 
     @cached_property
@@ -118,8 +122,7 @@ class LossAt:
         return float(self.depths[self._prices.argmin()])
 
     def stretch(self, share: float) -> tuple[float, float]:
-        """Ends (shallow, deep) of the depths that waste at most a ``share`` of compute (0.05: 5 %), or of the known
-        depths."""
+        """Ends (shallow, deep) of the depths that waste at most a ``share`` of compute (0.05: 5 %)."""
         prices, best = self._prices, int(self._prices.argmin())
         above = np.flatnonzero(prices - self._least > -math.log1p(-share))
         low = above[above < best].max(initial=-1) + 1

@@ -10,14 +10,15 @@ from pathlib import Path
 
 from dwsweep import published_law
 from dwsweep.errors import InputError
-from dwsweep.fit.laws import AS_PRINTED
+from dwsweep.fit.laws import AS_PRINTED, EXTRAPOLATION_LIMIT
 from dwsweep.guide.shapes import Options, named
-from dwsweep.guide.sources import LARGEST, Source, fitted_source, public_source, published_source
+from dwsweep.guide.sources import Source, fitted_source, public_source, published_source
 from dwsweep.guide.training import Training
 from dwsweep.text import format_count
 
-LEAST_OF_A_FIT, LEAST_PUBLIC = 1e3, 1e5  # smallest budgets: with a fit, and with public evidence
-MOST = 1e30
+# smallest and largest sizes: with a fit, by public evidence, and by the law, from one layer on
+OF_A_FIT, OF_EVIDENCE = (1e3, 1e12), (1e5, 1e12)
+OF_THE_LAW = published_law.transition_n_params(1.0), published_law.TRAINED_N_PARAMS[1] * EXTRAPOLATION_LIMIT
 SIZED = ("params", "flops", "hours", "shapes")
 
 
@@ -61,23 +62,20 @@ class Question:
             return fitted_source(self.fit, self.options.trained)
         return published_source() if self.law else public_source(self.options.trained)
 
-    def too_large(self, n_params: float, name: str, given: str) -> Iterator[str]:
-        """Line that refuses a size beyond all evidence, which the argument ``name`` asks for."""
-        if self.law is None and n_params > LARGEST * AS_PRINTED:
-            yield (
-                f"{named(name)}: {given}; must be at most {format_count(LARGEST)} non-embedding parameters: no "
-                f"shapes were compared beyond 15B and no law was published beyond {format_count(LARGEST)}"
-            )
+    def unanswered(self, n_params: float, name: str, given: str) -> Iterator[str]:
+        """Line that refuses a size without any evidence, which the argument ``name`` asks for."""
+        least, most = OF_THE_LAW if self.law else OF_EVIDENCE if self.fit is None else OF_A_FIT
+        if not least / AS_PRINTED <= n_params <= most * AS_PRINTED:
+            where = "the law has less than one layer below, and is too far from its data above"
+            if self.law is None:
+                where = "no shapes were compared beyond 15B and no law was published beyond 1T"
+            allowed = f"from {format_count(least)} to {format_count(most)} non-embedding parameters"
+            yield f"{named(name)}: {given}; must be {allowed}: {where}"
 
     def _wrong(self) -> Iterator[str]:
         sized, several = self.params or self.training, "allowed: one of them"
-        least = LEAST_OF_A_FIT if self.fit is not None else LEAST_PUBLIC
         for value in self.params:
-            if not least <= value <= MOST:
-                allowed = f"at least {least:g} (and at most {MOST:g}) non-embedding parameters"
-                yield f"{named('params')}: {value:g}; must be {allowed}"
-            else:
-                yield from self.too_large(value, "params", format_count(value))
+            yield from self.unanswered(value, "params", format_count(value) if value >= 1.0 else f"{value:g}")
         if self.law not in (None, published_law.SHORT):
             yield f"{named('law')}: {self.law!r}; allowed: {published_law.SHORT}"
         elif self.law is not None and self.fit is not None:
@@ -98,7 +96,7 @@ class Question:
         for text in self.shapes:
             try:
                 depth, width = parse_shape(text)
-                yield from self.too_large(12.0 * depth * width**2, "shapes", f"{depth}x{width}")
+                yield from self.unanswered(12.0 * depth * width**2, "shapes", f"{depth}x{width}")
             except InputError as error:
                 yield from error.templates
 

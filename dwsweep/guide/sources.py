@@ -31,8 +31,8 @@ from dwsweep.evidence.random_effects import (
     quantiles,
 )
 from dwsweep.fit import laws
-from dwsweep.fit.laws import AS_PRINTED, EXTRAPOLATION_LIMIT, RECIPE_FACTOR, outside
-from dwsweep.guide.answers import Cost, Risk, Trust
+from dwsweep.fit.laws import RECIPE_FACTOR, outside
+from dwsweep.guide.answers import Trust
 from dwsweep.guide.losses import TAIL, LossAt, Tokens, parabola
 from dwsweep.guide.own import OWN_REACH, OwnBudgets, OwnLosses, Window
 from dwsweep.text import NATS, format_count, format_factor
@@ -44,7 +44,6 @@ PUBLIC = "public evidence"
 QUANTITIES = ("depth", "shallow", "deep")
 COMPARED = ("losses", "optima")  # kinds of sources that compare shapes at equal size
 FAR = 10.0  # factor outside the range beyond which a projection is far and public evidence names no best depth
-LARGEST = 1e12  # largest size of an answer by public evidence
 SIZES_KEPT = 128  # two budgets
 STEP = 0.05  # distance in ln N of sizes between which the cost of a depth is straight
 NEAR_SIZE = 3.0  # factor in N between sizes that are near each other
@@ -60,8 +59,7 @@ class Source:
     """Source of answers by public evidence on a similar recipe; with ``own`` losses, on the user's recipe.
 
     notes: on the source. nets: of the user's fit; budgets: its best sizes at FLOPs. instead: why public evidence
-    replaces the fit. unit: of the losses. largest: size of an answer. misfit: True if the own losses contradict every
-    form somewhere.
+    replaces the fit. unit: of the losses. misfit: True if the own losses contradict every form somewhere.
     """
 
     name: str = PUBLIC
@@ -70,7 +68,6 @@ class Source:
     budgets: OwnBudgets | None = None
     instead: str = ""
     unit: str = NATS
-    largest: float = LARGEST * AS_PRINTED
     sources: tuple[Evidence, ...] = field(default_factory=read)
     everyone: Populations = field(default_factory=read_populations)
     tokens: Tokens = field(default_factory=Tokens)
@@ -86,24 +83,16 @@ class Source:
         """Best depth of a similar recipe and its 95 % interval."""
         return self.loss(n_params).best_depth
 
-    def silent(self, n_params: float) -> bool:
-        """Test that the source gives no depth at a size, or less than one layer."""
-        return n_params > self.largest or self.depth(n_params)[0] < 1.0
-
     def penalties(self, depths: np.ndarray, n_params: np.ndarray) -> np.ndarray:
         """(K,) nats of depths at sizes (K,) above the best depth there, straight in ln N between sizes ``STEP`` apart,
-        which the shapes of a budget share; NaN where the source has no answer."""
+        which the shapes of a budget share."""
         place, found = np.log(n_params) / STEP, np.zeros(len(depths))
         for k in np.unique(np.concatenate([np.floor(place), np.floor(place) + 1.0])).tolist():
             share = np.maximum(0.0, 1.0 - np.abs(place - k))
             at = share > 0.0
             if at.any():
-                found[at] += share[at] * self.loss(math.exp(STEP * k)).known(depths[at])
-        return np.where(n_params > self.largest, np.nan, found)
-
-    def cost(self, depth: float, n_params: float) -> Cost | None:
-        """Cost of a depth at a size against the best depth; None if the source has no answer."""
-        return None if n_params > self.largest else self.loss(n_params).cost_of(depth)
+                found[at] += share[at] * self.loss(math.exp(STEP * k)).penalties(depths[at])
+        return found
 
     def own_at(self, n_params: float) -> OwnLosses | None:
         """Losses of the user behind the answer at a size."""
@@ -130,11 +119,8 @@ class Source:
         return factor if own is None else min(factor, own.away(n_params))
 
     def basis(self, n_params: float) -> str:
-        """Basis of the answer at this size: ``compared``, a ``projection``, a ``range`` without a best, ``law`` or
-        ``refused``."""
+        """Basis of the answer at this size: ``compared``, a ``projection``, a ``range`` without a best, or ``law``."""
         factor = self.extrapolation(n_params)
-        if self.silent(n_params):
-            return "refused"
         return "compared" if factor <= 1.0 or n_params < self.span[1] else "projection" if factor <= FAR else "range"
 
     @cached_property
@@ -150,8 +136,6 @@ class Source:
 
     def reach(self, n_params: float) -> str:
         """Reach of the answer: distance of the size from the data."""
-        if self.silent(n_params):
-            return f"refused: beyond {format_count(LARGEST)} parameters there is no evidence"
         own, span = self.own_at(n_params), " to ".join(map(format_count, self.span))
         said = [] if own is None else [_away(own.away(n_params), "the sizes of your losses")]
         said.append(_away(outside(n_params, *self.span), f"the sizes at which shapes were compared, {span}"))
@@ -334,7 +318,6 @@ class ByLaw(Source):
     """The published law, with alternatives refitted to points of its law at the depths 6 to 36."""
 
     name: str = published_law.NAME
-    largest: float = published_law.TRAINED_N_PARAMS[1] * EXTRAPOLATION_LIMIT
     law: laws.Law = field(default_factory=laws.published)
     alternatives: tuple[laws.Law, ...] = field(default_factory=laws.published_alternatives)
 
@@ -363,19 +346,15 @@ class ByLaw(Source):
         return self.law.extrapolation(n_params)
 
     def basis(self, n_params: float) -> str:
-        return "refused" if self.silent(n_params) else "law"
+        return "law"
 
     def forms(self, n_params: float) -> dict[str, float]:
         found = ((law.form, law.depth(n_params)[0]) for law in self.alternatives)
         return {form: depth for form, depth in found if depth is not None}
 
     def reach(self, n_params: float) -> str:
-        factor = self.extrapolation(n_params)
-        where = f"the range of the law, {format_count(self.law.valid_from)} to {format_count(self.law.valid_to)}"
-        if factor <= 1.0:
-            return f"inside {where}"
-        said = "refused:" if self.silent(n_params) else "projection," if factor <= FAR else "far projection,"
-        return f"{said} {format_factor(factor)} times outside {where}; do not use beyond {format_count(self.largest)}"
+        span = " to ".join(map(format_count, (self.law.valid_from, self.law.valid_to)))
+        return _away(self.extrapolation(n_params), f"the range of the law, {span}")
 
     def doubts(self, n_params: float, depth: float | None) -> tuple[list[str], list[str]]:
         every = [self.depth(n_params)[0], *self.forms(n_params).values()]
@@ -450,23 +429,11 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
 SURE, FAIR, GRAVE = 5.0, 6.0, 25.0  # % of compute: regret at 95 %, in expectation, and again at 95 %
 
 
-def regret(drawn: np.ndarray) -> tuple[float, float]:
-    """Regret in expectation and at 95 %, from the nats that one choice loses in each draw (D,); the expectation, where
-    rare draws lose so much that it is larger: 95 % of the draws lose no more than that either."""
-    expected = float(drawn.mean())
-    return expected, max(expected, float(quantiles(drawn, [0.95])[0]))
-
-
-def judge(source: Source, n_params: float, risk: Risk | None = None, depth: float | None = None) -> Trust:
-    """Trust at ``n_params``, by the rule above. risk, depth: regret of the depth to build at equal size, and that
-    depth; None: of the depth of least expected loss."""
-    if source.silent(n_params):
-        return Trust("low", (source.reach(n_params),))
-    if risk is None:
-        loss = source.loss(n_params)
-        drawn = loss.drawn(loss.depths)
-        best = int(drawn.mean(axis=0).argmin())
-        risk, depth = Risk(*map(loss.cost, regret(drawn[:, best]))), depth or float(loss.depths[best])
+def judge(source: Source, n_params: float, depth: float | None = None, wasted: float = 0.0) -> Trust:
+    """Trust at ``n_params``, by the rule in README.md. depth: to build; None: of least expected loss. wasted: percent
+    of compute that the best shape that one can build wastes at equal size."""
+    depth = depth or source.loss(n_params).best
+    risk = source.loss(n_params).risk(depth)
     expected, worst = risk.expected.less_compute, risk.worst.less_compute
     doubts, remarks = source.doubts(n_params, depth)
     far = source.extrapolation(n_params) > FAR
@@ -477,15 +444,9 @@ def judge(source: Source, n_params: float, risk: Risk | None = None, depth: floa
     own = source.own_at(n_params)
     measured = own is not None and own.away(n_params) <= 1.0 and own.bounds_both(n_params)
     level = "low" if doubts or far else "medium"
-    if level == "medium" and measured and worst <= SURE and not remarks:
+    if level == "medium" and measured and worst <= SURE and wasted <= FAIR and not remarks:
         level = "high"
     reasons = [*doubts, *remarks, source.reach(n_params)]
+    if wasted > FAIR:
+        reasons.insert(0, f"the best shape that one can build wastes {wasted:.1f} % of compute against the best depth")
     return Trust(level, (*reasons, "no losses of your own recipe" if own is None else "your recipe's own losses"))
-
-
-def of_shape(found: Trust, wasted: float) -> Trust:
-    """Trust in a shape: high trust falls to medium if the shape to build wastes more than FAIR percent of compute."""
-    if wasted <= FAIR:
-        return found
-    reason = f"the best shape that one can build wastes {wasted:.1f} % of compute against the best depth"
-    return Trust("medium" if found.level == "high" else found.level, (reason, *found.reasons))

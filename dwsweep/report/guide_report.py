@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Group
 
-from dwsweep.guide.advice import Answer
+from dwsweep.guide.advice import LITTLE, Answer
 from dwsweep.guide.answers import (
     BALANCED,
     CONSTRAINTS,
@@ -92,27 +92,22 @@ def _trust(trust: Trust) -> Lines:
 def _budget(row: BudgetAnswer, options: Options) -> list[Part]:
     best = row.optimum
     parts: list[Part] = [Heading(best.name, " non-embedding parameters")]
-    if best.refused:
-        return [*parts, soft(best.reach)]
-    low, high = _little(row)
-    span = f"{low} or more" if high is None else f"{low}" if low == high else f"{low} to {high}"
-    waste = f"{span} layers waste at most {row.near_best[1].less_compute:g} % of compute"
+    waste = _little(row)
     if best.basis == "range":
         said = f"No comparison of shapes exists at {format_count(best.n_params)}. {waste} in expectation"
         parts.append(_said((said, "bold"), ": let the hardware choose."))
     parts.append(_build(row))
     free = "" if best.basis == "range" else f"{waste} at equal size."
     parts += [_said(f"{_best_depth(best)}. ", (free, "bold")), *_risk(row), _trust(best.trust)]
-    if rows := [
-        f"{one.model} {one.depth} × {one.width}, {one.cost.less_compute:.1f} %" for one in row.built if one.cost
-    ]:
-        waste = "with the compute that their depths waste at equal size"
-        parts += [_said(("Built near this size", "bold"), f", {waste}: {'; '.join(rows)}.")] * bool(row.by_source)
+    if row.by_source and row.built:
+        rows = "; ".join(f"{one.model} {one.depth} × {one.width}, {one.cost.less_compute:.1f} %" for one in row.built)
+        said = f", with the compute that their depths waste at equal size: {rows}."
+        parts.append(_said(("Built near this size", "bold"), said))
     parts.append(_shapes(row.candidates, row.recommended, row.unit, options))
     if row.by_source:
         parts += _sources(row)
     text = _legend(options) + ("" if row.by_source else " --full: sources, built models.")
-    if row.loss_tag and row.loss_tag.startswith("ASSUMED"):
+    if row.loss_tag.startswith("ASSUMED"):
         text += f" {_begins(row.unit)} {row.loss_tag}."
     return [*parts, soft(text, apart=True)]
 
@@ -135,7 +130,7 @@ def _build(row: BudgetAnswer) -> Lines:
     """First line: the shape to build, and the best one at equal size alone."""
     shape = row.recommended
     if shape is None:
-        why = "no shape of the depths compared, with a price, is near this budget."
+        why = "no shape of the depths compared is near this budget."
         return _said(("Nothing is recommended: ", "bold"), why)
     heads = f"{shape.heads} head{'s' if shape.heads > 1 else ''} of {shape.head_size}"
     if shape.kv_heads != shape.heads:
@@ -154,7 +149,7 @@ def _why(row: BudgetAnswer, shape: Candidate) -> str:
         more = f"; balanced over size, FLOPs and time {balanced.label}" if balanced and balanced != shape else ""
         return f"the best at {PRICES[row.at][0]}{more}."
     worst, alone = shape.cost(BALANCED), row.best["size"]
-    assert worst and alone and alone.size and shape.size
+    assert worst and alone
     text = f"wastes at most {worst.less_compute:.1f} % of compute at {at_size}, FLOPs and training time, the least"
     if alone == shape:
         return f"{text}, and is the best at {at_size} alone."
@@ -162,12 +157,20 @@ def _why(row: BudgetAnswer, shape: Candidate) -> str:
     return f"{text}; at {at_size} alone {alone.label} is best ({costs})."
 
 
-def _little(row: BudgetAnswer) -> tuple[int, int | None]:
+def _little(row: BudgetAnswer) -> str:
+    """Whole numbers of layers that waste little, as a sentence."""
+    (low, high), share = little(row), f"{100.0 * LITTLE:g} % of compute"
+    if low == high:
+        return f"{low} layer{'s waste' if low > 1 else ' wastes'} at most {share}"
+    return f"{f'{low} or more' if high is None else f'{low} to {high}'} layers waste at most {share}"
+
+
+def little(row: BudgetAnswer) -> tuple[int, int | None]:
     """Range of whole numbers of layers that waste little, narrowed to depths whose own table row agrees."""
-    near = row.near_best[1]
+    near = row.near_best
     low = 1 if near.depth_low is None else max(1, math.ceil(near.depth_low - FREE_GRID))
     high = None if near.depth_high is None else max(low, math.floor(near.depth_high + FREE_GRID))
-    costs = {c.depth: c.size.less_compute for c in row.candidates if c.within_budget and c.size}
+    costs = {c.depth: c.size.less_compute for c in row.candidates if c.within_budget}
     while low in costs and costs[low] > near.less_compute and (high is None or low < high):
         low += 1
     while high is not None and high in costs and costs[high] > near.less_compute and high > low:
@@ -214,7 +217,7 @@ def _shapes(shapes: Iterable[Candidate], chosen: Candidate | None, unit: str, op
         table.add(
             f"{MARK if marked else ' '} {shape.label}",
             *(MISSING if cost is None else f"{cost.less_compute:.1f}" for cost in costs),
-            MISSING if shape.size is None else f"{shape.size.nats:.4f}",
+            f"{shape.size.nats:.4f}",
             heads,
             format_count(shape.n_params),
             f"{shape.mismatch:+.1%}",
@@ -242,15 +245,12 @@ def _by_form(best: BestDepth) -> str:
 def _verdict(row: ShapeAnswer, options: Options) -> list[Part]:
     best, mine = row.optimum, row.judged
     size = f"{row.depth} × {row.width}, {format_count(best.n_params)}"
-    if mine is None:
-        return [Heading(size, f": no verdict; {best.reach}")]
     others = {one.label: one for one in (*row.best.values(), mine) if one}
     shapes = _shapes(sorted(others.values(), key=lambda one: one.depth), mine, row.unit, options)
-    lost = mine.size.nats_interval if mine.size else Interval()
-    cost = (
-        f" Loss above the best depth: {lost.format('.4f')} {SHORT[row.unit]}, {row.loss_tag}." if lost.bounded else ""
+    said = (
+        f"{row.depth_ratio:.2f} times as deep as the best. {_best_depth(best)}.{_by_form(best)} Loss above the best "
+        f"depth: {mine.size.nats_interval.format('.4f')} {SHORT[row.unit]}, {row.loss_tag}."
     )
-    said = f"{row.depth_ratio:.2f} times as deep as the best. {_best_depth(best)}.{_by_form(best)}{cost}"
     parts: list[Part] = [
         Heading(f"{size}: {row.verdict}", f" ({best.source})"),
         _trust(best.trust),
@@ -268,11 +268,11 @@ def sizes_table(
     table = Table(title, [*heads, *map(number, ("outside", *more))])
     for row in rows:
         if isinstance(row, BestDepth):
-            source, refused, ranged = row.source, row.refused, row.basis == "range"
+            source, ranged = row.source, row.basis == "range"
         else:
-            source, refused, ranged = row.law, "refused" in row.law, row.depth is None and row.depth_interval.bounded
+            source, ranged = row.law, row.depth is None
         forms, depth = Interval(None, row.rival_depth_min, row.rival_depth_max), row.depth_interval
-        best = estimate(depth, layers, "refused" if refused else MISSING)
+        best = estimate(depth, layers, MISSING)
         known = "public" if source.startswith(PUBLIC) else "inside"  # inside other sizes than the reader's own
         table.add(
             row.name,

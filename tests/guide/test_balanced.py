@@ -19,7 +19,7 @@ def test_a_shape_to_build_is_near_the_least_waste_of_every_depth() -> None:
     """Against all depths, and not those of the table alone."""
     n, source = 3e9, public_source()
     row = advice.budget(n, source, Options())
-    every = Budget(n, source, Options()).costed(shapes_near(n, 8, 200, Options()))
+    every = Budget(n, source, Options()).candidates(shapes_near(n, 8, 200, Options()))
     least = best_of(every, BALANCED)
     assert least and row.recommended and least.label == row.recommended.label
 
@@ -28,7 +28,7 @@ def test_latency_is_the_loss_of_the_shape_grown_until_it_is_as_slow() -> None:
     """The growth starts at the shape's own size: 4.8 % less than the budget was a gift of 4.8 %."""
     n, source, options = 3e9, public_source(), Options()
     budget = Budget(n, source, options)
-    rows = [c for c in budget.costed(shapes_near(n, 20, 90, options)) if c.within_budget and c.cost("decode")]
+    rows = [c for c in budget.candidates(shapes_near(n, 20, 90, options)) if c.within_budget and c.cost("decode")]
     loss, powers = budget.loss, np.array([1.0, 0.5, 1.0 / 3.0])
     shapes = [options.shape(c.depth, c.width) for c in rows]
     target = 4e-3  # seconds that every shape may take; the differences do not depend on it

@@ -191,7 +191,7 @@ def test_a_shape_costs_the_same_in_the_table_and_by_itself(budget: float, more: 
     verdicts = by_law([], [f"{c.depth}x{c.width}" for c in some], options=options).verdicts if some else ()
     for c, alone in zip(some, verdicts, strict=True):
         assert alone.optimum.n_params == c.n_params
-        assert alone.judged.costs["size"].nats + c.missing_nats == pytest.approx(c.size.nats, rel=1e-9)
+        assert alone.judged.costs["size"].nats + c.missing_nats == pytest.approx(c.size.nats, rel=5e-3, abs=1e-4)
     assert all(best.mismatch <= 0.05 for best in row.best.values() if best)
 
 
@@ -290,6 +290,8 @@ def test_one_configuration_holds_one_shape_and_no_option_that_its_project_lacks(
         ({"flops": -1.0}, ["--flops: -1; must be above 0"]),
         ({"hours": math.inf}, ["--hours: inf; must be above 0"]),
         ({"flops": 1e3}, ["--flops: 1000; pays for no net of 100K parameters"]),
+        ({"params": [1e5], "law": "levine2020"}, ["--params: 100K; must be from 319K to 1.2T"]),
+        ({"shapes": ["400x40000"], "law": "levine2020"}, ["--shape: 400x40000; must be from 319K to 1.2T"]),
         ({"params": [1e9], "law": "kaplan"}, ["--law: 'kaplan'; allowed: levine2020"]),
         ({"shapes": ["32x2816"], "by_source": True}, ["--sources: lists answers at a size; allowed with one of --p"]),
         ({"params": [1e9], "tokens": 6e10, "tokens_per_param": 100.0}, ["--tokens, --tokens-per-param: both"]),

@@ -183,17 +183,13 @@ def test_a_pair_has_one_verdict_and_the_papers_estimates_only_where_they_are_ask
     assert fit_report.answer(fit)[1].count("6→12") == 1
 
 
-def test_guideline_marks_extrapolation_refusal_and_rivals(law: Path) -> None:
+def test_guideline_marks_extrapolation_and_rivals(law: Path) -> None:
     fit = fit_record.read(law)
     rows = {entry.name: entry for entry in fit.guideline}
     table = fit_report.guideline(fit)
     (big,) = (cells for cells in table.rows if cells[0] == "13B")
     factor = rows["13B"].extrapolation_factor
     assert factor > 1 and big[table.heads.index("outside")] == f"{format_factor(factor)}×"
-    none = dict.fromkeys(("depth", "depth_low", "depth_high", "width"))
-    refused = replace(rows["350M"], **none, law="own: refused, more than 2000 times outside its range")
-    (cells,) = fit_report.guideline(replace(fit, guideline=[refused])).rows
-    assert cells[table.heads.index("depth") :][:3] == ["refused", "", "–"]
     for low, high, said in ((40.0, 75.2, "40 … 75"), (40.0, None, "> 40"), (None, None, "–")):
         one = replace(rows["350M"], rival_depth_min=low, rival_depth_max=high)
         assert fit_report.guideline(replace(fit, guideline=[one])).rows[0][table.heads.index("forms")] == said
