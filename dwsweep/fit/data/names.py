@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from dwsweep.errors import InputError, argument, example
@@ -41,8 +42,8 @@ WORDS = {
     "seed": ("seed",),
 }
 """Words beside a number in the name of a run: L12-d768, numl6, n_layer=12; 12L, 768d."""
-PAIR = re.compile(r"(?<![0-9.])([0-9]+) ?[x×] ?([0-9]+)(?![0-9.])|^[^0-9]*([0-9]+)[^0-9]+([0-9]+)[^0-9]*$")
-"""Two numbers without words, depth and width in either order: 12x768, gpt-12-768."""
+PAIR = re.compile(r"(?<![0-9.])([0-9]+) ?[x×] ?([0-9]+)(?![0-9.])")
+"""Depth and width without words, in either order: 12x768."""
 
 
 @dataclass(frozen=True)
@@ -160,24 +161,23 @@ def _usual(
     held-out loss wins over a column ``loss``. usable: whether a column holds numbers. fixed: our columns that the user
     has named."""
     free = {one: name for name in reversed(names) if name not in IN_ANY_CASE and (one := plain(name))}
-    settings, ends, scores = dict(free), dict(free), dict(free)
-    for one, name in list(free.items()):
-        words, places = one.removesuffix("_value").split("_"), set()
-        while len(words) > 1 and words[0] in CONFIG | SUMMARY | EVAL:
-            places.add(words.pop(0))
-            if not places & EVAL:
-                settings.setdefault("_".join(words), name)
-            if not places & CONFIG:
-                scores.setdefault("_".join(words), name)
-                if not places & EVAL:  # the seconds of an evaluation are not those of the training
-                    ends.setdefault("_".join(words), name)
+    # name without sections → (sections, column), the whole names first
+    spelled: dict[str, list[tuple[set[str], str]]] = {one: [(set(), name)] for one, name in free.items()}
+    for one, name in free.items():
+        words = one.removesuffix("_value").split("_")
+        for k in range(1, len(words)):
+            if words[k - 1] not in CONFIG | SUMMARY | EVAL:
+                break
+            spelled.setdefault("_".join(words[k:]), []).append(({*words[:k]}, name))
     outcomes = column_names("outcome")
     # names without an alias first: a column with its own name is not taken by another's alias
     known = {**dict.fromkeys(IN_ANY_CASE, ()), **ALIASES}
     taken: dict[str, str] = {}
     for ours, usual in sorted(known.items(), key=lambda item: bool(item[1])):
-        among = scores if ours in SCORES else ends if ours in outcomes else settings
-        has = [among[one] for one in (ours, *usual) if one in among]
+        # the seconds of an evaluation are not those of the training
+        barred = CONFIG if ours in SCORES else CONFIG | EVAL if ours in outcomes else EVAL
+        fits = ((name for of, name in spelled.get(one, ()) if not of & barred) for one in (ours, *usual))
+        has = [name for names_of in fits for name in islice(names_of, 1)]
         if ours in names and ours == "loss" and ours not in fixed:
             has = [free[one] for one in HELD_OUT if one in free]
         elif ours in names:
@@ -315,7 +315,7 @@ def _by_place(texts: Sequence[str]) -> list[tuple[int, int]]:
     """(depth, width) in each text, which holds two numbers in one order and no words for them."""
     if any(_beside(ours, text) for text in texts for ours in ("depth", "width")):
         return []
-    found = [tuple(int(one) for one in pair.groups() if one) for text in texts if (pair := PAIR.search(text))]
+    found = [tuple(map(int, pair.groups())) for text in texts if (pair := PAIR.search(text))]
     alike = len(found) == len(texts) and len({one < two for one, two in found}) == 1
     return [(min(pair), max(pair)) for pair in found if 0 < min(pair) < max(pair)] if alike else []
 

@@ -119,6 +119,11 @@ def _role(name: str, values: Sequence[Hashable], shapes: Sequence[Hashable], at:
     return "setting" if len(set(shapes)) == 1 or again >= OFTEN * len(values) else "label"
 
 
+def chosen(of: Roles) -> list[str]:
+    """Columns that are settings by their values."""
+    return [name for name, role in of.items() if role == "setting" and name not in KNOWN]
+
+
 def why_refused(name: str, role: Role | None) -> str:
     """Reason why losses are not adjusted for a column; empty if they may be."""
     if name in ("depth", "width", "loss", "seed", "run_id", "status", BLOCK):

@@ -13,8 +13,8 @@ from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.data import condition, source
 from dwsweep.fit.data.cell import Columns, losses
 from dwsweep.fit.data.names import Names, nearest, unit_named
-from dwsweep.fit.data.roles import KNOWN, Roles, hashable, roles
-from dwsweep.fit.data.rows import ARM, LeftOut, Row, Word, cell_text, no_loss, plain, positive, why_no_loss
+from dwsweep.fit.data.roles import Roles, chosen, hashable, roles
+from dwsweep.fit.data.rows import ARM, LeftOut, Row, Word, cell_text, is_number, no_loss, plain, positive, why_no_loss
 from dwsweep.fit.data.shape import COUNT_FACTOR, n_params_of, settle
 from dwsweep.records.columns import REQUIRED, of_type
 from dwsweep.records.columns import named as column_names
@@ -46,10 +46,10 @@ class Table:
     """Rows of a table under our column names. rows: one dict per run; numbers are float or int, blanks are None.
     columns: names in order. source: origin of the rows, for messages. sha256: of the content as read. directory: the
     sweep directory, where there is one (documents.npy lie below it). n_read: rows before ``where``, with lines of
-    comments among them. loss_column: the table's name of the loss. named: further columns to which the user gave a
-    name. taken: ``ours = theirs`` for columns under another usual name; theirs: the table's name of a column → ours.
-    unit: of the losses. left_out: why runs have no loss that counts → how many. account: rows that are out already.
-    roles: of each column. notes: meanings taken for the columns. doubts: warnings about them.
+    comments among them. named: further columns to which the user gave a name. taken: ``ours = theirs`` for columns
+    under another usual name; theirs: the table's name of a column → ours. loss_column: the table's name of the loss.
+    unit: of the losses. roles: of each column. account: rows that are out already. notes: meanings taken for the
+    columns. doubts: warnings about them.
     """
 
     rows: list[Row]
@@ -62,7 +62,6 @@ class Table:
     taken: tuple[str, ...] = ()
     loss_column: str = "loss"
     unit: str = NATS
-    left_out: dict[str, int] = field(default_factory=dict)
     roles: Roles = field(default_factory=dict)
     theirs: Mapping[str, str] = field(default_factory=dict)
     account: tuple[LeftOutRows, ...] = ()
@@ -72,7 +71,7 @@ class Table:
     @property
     def settings(self) -> tuple[str, ...]:
         """Columns that distinguish runs of one shape, as their values show."""
-        return tuple(name for name in _chosen(self.roles) if name not in self.named)
+        return tuple(name for name in chosen(self.roles) if name not in self.named)
 
 
 def read_asked(table: Any, options: FitOptions) -> Table:
@@ -118,19 +117,18 @@ def read_table(
     theirs = {their: our for our, their in (*names.asked.items(), *names.taken.items())}
     out: Counter[LeftOut] = Counter()  # (why, option) → rows
     rows = _selected(rows, tuple(held), theirs, where, out)
-    once = list({tuple(map(_same, row.values())): row for row in reversed(rows)}.values())[::-1]
-    out["repeat another row exactly", ""] += len(rows) - len(once)
+    rows = _once(rows, out)
     out["begin with # and count as comments", ""] += loaded.comments
-    rows, left_out = _with_sizes(once, out)
+    rows = _with_sizes(rows, out)
     _check_numbers(rows, tuple(held))
     _check_exchanged(rows, names.asked)
     trusted = loaded.directory is not None or "n_params" in names.asked or set(names.given) >= OWN
     said, doubts = settle(rows, trusted, loaded.source, names.theirs)
     said += _lengths_in_units(rows, names.theirs)
     of = roles(rows, held, by_values=not loaded.directory)
-    rows = _without_labels(rows, _chosen(of), out)
-    given_unit = unit or _unit_in_rows(rows, tuple(held))
-    of_loss = UNITS[given_unit] if given_unit else unit_named(names.theirs("loss"))
+    rows = _without_labels(rows, chosen(of), out)
+    unit = unit or _unit_in_rows(rows, tuple(held))
+    of_loss = UNITS[unit] if unit else unit_named(names.theirs("loss"))
     return Table(
         rows=rows,
         columns=tuple(held),
@@ -142,7 +140,6 @@ def read_table(
         taken=tuple(f"{ours} = {theirs}" for ours, theirs in names.taken.items()),
         loss_column=names.theirs("loss"),
         unit=of_loss,
-        left_out=left_out,
         roles=of,
         theirs=theirs,
         account=_left_out(out.items()),
@@ -172,11 +169,6 @@ def account(
 
 def _left_out(rows: Iterable[tuple[LeftOut, int]]) -> tuple[LeftOutRows, ...]:
     return tuple(LeftOutRows(rows=n, why=why, option=option) for (why, option), n in rows if n > 0)
-
-
-def _chosen(of: Roles) -> list[str]:
-    """Columns that are settings by their values."""
-    return [name for name, role in of.items() if role == "setting" and name not in KNOWN]
 
 
 # Columns
@@ -234,42 +226,41 @@ def _selected(
     rows: list[Row], names: Sequence[str], theirs: Mapping[str, str], where: Iterable[str], out: Counter[LeftOut]
 ) -> list[Row]:
     """Rows that ``where`` keeps; the others are counted in ``out``."""
-    n_read = len(rows)
-    written = {one: name for name in reversed(names) if (one := plain(name)) not in names}
-    written |= {one: our for their, our in theirs.items() for one in (plain(their), their) if one not in names}
-    expressions = [where] if isinstance(where, str) else list(where)
+    written = {plain(name): name for name in reversed(names)}
+    written |= {one: our for their, our in theirs.items() for one in (plain(their), their)}
+    expressions, kept = [where] if isinstance(where, str) else list(where), rows
     for expression in expressions:
-        keep = condition.compile_expression(expression, names, written)
-        kept = [row for row in rows if keep(row)]
+        keep, before = condition.compile_expression(expression, names, written), len(kept)
+        kept = [row for row in kept if keep(row)]
         of_arms = expression.startswith(f"{ARM} ==")
-        out[("are of other arms", "") if of_arms else ("are not asked for", "--where")] += len(rows) - len(kept)
-        rows = kept
-    if n_read and not rows and expressions:
-        raise InputError(f"{argument('where')}: {' and '.join(expressions)!r}; keeps none of the {n_read} rows")
-    return rows
+        out[("are of other arms", "") if of_arms else ("are not asked for", "--where")] += before - len(kept)
+    if rows and not kept:
+        raise InputError(f"{argument('where')}: {' and '.join(expressions)!r}; keeps none of the {len(rows)} rows")
+    return kept
 
 
-def _same(value: Any) -> Any:
-    """A value as a key: NaN equals itself, and 1 is not True."""
-    return (value.__class__.__name__, str(value)) if not isinstance(value, int | float) or value != value else value
+def _once(rows: list[Row], out: Counter[LeftOut]) -> list[Row]:
+    """Rows without exact repeats; the later ones are counted in ``out``."""
+    kept: dict[tuple[Any, ...], Row] = {}
+    for row in rows:  # NaN equals itself here, and 1 is not True
+        kept.setdefault(tuple(v if is_number(v) and v == v else repr(v) for v in row.values()), row)
+    out["repeat another row exactly", ""] += len(rows) - len(kept)
+    return list(kept.values())
 
 
-def _with_sizes(rows: Sequence[Row], out: Counter[LeftOut]) -> tuple[list[Row], dict[str, int]]:
-    """(rows that have a loss or a shape, reasons without a loss → rows); rows without either are counted in ``out``. A
-    word in place of a loss, such as FAIL, is the status of a run without a more specific one."""
+def _with_sizes(rows: Sequence[Row], out: Counter[LeftOut]) -> list[Row]:
+    """Rows that have a loss or a shape; the others are counted in ``out``. A word in place of a loss, such as FAIL, is
+    the status of a run without a more specific one."""
     kept: list[Row] = []
-    reasons: Counter[str] = Counter()
     for row in rows:
         if (word := row["loss"]).__class__ is Word:
             row["loss"] = None
             row["status"] = word if why_no_loss(row) == "no loss" else row.get("status")
-        if why := why_no_loss(row):
-            reasons[str(why)] += 1
-        if why and None in (row["depth"], row["width"]):
+        if (why := why_no_loss(row)) and None in (row["depth"], row["width"]):
             out[no_loss(why), ""] += 1
         else:
             kept.append(row)
-    return kept, dict(sorted(reasons.items()))
+    return kept
 
 
 def _without_labels(rows: list[Row], settings: Sequence[str], out: Counter[LeftOut]) -> list[Row]:
@@ -299,7 +290,7 @@ def _lengths_in_units(rows: Sequence[Row], theirs: Callable[[str], str]) -> Iter
             f"{theirs('tokens').upper()} ARE {min(tokens):g} TO {max(tokens):g}, fewer than any training has: losses "
             "are compared at them as they are, and each count of tokens or FLOPs below is in their unit"
         )
-    sized = [row for row in rows if positive(row.get("flops")) and None not in (row["depth"], row["width"])]
+    sized = [row for row in rows if positive(row.get("flops"))]
     least = [6.0 * n_params_of(row) * (1.0 if unit else row.get("tokens") or 1.0) for row in sized]
     factors = [one / row["flops"] for row, one in zip(sized, least, strict=True) if positive(one)]
     if factors and min(factors) >= COUNT_FACTOR:
