@@ -31,7 +31,8 @@ LOSS_WORDS = {"loss", "nll", "ce", "xent", "entropy"}
 OTHER_WORDS = {"stderr", "se", "sem", "std", "train", "training", "time", "step", "steps", "n"}  # no loss of its own
 SHAPE_WORDS = {"depth": {"layer", "layers", "depth"}, "width": {"width", "hidden", "embd", "model", "dim"}}
 SHARED_EXPERTS = re.compile(r"(?:^|_)(?:n|num)_shared_experts?$")  # of the inner width of the others
-BPC = re.compile(r"(?:^|_)(?:bpc|bits_per_char(?:acter)?)(?:_|$)")
+BPC = re.compile(r"(?:^|_)(?:bpc|bits_(?:per_)?char(?:acter)?s?)(?:_|$)")
+BPB = re.compile(r"(?:^|_)(?:bpb|bits_(?:per_)?bytes?)(?:_|$)")
 MOST = {"tokens": 1e16, "n_params": 1e13, "n_params_total": 1e13, "flops": 1e30}
 """Counts that may have a unit in their name, and the largest plausible value of each."""
 LARGEST_MULTIPLIER = 2.0  # of Llama; a larger value is a ratio of widths
@@ -140,14 +141,14 @@ def nearest(name: str, names: Sequence[str]) -> str:
     return f", did you mean {near[0]!r}?" if near else f", it has {join(names, NAMES_LISTED)}"
 
 
-def unit_named(column: str) -> str:
-    """Unit of the losses, by the name of their column; nats per token by default."""
-    words = plain(column).split("_")
-    if BPC.search(plain(column)):
+def unit_named(text: str) -> str:
+    """Unit of the losses that the name of a column, or a text in one, names; empty if it names none."""
+    words = {*plain(text).split("_")}
+    if BPC.search(plain(text)):
         return PER_CHARACTER
-    if "bpb" in words or "bits_per_byte" in plain(column):
+    if BPB.search(plain(text)):
         return BITS
-    return BITS_PER_TOKEN if "bits" in words else NATS
+    return BITS_PER_TOKEN if words & {"bit", "bits", "bpt"} else NATS if words & {"nat", "nats"} else ""
 
 
 # Which column is which

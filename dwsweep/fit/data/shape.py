@@ -136,7 +136,10 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
                 row["gated"] = True
             if found.counts == "n_params_total" and positive(own):
                 row.setdefault("n_params_total", float(own))
-            row["n_params"] = float(own) if found.counts == "n_params" and positive(own) else n_params
+            if found.counts == "n_params" and positive(own):
+                row["n_params"] = float(own)
+            elif count or {*columns} - {"heads"}:
+                row["n_params"] = n_params
     said = (found, _of_experts(each, count))
     return [one.why for one in said if one.why], [one.doubt for one in said if one.doubt]
 

@@ -33,11 +33,6 @@ DIVERGED_FLAGS = {"diverged", "is_diverged", "has_diverged", "did_diverge"}  # c
 OWN = {"run_id", "n_params", "n_params_total", "attention_kernel", "data_hash"}  # results.csv in every folder has these
 UNITS = {"nats": NATS, "bits": BITS_PER_TOKEN, "bpb": BITS, "bpc": PER_CHARACTER}
 UNIT_COLUMNS = {"unit", "units", "loss_unit", "loss_units", "metric_unit", "unit_of_loss"}  # that name it in each row
-UNIT_WORDS = {
-    **dict.fromkeys(("nat", "nats", "nats_per_token", "nats_token"), "nats"),
-    **dict.fromkeys(("bit", "bits", "bits_per_token", "bits_token", "bpt"), "bits"),
-    **dict.fromkeys(("bpb", "bits_per_byte", "bits_byte"), "bpb"),
-}
 TELLING_DIGITS = 4  # decimals of a loss: two runs that agree to these are one run
 
 
@@ -127,8 +122,7 @@ def read_table(
     said += _lengths_in_units(rows, names.theirs)
     of = roles(rows, held, by_values=not loaded.directory)
     rows = _without_labels(rows, chosen(of), out)
-    unit = unit or _unit_in_rows(rows, tuple(held))
-    of_loss = UNITS[unit] if unit else unit_named(names.theirs("loss"))
+    of_loss = UNITS[unit] if unit else _unit_in_rows(rows, tuple(held)) or unit_named(names.theirs("loss")) or NATS
     return Table(
         rows=rows,
         columns=tuple(held),
@@ -206,16 +200,16 @@ def _unit_in_rows(rows: Sequence[Row], names: Sequence[str]) -> str:
     """Unit of the losses that a column names in each row; empty without one."""
     for name in (one for one in names if plain(one) in UNIT_COLUMNS):
         counts = Counter(str(row[name]) for row in rows if row[name] is not None and row["loss"] is not None)
-        found = {UNIT_WORDS.get(plain(value), "") for value in counts}
-        if len(found) > 1 and "" not in found:
+        found = {unit_named(value) for value in counts} - {""}
+        if len(found) > 1:
             most = condition.equals(name, counts.most_common(1)[0][0])
             raise InputError(
                 f"loss: {join(counts)} (column {name!r}); must be in one unit: 1 nat is 1.4427 bits; "
                 f"{example(f'where={most!r}', condition.option(most))} fits one alone, "
                 f"{example(f'drop=[{name!r}]', f'--drop {shlex.quote(name)}')} takes all as they are"
             )
-        if unit := "".join(found):
-            return unit
+        if found:
+            return found.pop()
     return ""
 
 
@@ -337,10 +331,10 @@ def _must(name: str, value: Any) -> str:
         return f"be a number; {example(f'where={text!r}', condition.option(text))} leaves such rows out"
     if isinstance(value, str | bool):
         return "be a number"
-    if name in LARGEST:
-        if value is None or not 1 <= value <= LARGEST[name]:
-            return f"be a number from 1 to {LARGEST[name]:g}"
-        return "" if name == "width" or float(value).is_integer() else "be a whole number of layers"
+    if name in LARGEST and (value is None or not 1 <= value <= LARGEST[name]):
+        return f"be a number from 1 to {LARGEST[name]:g}"
+    if name == "depth" and not float(value).is_integer():
+        return "be a whole number of layers"
     # zero or less is a blank: the row has no such count
     if name in COUNTS and 0 < value < math.inf and not LEAST_COUNT <= value <= LARGEST_COUNT:
         return f"be from {LEAST_COUNT:g} to {LARGEST_COUNT:g}"
@@ -348,7 +342,7 @@ def _must(name: str, value: Any) -> str:
         return "not be negative"
     if name == "learning_rate" and not 0 < value < math.inf:
         return "be positive and finite"
-    if name == "loss" and math.isfinite(value) and abs(value) > LARGEST_LOSS:
+    if name == "loss" and LARGEST_LOSS < value < math.inf:
         return f"be a cross-entropy, at most {LARGEST_LOSS:g} (inf marks a run that diverged)"
     if name == "loss" and -math.inf < value < 0:
         return "be a cross-entropy, not negative: a log-likelihood changes its sign, a baseline is added"
