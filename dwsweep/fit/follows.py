@@ -35,6 +35,7 @@ COUNT_FROM = 1e5  # numbers from which a value is written as a count: a vocabula
 MOST_COMPARED = 2000  # shapes and values, above which no pairs are compared
 MOST_LEVELS = 8  # values of a text, above which it names runs
 LEAST_P, LEAST_SHARE = 1e-4, 0.15  # probability of the F test, and share of the scatter that a column explains
+FOLLOWS = 0.1  # share of the scatter of ln depth at equal size that a column explains, above which it follows depth
 MOST_BLANK = 0.1  # share of rows without a number
 FEWEST_FREE = 6  # degrees of freedom of the F test
 MOST_NAMED = 3
@@ -77,10 +78,11 @@ def sentences(
     loss = np.array([float(row["loss"]) for row in rows])
     loss -= np.median(loss)
     loss /= max(float(np.abs(loss).max()), 1e-300)
-    known = [one for one in others if np.ptp(one) > 0.0]
-    base = np.stack([*quadratic(x, y).T, *known, *(one**2 for one in known)], axis=1)
+    known, plane = [one for one in others if np.ptp(one) > 0.0], quadratic(x, y)
+    base = np.stack([*plane.T, *known, *(one**2 for one in known)], axis=1)
     shares = {name: _explained(loss, base, own) for name, own in tested.items()}
-    said += _that_losses_follow({name: share for name, share in shares.items() if share})
+    following = [name for name in tested if _scatter(y, plane[:, [0, 1, 3]], tested[name])[2] > FOLLOWS]
+    said += _that_losses_follow({name: share for name, share in shares.items() if share}, following)
     if untested := [name for name in tested if shares[name] is None and roles[name] == "setting"]:
         differ = "differs" if len(untested) == 1 else "differ"
         said.append(
@@ -153,17 +155,20 @@ def _text(value: Any) -> str:
     return format_count(value) if is_number(value) and COUNT_FROM <= abs(value) < math.inf else str(value)
 
 
-def _that_losses_follow(shares: Mapping[str, float]) -> list[str]:
-    """Sentence on the columns that losses follow at equal size and depth, as a list of one or none."""
+def _that_losses_follow(shares: Mapping[str, float], following: Sequence[str]) -> list[str]:
+    """Sentence on the columns that losses follow at equal size and depth, as a list of one or none. following: columns
+    that follow depth in part."""
     if not shares:
         return []
     names = sorted(shares, key=lambda name: -shares[name])[:MOST_NAMED]
     each = join([f"{name} ({100.0 * shares[name]:.0f} %)" for name in names])
     more = f" and {len(shares) - len(names)} more" if len(shares) > len(names) else ""
     them, its = ("it", "its") if len(shares) == 1 else ("them", "their")
+    deep = [name for name in names if name in following]
+    with_depth = f"; {join(deep)} {'follows' if len(deep) == 1 else 'follow'} depth" if deep else ""
     return [
         f"NOT ADJUSTED FOR: {each}{more}; at equal size and depth the losses follow {them} (share "
-        f"of their scatter in brackets), and best depths may be {its} effect; "
+        f"of their scatter in brackets), and best depths may be {its} effect{with_depth}; "
         f"a setting: --adjust {names[0]}; a measured number: --drop {names[0]}"
     ]
 
@@ -185,6 +190,13 @@ def _columns(values: Sequence[Any]) -> np.ndarray | None:
     return np.array([[float(level == one) for one in usual[1:]] for level in levels])
 
 
+def _scatter(value: np.ndarray, base: np.ndarray, own: np.ndarray) -> tuple[float, float, float]:
+    """Sums of squares of ``value`` (K,) about ``base`` (K, ·), and about ``base`` and ``own`` (K, ·), and the share of
+    the scatter that ``own`` explains."""
+    before, after = (float((left(value, of) ** 2).sum()) for of in (base, np.hstack([base, own])))
+    return before, after, 1.0 - after / before if before > 0.0 else 0.0
+
+
 def _ranks(values: np.ndarray) -> np.ndarray:
     """(K,) mean ranks."""
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
@@ -201,7 +213,6 @@ def _explained(loss: np.ndarray, base: np.ndarray, own: np.ndarray) -> float | N
         return None
     if more < 1:
         return 0.0
-    before, after = (float((left(loss, of) ** 2).sum()) for of in (base, np.hstack([base, own])))
-    share = 1.0 - after / before if before > 0.0 else 0.0
+    before, after, share = _scatter(loss, base, own)
     p: Any = f_tail((before - after) / more / max(after / free, 1e-300), more, free)
     return share if p < LEAST_P and share > LEAST_SHARE else 0.0
