@@ -252,7 +252,7 @@ def one_recipe(
         shapes = [tuple(shape)[:2] if any(isinstance(one, str) for one in values) else shape for shape, _ in cells]
         cell = [(shape, None if name in RECIPE else rate) for shape, (_, rate) in zip(shapes, cells, strict=True)]
         left = [k for k in range(len(rows)) if k not in kept.out]
-        left = [k for k in left if name in unknown or name in RECIPE or values[k] is not None]
+        left = [k for k in left if values[k] is not None or name not in LENGTHS]  # a blank may be another recipe
         finished = [k for k in left if k < counted]
         mixed = _mixed(name, finished, cell, values)
         if not mixed:
