@@ -6,7 +6,6 @@ columns. A count whose name holds a unit (``total_tokens_M``, ``params (B)``) is
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.data.cell import UNITS, Columns, as_number, parted
+from dwsweep.fit.data.condition import NAMES_LISTED, nearest
 from dwsweep.fit.data.rows import CONFIG, EVAL, SUMMARY, cell_text, is_number, plain
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.records.columns import ALIASES, HELD_OUT, IN_ANY_CASE, REQUIRED, TRAINING
@@ -36,7 +36,6 @@ BPB = re.compile(r"(?:^|_)(?:bpb|bits_(?:per_)?bytes?)(?:_|$)")
 MOST = {"tokens": 1e16, "n_params": 1e13, "n_params_total": 1e13, "flops": 1e30}
 """Counts that may have a unit in their name, and the largest plausible value of each."""
 LARGEST_MULTIPLIER = 2.0  # of Llama; a larger value is a ratio of widths
-NAMES_LISTED = 30
 WORDS = {
     "depth": ("depth", "layer", "nlayer", "numl", "nl", "d", *ALIASES["depth"]),
     "width": ("width", "hidden", "dmodel", "nembd", "embd", "emb", "dx", "h", "w", *ALIASES["width"]),
@@ -134,11 +133,6 @@ class Names:
 def rename(name: str) -> str:
     """Advice on how to name another column."""
     return "rename with " + example(f"columns={{{name!r}: 'THEIRS'}}", f"--column {name}=THEIRS")
-
-
-def nearest(name: str, names: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, names[:1000], 1)
-    return f", did you mean {near[0]!r}?" if near else f", it has {join(names, NAMES_LISTED)}"
 
 
 def unit_named(text: str) -> str:
@@ -285,7 +279,7 @@ def _renamed(held: Columns, mapping: Mapping[str, str]) -> Columns:
 
 def _check_there(option: str, names: Iterable[str], held: Columns) -> None:
     if missing := [one for one in names if one not in held]:
-        raise InputError(*(f"{option}: {one!r}; not in the table{nearest(one, tuple(held))}" for one in missing))
+        raise InputError(*(f"{option}: {one!r}; not in the table{nearest(one, held)}" for one in missing))
 
 
 # Shapes in the names of runs

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 from dwsweep.errors import InputError, example
 from dwsweep.fit.data import condition
 from dwsweep.fit.data.rows import ALIKE, CONFIG, Row, bare_name, is_number, listed_values, plain, positive
-from dwsweep.fit.data.shape import BLOCK
+from dwsweep.fit.data.shape import BLOCK, of_shapes
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.records import columns
 from dwsweep.records.columns import STEPS
@@ -295,10 +295,8 @@ def _by_the_way(rows: Sequence[Row], name: str) -> tuple[float, float] | None:
     values = [row.get(name) for row in rows]
     if name not in LENGTHS or not all(map(positive, values)) or None in [row.get("seed") for row in rows]:
         return None
-    of: dict[Hashable, list[float]] = defaultdict(list)
-    for row in rows:
-        of[row["depth"], row["width"], row.get(BLOCK)].append(float(row[name]))
-    low, high = max(((min(v), max(v)) for v in of.values()), key=lambda ends: ends[1] / ends[0])
+    of = of_shapes(rows, name).values()
+    low, high = max(((float(min(v)), float(max(v))) for v in of), key=lambda ends: ends[1] / ends[0])
     return (low, high) if high <= COUNTED_APART * low and len(set(values)) > OFTEN * len(values) else None
 
 

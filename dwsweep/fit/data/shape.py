@@ -12,7 +12,7 @@ import functools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -103,6 +103,14 @@ def n_params_of(row: Row) -> float:
 def places(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
     """(ln N, ln L) of rows."""
     return np.log([n_params_of(row) for row in rows]), np.log([float(row["depth"]) for row in rows])
+
+
+def of_shapes(rows: Iterable[Row], column: str) -> dict[tuple[Any, ...], list[Any]]:
+    """Values of a column in the rows of each shape."""
+    found: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
+    for row in rows:
+        found[row["depth"], row["width"], row.get(BLOCK)].append(row.get(column))
+    return found
 
 
 def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str], str]) -> tuple[list[str], list[str]]:

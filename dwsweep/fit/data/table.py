@@ -12,7 +12,7 @@ from typing import Any
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.data import condition, source
 from dwsweep.fit.data.cell import Columns, losses
-from dwsweep.fit.data.names import Names, nearest, unit_named
+from dwsweep.fit.data.names import Names, unit_named
 from dwsweep.fit.data.roles import Roles, chosen, hashable, roles
 from dwsweep.fit.data.rows import ARM, LeftOut, Row, Word, cell_text, is_number, no_loss, plain, positive, why_no_loss
 from dwsweep.fit.data.shape import COUNT_FACTOR, n_params_of, settle
@@ -191,7 +191,7 @@ def _with_arms(held: Columns, arm: str, taken: Mapping[str, str]) -> Columns:
     if name in REQUIRED:
         raise InputError(f"{argument('arm')}: {arm!r}; is the {name} of the nets; allowed: a column that names recipes")
     if name not in held:
-        raise InputError(f"{argument('arm')}: {arm!r}; not in the table{nearest(arm, tuple(held))}")
+        raise InputError(f"{argument('arm')}: {arm!r}; not in the table{condition.nearest(arm, held)}")
     texts = [v if isinstance(v, str) else f"{arm} {'blank' if v is None else v}" for v in held[name]]
     return {**{one: values for one, values in held.items() if one != name}, ARM: texts}
 
