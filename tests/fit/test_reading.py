@@ -403,6 +403,11 @@ def test_a_folder_of_a_run_that_is_unclear_is_refused(tmp_path):
     with pytest.raises(InputError, match="must have a list of objects under 'log_history'"):
         read_table(tmp_path)
     state.unlink()
+    for at in (500, 1000):  # checkpoints of one run are no runs
+        (place / f"checkpoint-{at}").mkdir()
+        put(place, f"checkpoint-{at}/trainer_state.json", json.dumps({"log_history": TRAINER}))
+    with pytest.raises(InputError, match="0 runs, must be at most"):
+        read_table(tmp_path)
     for name in ("a.csv", "b.csv"):
         put(place, name, CSV)
     with pytest.raises(InputError, match=r"2 tables \(a\.csv, b\.csv\); must be one a run"):

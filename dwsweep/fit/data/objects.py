@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dwsweep.errors import InputError
-from dwsweep.fit.data.cell import Cells, Columns, of_rows
+from dwsweep.fit.data.cell import Cells, Columns, flat, of_rows
 from dwsweep.records.columns import ALIASES, REQUIRED
 from dwsweep.records.record import each_key_once
 from dwsweep.text import join, printable
@@ -29,7 +29,7 @@ SETTINGS = ("config.json", "args.json", "hparams.json", "params.json", "config.y
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
 STATE = "trainer_state.json"
 WHOLE = (STATE, "wandb-summary.json", "all_results.json")  # files that stand for all others of a run
-LATEST = "latest-run"  # W&B's link to one of the runs
+LATEST, OF_WANDB = "latest-run", "files"  # W&B's link to one of the runs, and its folder of a run's files
 MOST_RUNS = 20_000
 KNOWN = {*REQUIRED, *(name for own in REQUIRED for name in ALIASES[own])}
 
@@ -146,7 +146,7 @@ def folder(place: Path, read_cells: Callable[[bytes, str, str], Cells]) -> tuple
     for name, settings, table in runs:
         own: dict[str, Any] = {"run": name}
         for file in settings:
-            own["config"] = own.get("config", {}) | _object_of(file)
+            own |= flat(_object_of(file), "config.")
         for file in (*settings, table):
             digest.update(f"{name}/{file.name}\n".encode() + file.read_bytes())
         if table.name == STATE:
@@ -161,13 +161,13 @@ def folder(place: Path, read_cells: Callable[[bytes, str, str], Cells]) -> tuple
 
 
 def _runs(top: Path, place: Path) -> Iterator[tuple[str, list[Path], Path]]:
-    """(name, files of settings, table) of each run: of the files in ``top``, and of the nearest folders below it that
-    hold a table."""
+    """(name, files of settings, table) of each run: of the files in ``top``, of the folders in it, and of deeper ones
+    of W&B and of Hydra. Any other deeper folder is a checkpoint of a run, and no run."""
     inside = [path for path in sorted(place.iterdir()) if not path.name.startswith(".") and path.name != LATEST]
     tables = [path for path in inside if path.suffix.lower() in TABLES and path.name not in SETTINGS and path.is_file()]
     if place == top:
         yield from ((table.stem, [], table) for table in tables if table.name != STATE)
-    elif tables:
+    elif tables and (place.parent == top or place.name == OF_WANDB or (place / HYDRA).is_file()):
         tables = next(([file] for one in WHOLE for file in tables if file.name == one), tables)
         if len(tables) > 1:
             names = join(printable(file.name) for file in tables)
@@ -176,7 +176,7 @@ def _runs(top: Path, place: Path) -> Iterator[tuple[str, list[Path], Path]]:
         yield place.relative_to(top).as_posix(), settings, tables[0]
         return
     for path in inside:
-        if path.is_dir():
+        if path.is_dir() and (place == top or not path.is_symlink()):
             yield from _runs(top, path)
 
 
