@@ -75,9 +75,13 @@ def sentences(
             )
         elif not of_length and _differs(x, values) and (own := _columns(values)) is not None:
             tested[name] = own
-    shares = _shares(rows, x, y, others, tested)
-    of_size = quadratic(x, y)[:, [0, 1, 3]]
-    following = [name for name in tested if _scatter(y, of_size, tested[name])[2] > FOLLOWS]
+    loss = np.array([float(row["loss"]) for row in rows])
+    loss -= np.median(loss)
+    loss /= max(float(np.abs(loss).max()), 1e-300)
+    known, plane = [one for one in others if np.ptp(one) > 0.0], quadratic(x, y)
+    base = np.stack([*plane.T, *known, *(one**2 for one in known)], axis=1)
+    shares = {name: _explained(loss, base, own) for name, own in tested.items()}
+    following = [name for name in tested if _scatter(y, plane[:, [0, 1, 3]], tested[name])[2] > FOLLOWS]
     said += _that_losses_follow({name: share for name, share in shares.items() if share}, following)
     if untested := [name for name in tested if shares[name] is None and roles[name] == "setting"]:
         differ = "differs" if len(untested) == 1 else "differ"
@@ -149,18 +153,6 @@ def _by_count(x: np.ndarray, y: np.ndarray, count: np.ndarray, equal: np.ndarray
 def _text(value: Any) -> str:
     """A value of a setting in a sentence: ``500M`` tokens."""
     return format_count(value) if is_number(value) and COUNT_FROM <= abs(value) < math.inf else str(value)
-
-
-def _shares(
-    rows: Sequence[Row], x: np.ndarray, y: np.ndarray, others: Sequence[np.ndarray], tested: Mapping[str, np.ndarray]
-) -> dict[str, float | None]:
-    """Share of the scatter of the losses at equal size and depth that each column explains."""
-    loss = np.array([float(row["loss"]) for row in rows])
-    loss = loss - np.median(loss)
-    loss /= max(float(np.abs(loss).max()), 1e-300)
-    known = [one for one in others if np.ptp(one) > 0.0]
-    base = np.stack([*quadratic(x, y).T, *known, *(one**2 for one in known)], axis=1)
-    return {name: _explained(loss, base, own) for name, own in tested.items()}
 
 
 def _that_losses_follow(shares: Mapping[str, float], following: Sequence[str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import shlex
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from dwsweep import fit_table
 from dwsweep.errors import InputError
 from dwsweep.fit.arms import compare_arms
 from dwsweep.fit.data.condition import compile_expression, equals, option
+from dwsweep.fit.data.rows import why_no_loss
 from dwsweep.fit.data.shape import n_params_of, weights
 from dwsweep.fit.data.table import read_table
 from dwsweep.records import fit as fit_record
@@ -33,7 +35,9 @@ def rows_of(change):
 def found(table, name):
     if name == "N":
         return [n_params_of(row) for row in table.rows]
-    return getattr(table, name) if name in ("unit", "left_out", "taken") else [row.get(name) for row in table.rows]
+    if name == "without":
+        return Counter(why for row in table.rows if (why := why_no_loss(row)))
+    return getattr(table, name) if name in ("unit", "taken") else [row.get(name) for row in table.rows]
 
 
 def per(blocks):
@@ -92,7 +96,7 @@ MEANINGS = [
     counted("n_params", lambda d, w: float(f"{12 * d * w * w:.2g}"), "", 12),
     # sizes that a plan asked for stood as N, and a slip in one count moved its net tenfold
     counted("n_params", lambda d, w: 5e6 * 1.9 ** round(math.log(12 * d * w * w / 5e6, 1.9)), "a nominal size: ", 12),
-    (lambda d, w, k: {"n_params": (120 if k == 20 else 12) * d * w * w}, {}, per(12), "n_params does not at 16×"),
+    (lambda d, w, k: {"n_params": (120 if k == 20 else 12) * d * w * w}, {}, per(12), "n_params agrees with 12·L·d²"),
     (lambda d, w, k: {"n_params": 1e6 * d**0.3 * w}, {"drop": ["n_params"]}, per(12), ""),
     (
         lambda d, w, k: {"n_params": 1e6 * d**0.3 * w},
@@ -150,15 +154,20 @@ MEANINGS = [
     (
         lambda d, w, k: {"loss": GONE, "val_bpb": 1.0, "status": ("keep", "discard")[k % 2]},  # of autoresearch
         {},
-        {"unit": "bits per byte", "left_out": {}},
+        {"unit": "bits per byte", "without": {}},
         "",
     ),
     (lambda d, w, k: {"loss": GONE, "final_val_bpc": 1.5 - k / 1000}, {}, {"unit": "bits per character"}, ""),
     (lambda d, w, k: {"unit": "bits"}, {}, {"unit": "bits per token"}, ""),
     (lambda d, w, k: {"unit": "bits"}, {"unit": "nats"}, {"unit": "nats per token"}, ""),
     (BITS, {"where": ["unit == 'bits'"]}, {"unit": "bits per token"}, ""),
+    # a unit per byte beside a slash was one per token
+    *(
+        (lambda d, w, k, of=of: {"loss": GONE, of: 1.5 - k / 1000}, {"columns": {"loss": of}}, {"unit": unit}, "")
+        for of, unit in (("loss (bits/byte)", "bits per byte"), ("loss [bits/char]", "bits per character"))
+    ),
     (BITS, {"drop": ["unit"]}, {"unit": "nats per token"}, ""),
-    (lambda d, w, k: {"loss": 0.0 if k in (3, 9) else 3.0}, {}, {"left_out": {"loss is 0": 2}}, ""),
+    (lambda d, w, k: {"loss": 0.0 if k in (3, 9) else 3.0}, {}, {"without": {"loss is 0": 2}}, ""),
     # counts: units in their names, and quantities that were asked for or logged last
     in_units("total_tokens_M", 1e6, "num_params_M", 1e6, "millions", "millions"),
     in_units("tokens_in_millions", 1e6, "config.param_count_b", 1e9, "millions", "billions"),
@@ -221,6 +230,7 @@ ASKED = [
         r"width: D \(.*\) and hidden \(264\) .* columns={'width': 'hidden'} or",
     ),
     (BITS, {}, r"^loss: bits, Nats \(column 'unit'\); must be in one"),
+    (lambda d, w, k: {"unit": ("nats", "bits", "v1")[k % 3]}, {}, r"^loss: nats, bits, v1 .*; must be in one"),
     (lambda d, w, k: {}, {"unit": "bytes"}, r"unit: 'bytes'; must be one of nats, bits, bpb"),
     (lambda d, w, k: {}, {"columns": ["loss=loss", "loss=width"]}, r"^columns: loss=loss and loss=width; one column "),
     (lambda d, w, k: {}, {"columns": ["loss"]}, "ours=theirs"),
@@ -289,7 +299,7 @@ def test_the_names_of_trackers_are_read_without_a_flag(names, taken, unit):
     ends = {"State": "finished", "flops_budget": 1e18}
     table = read_table([{name: ends.get(name, 8) for name in names.split()}])
     assert {line.replace(" ", "") for line in table.taken} == set(taken.split()) and table.unit == unit
-    assert table.rows[0]["depth"] == 8 and not table.left_out
+    assert table.rows[0]["depth"] == 8 and not found(table, "without")
 
 
 @pytest.mark.parametrize(
@@ -468,15 +478,6 @@ def test_every_number_of_a_table_in_bits_per_byte_says_so():
     assert not [line for line in result.warnings if " nats" in line]
 
 
-def test_runs_without_a_loss_and_too_many_arms_are_counted():
-    rows = [
-        {"state": "finished", **row, **({"loss": "OOM"} if k in (3, 5) else {})} for k, row in enumerate(plain_rows())
-    ]
-    rows += [{"depth": 4, "width": 64, "loss": 2.0, "state": "running"}]
-    found = fit_table(rows).provenance.account
-    assert found.used == 22 and {one.why: one.rows for one in found.left_out} == {
-        "have OOM for a loss": 2,
-        "are running": 1,
-    }
+def test_too_many_arms_are_refused():
     with pytest.raises(InputError, match="arm: 13 arms; at most 12 are compared"):
-        compare_arms([{**row, "arm": f"arm {k}"} for k in range(13) for row in rows[:1]])
+        compare_arms([{**row, "arm": f"arm {k}"} for k in range(13) for row in plain_rows()[:1]])

@@ -149,14 +149,16 @@ def test_an_account_adds_up(tmp_path):
     few = [row for row in drawn() if row["n_layer"] < 16]
     rows = [{**row, "status": "done", "seed": 0, "activation": "gelu"} for row in few]
     rows += [{**rows[0], "seed": 1, "val_loss": None}, {**rows[1], "seed": 1, "status": "oom", "val_loss": None}]
+    rows += [{**rows[2], "seed": 4, "val_loss": "OOM"}]
     rows += [{**rows[2]}, {**rows[3], "seed": 2, "activation": "relu"}, {**rows[4], "seed": 3}]
     with open(tmp_path / "t.csv", "w", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
         writer.writerows(rows)
+    words = {"have no loss", "are oom", "have OOM for a loss"}
     for where, whys in (
-        ((), {"have no loss", "are oom", "repeat another row exactly", "have activation = relu and not gelu"}),
-        ("n_layer > 6", {"have no loss", "are oom", "repeat another row exactly"}),
+        ((), {*words, "repeat another row exactly", "have activation = relu and not gelu"}),
+        ("n_layer > 6", {*words, "repeat another row exactly"}),
     ):
         found = fitted(tmp_path / "t.csv", where=where).provenance.account
         assert found.read == len(rows) == found.used + sum(one.rows for one in found.left_out)

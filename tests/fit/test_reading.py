@@ -12,6 +12,7 @@ import math
 import os
 import sys
 import time
+from collections import Counter
 
 import dialects
 import numpy as np
@@ -20,6 +21,7 @@ import pytest
 from dwsweep.errors import InputError
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.data import cell, source
+from dwsweep.fit.data.rows import why_no_loss
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.impossible import without_bad_runs
 from dwsweep.records.record import table_text
@@ -30,7 +32,6 @@ ROWS = [dict(zip(COLUMNS, values, strict=True)) for values in zip(*COLUMNS.value
 LABELLED = {name: {str(k): value for k, value in enumerate(values)} for name, values in COLUMNS.items()}
 CSV = "depth,width,loss\n6,64,3.25\n6,96,3.125\n12,48,3.5\n"
 LINES = "\n".join(map(json.dumps, ROWS))
-OF_TABLE = ("left_out", "unit", "n_read")  # beside the columns
 
 
 def put(folder, name, content):
@@ -39,7 +40,11 @@ def put(folder, name, content):
 
 
 def found(table, names):
-    return {name: getattr(table, name) if name in OF_TABLE else [row.get(name) for row in table.rows] for name in names}
+    """Columns, the rows that were read, and reasons why rows have no loss."""
+    without = Counter(why for row in table.rows if (why := why_no_loss(row)))
+    without += Counter({one.why.removeprefix("are ").removeprefix("have "): one.rows for one in table.account})
+    others = {"n_read": table.n_read, "without": without}
+    return {name: others[name] if name in others else [row.get(name) for row in table.rows] for name in names}
 
 
 def csv_of(headings, rows):
@@ -154,19 +159,19 @@ NUMBERS = [
     (
         "depth,width,seed,loss\n6,64,0,3.5\n" + "".join(f"6,96,{k},{word}\n" for k, word in enumerate(WORDS)),
         {
-            "left_out": {"FAIL": 2, "OOM": 1, "crashed": 1, "see notes": 1, "no loss": 3},
+            "without": {"FAIL": 2, "OOM": 1, "crashed": 1, "see notes": 1, "no loss": 3},
             "loss": [3.5, *[None] * 8, math.inf],
         },
     ),
     # a status says more than a sign in the place of the loss
     (
         "depth,width,loss,status\n6,64,3.5,done\n6,96,-,oom\n6,128,OOM,done\n6,128,FAIL,\n",
-        {"left_out": {"oom": 1, "OOM": 1, "FAIL": 1}},
+        {"without": {"oom": 1, "OOM": 1, "FAIL": 1}},
     ),
     (
         "State,depth,width,loss\nfinished,6,64,3\nRunning,6,96,4\ncrashed,,,\nkilled,6,64,9\nfinished,6,96,\n"
         "finished,6,128,nan\nfinished,,,\n",
-        {"left_out": {"running": 1, "crashed": 1, "killed": 1, "no loss": 2, "loss is NaN": 1}, "n_read": 7},
+        {"without": {"running": 1, "crashed": 1, "killed": 1, "no loss": 2, "loss is NaN": 1}, "n_read": 7},
     ),
     # signs of a blank are blanks in every other column, and a word is a word
     (
@@ -235,7 +240,7 @@ def test_frames_are_known_by_what_they_can_do():
     with pytest.raises(InputError, match="'loss' is there twice"):
         read_table(twice)
     masked = np.ma.array([3.0, 2.9, 2.8], mask=[True, False, False])  # it was 0
-    assert read_table({**COLUMNS, "loss": masked}).left_out == {"no loss": 1}
+    assert found(read_table({**COLUMNS, "loss": masked}), ["without"]) == {"without": {"no loss": 1}}
 
 
 QUOTE = "depth,width,loss,note\n" + "".join(f"6,{64 + 4 * k},3.{k + 10},ok\n" for k in range(28))
@@ -316,7 +321,6 @@ def test_texts_that_our_writers_guard_and_lines_of_comments_are_read_back(tmp_pa
         ("model3_6L_264d", "model3_10L_360d"),
         ("d6w264", "d10w360"),  # the depth was proposed as the width
         ("264 × 6", "360 × 10"),
-        ("gpt-6-264", "gpt-10-360"),
         ("depth6_width264_seed0", "depth10_width360_seed0"),
     ],
 )
@@ -327,7 +331,7 @@ def test_shapes_that_stand_in_names_are_read_where_one_reading_explains_all(name
     assert table.rows[0].get("seed") == (0 if "seed" in names[0] else None)
 
 
-@pytest.mark.parametrize("names", [("L6-d264-h512", "L10-d360-h720"), ("6x264", "360x10"), ("L6-d264", "big")])
+@pytest.mark.parametrize("names", [("L6-d264-h512", "L10-d360-h720"), ("6x264", "360x10"), ("seed-1-step-100",)])
 def test_shapes_in_names_of_several_readings_are_refused(names):
     with pytest.raises(InputError, match="columns 'depth' and 'width' are missing"):
         read_table([{"run": name, "loss": 3.5} for name in names])
@@ -383,12 +387,28 @@ def test_a_folder_holds_one_folder_a_run_with_its_settings(tmp_path, form):
     assert {row.get("wall_seconds") for row in rows} == {50.0 if form == "trainer" else None}
 
 
+def test_runs_of_a_folder_that_differ_in_a_list_are_no_replicates(tmp_path):
+    """Lists of settings were left out, and two recipes were averaged."""
+    for k, row in enumerate([*ROWS, *ROWS]):
+        config = {"depth": row["depth"], "width": row["width"], "betas": [0.9, 0.95 + k // 3 / 25], "ids": [*range(99)]}
+        (tmp_path / f"{k}").mkdir()
+        put(tmp_path, f"{k}/config.json", json.dumps(config))
+        put(tmp_path, f"{k}/m.json", json.dumps({"val_loss": row["loss"] + k // 3}))
+    table = read_table(tmp_path)
+    assert table.settings == ("config.betas",) and "config.ids" not in table.columns
+
+
 def test_a_folder_of_a_run_that_is_unclear_is_refused(tmp_path):
     (place := tmp_path / "run-0").mkdir()
     state = put(place, "trainer_state.json", '{"log_history": 3}')
     with pytest.raises(InputError, match="must have a list of objects under 'log_history'"):
         read_table(tmp_path)
     state.unlink()
+    for at in (500, 1000):  # checkpoints of one run are no runs
+        (place / f"checkpoint-{at}").mkdir()
+        put(place, f"checkpoint-{at}/trainer_state.json", json.dumps({"log_history": TRAINER}))
+    with pytest.raises(InputError, match="0 runs, must be at most"):
+        read_table(tmp_path)
     for name in ("a.csv", "b.csv"):
         put(place, name, CSV)
     with pytest.raises(InputError, match=r"2 tables \(a\.csv, b\.csv\); must be one a run"):
@@ -409,7 +429,7 @@ def test_the_table_of_runs_of_a_page_is_read_back():
     read = read_table(io.StringIO(csv_of(page.heads, page.rows)))
     same = ("depth", "width", "loss", "tokens", "learning_rate")
     assert found(read, same) == {name: [row[name] for row in runs] for name in same}
-    assert read.left_out == {"failed": 2}
+    assert found(read, ["without"]) == {"without": {"failed": 2}}
 
 
 def test_public_tables_come_with_the_package_by_name(monkeypatch, tmp_path):

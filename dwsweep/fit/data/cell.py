@@ -23,6 +23,7 @@ from dwsweep.text import printable
 LOOKED_AT = 40  # number of rows among which the header is found
 SEPARATORS = "\t,;|"
 HEAD = 1 << 22  # limit of characters for these rows, even with 100,000 columns
+MOST_ITEMS = 16  # of a list that may be a setting, such as betas
 MOST_COLUMNS = 10_000  # more than any tracker exports: a wider text is no table of runs
 MISSING = {
     *("", "none", "null", "na", "n/a", "<na>", "nat", "-", "--", "---", "–", "—", "−", "?", "n.a.", "n.d.", "nil"),
@@ -269,10 +270,23 @@ def _opened(held: Mapping[Any, Sequence[Any]]) -> dict[str, Sequence[Any]]:
                         break
                 inner.append({} if value is None else value)
             if any(inner) and all(isinstance(value, Mapping) for value in inner):
-                found |= {f"{shown(name)}.{key}": column for key, column in _opened(of_rows(inner)).items()}
+                columns = of_rows([dict(flat(value, f"{name}.")) for value in inner])
+                found |= {shown(key): column for key, column in columns.items()}
                 continue
         found[shown(name)] = values
     return found
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Plain values by dotted names, short lists as texts; histories, and pictures and tables of W&B, are left out."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from () if "_type" in value else flat(value, f"{prefix}{key}.")
+        elif isinstance(value, list | tuple):
+            if len(value) <= MOST_ITEMS:
+                yield f"{prefix}{key}", str(value)
+        else:
+            yield f"{prefix}{key}", value
 
 
 def _column(name: str, values: Sequence[Any], mark: numerals.Mark) -> list[Any]:

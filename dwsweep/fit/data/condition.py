@@ -10,7 +10,7 @@ import ast
 import keyword
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -67,17 +67,17 @@ def compile_expression(
             node.value = _Numeral(node.value)
     read = {name: stands_for.get(name, name) for name in expressions.names(tree)}
     if unknown := next((name for name in read.values() if name not in key_of), None):
-        near = get_close_matches(unknown, list(key_of)[:1000], 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise InputError(
-            f"{argument('where')}: {unknown!r} in {expression!r}; columns are "
-            + join(sorted(set(names)), NAMES_LISTED)
-            + hint
-        )
+        raise InputError(f"{refused}; {unknown!r} is not in the table{nearest(unknown, key_of)}")
     if not isinstance(tree, ast.Compare | ast.BoolOp | ast.UnaryOp):
         raise InputError(f'{refused}; a comparison is needed, such as "warmup == 400"')
     keys = {name: key_of[named] for name, named in read.items()}
     return lambda row: bool(expressions.evaluate(tree, lambda name: row.get(keys[name])))
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """End of a message about a name that is not among those of a table: the nearest, or what the table has."""
+    near = get_close_matches(name, list(names)[:1000], 1)
+    return f", did you mean {near[0]!r}?" if near else f", it has {join(names, NAMES_LISTED)}"
 
 
 def equals(name: str, value: Any) -> str:

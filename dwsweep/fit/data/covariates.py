@@ -22,7 +22,7 @@ import numpy as np
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.data.roles import Roles, bare, chosen_numbers, is_beside_blanks, why_refused
 from dwsweep.fit.data.rows import ALIKE, Row, is_number, plain, positive
-from dwsweep.fit.data.shape import BLOCK, inner_width
+from dwsweep.fit.data.shape import inner_width, of_shapes
 from dwsweep.records.columns import OF_RUNS, STEPS
 from dwsweep.text import format_count, join
 
@@ -227,10 +227,8 @@ def request(
 
 def swept_rates(rows: Sequence[Row]) -> bool:
     """True if nearly every shape has several learning rates; the best rate of each shape then counts."""
-    rates: dict[Any, set[Any]] = {}
-    for row in rows:
-        rates.setdefault((row["depth"], row["width"], row.get(BLOCK)), set()).add(row.get("learning_rate"))
-    return sum(len(found) > 1 for found in rates.values()) >= CROSSED * len(rates)
+    rates = of_shapes(rows, "learning_rate").values()
+    return sum(len(set(found)) > 1 for found in rates) >= CROSSED * len(rates)
 
 
 @dataclass
@@ -319,10 +317,7 @@ class _Search:
 
     def _by_shape(self, column: str) -> bool:
         """True if each shape with several rows has one value: the column may be part of the shape."""
-        seen: dict[Any, list[Any]] = {}
-        for row in self.rows:
-            seen.setdefault((row["depth"], row["width"], row.get(BLOCK)), []).append(row.get(column))
-        several = [values for values in seen.values() if len(values) > 1]
+        several = [values for values in of_shapes(self.rows, column).values() if len(values) > 1]
         return len(several) >= FEWEST_SHAPES and all(len(set(values)) == 1 for values in several)
 
 

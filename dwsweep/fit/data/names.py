@@ -6,15 +6,16 @@ columns. A count whose name holds a unit (``total_tokens_M``, ``params (B)``) is
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.data.cell import UNITS, Columns, as_number, parted
+from dwsweep.fit.data.condition import NAMES_LISTED, nearest
 from dwsweep.fit.data.rows import CONFIG, EVAL, SUMMARY, cell_text, is_number, plain
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.records.columns import ALIASES, HELD_OUT, IN_ANY_CASE, REQUIRED, TRAINING
@@ -30,19 +31,19 @@ LOSS_WORDS = {"loss", "nll", "ce", "xent", "entropy"}
 OTHER_WORDS = {"stderr", "se", "sem", "std", "train", "training", "time", "step", "steps", "n"}  # no loss of its own
 SHAPE_WORDS = {"depth": {"layer", "layers", "depth"}, "width": {"width", "hidden", "embd", "model", "dim"}}
 SHARED_EXPERTS = re.compile(r"(?:^|_)(?:n|num)_shared_experts?$")  # of the inner width of the others
-BPC = re.compile(r"(?:^|_)(?:bpc|bits_per_char(?:acter)?)(?:_|$)")
+BPC = re.compile(r"(?:^|_)(?:bpc|bits_(?:per_)?char(?:acter)?s?)(?:_|$)")
+BPB = re.compile(r"(?:^|_)(?:bpb|bits_(?:per_)?bytes?)(?:_|$)")
 MOST = {"tokens": 1e16, "n_params": 1e13, "n_params_total": 1e13, "flops": 1e30}
 """Counts that may have a unit in their name, and the largest plausible value of each."""
 LARGEST_MULTIPLIER = 2.0  # of Llama; a larger value is a ratio of widths
-NAMES_LISTED = 30
 WORDS = {
     "depth": ("depth", "layer", "nlayer", "numl", "nl", "d", *ALIASES["depth"]),
     "width": ("width", "hidden", "dmodel", "nembd", "embd", "emb", "dx", "h", "w", *ALIASES["width"]),
     "seed": ("seed",),
 }
 """Words beside a number in the name of a run: L12-d768, numl6, n_layer=12; 12L, 768d."""
-PAIR = re.compile(r"(?<![0-9.])([0-9]+) ?[x×] ?([0-9]+)(?![0-9.])|^[^0-9]*([0-9]+)[^0-9]+([0-9]+)[^0-9]*$")
-"""Two numbers without words, depth and width in either order: 12x768, gpt-12-768."""
+PAIR = re.compile(r"(?<![0-9.])([0-9]+) ?[x×] ?([0-9]+)(?![0-9.])")
+"""Depth and width without words, in either order: 12x768."""
 
 
 @dataclass(frozen=True)
@@ -134,19 +135,14 @@ def rename(name: str) -> str:
     return "rename with " + example(f"columns={{{name!r}: 'THEIRS'}}", f"--column {name}=THEIRS")
 
 
-def nearest(name: str, names: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, names[:1000], 1)
-    return f", did you mean {near[0]!r}?" if near else f", it has {join(names, NAMES_LISTED)}"
-
-
-def unit_named(column: str) -> str:
-    """Unit of the losses, by the name of their column; nats per token by default."""
-    words = plain(column).split("_")
-    if BPC.search(plain(column)):
+def unit_named(text: str) -> str:
+    """Unit of the losses that the name of a column, or a text in one, names; empty if it names none."""
+    words = {*plain(text).split("_")}
+    if BPC.search(plain(text)):
         return PER_CHARACTER
-    if "bpb" in words or "bits_per_byte" in plain(column):
+    if BPB.search(plain(text)):
         return BITS
-    return BITS_PER_TOKEN if "bits" in words else NATS
+    return BITS_PER_TOKEN if words & {"bit", "bits", "bpt"} else NATS if words & {"nat", "nats"} else ""
 
 
 # Which column is which
@@ -160,24 +156,23 @@ def _usual(
     held-out loss wins over a column ``loss``. usable: whether a column holds numbers. fixed: our columns that the user
     has named."""
     free = {one: name for name in reversed(names) if name not in IN_ANY_CASE and (one := plain(name))}
-    settings, ends, scores = dict(free), dict(free), dict(free)
-    for one, name in list(free.items()):
-        words, places = one.removesuffix("_value").split("_"), set()
-        while len(words) > 1 and words[0] in CONFIG | SUMMARY | EVAL:
-            places.add(words.pop(0))
-            if not places & EVAL:
-                settings.setdefault("_".join(words), name)
-            if not places & CONFIG:
-                scores.setdefault("_".join(words), name)
-                if not places & EVAL:  # the seconds of an evaluation are not those of the training
-                    ends.setdefault("_".join(words), name)
+    # name without sections → (sections, column), the whole names first
+    spelled: dict[str, list[tuple[set[str], str]]] = {one: [(set(), name)] for one, name in free.items()}
+    for one, name in free.items():
+        words = one.removesuffix("_value").split("_")
+        for k in range(1, len(words)):
+            if words[k - 1] not in CONFIG | SUMMARY | EVAL:
+                break
+            spelled.setdefault("_".join(words[k:]), []).append(({*words[:k]}, name))
     outcomes = column_names("outcome")
     # names without an alias first: a column with its own name is not taken by another's alias
     known = {**dict.fromkeys(IN_ANY_CASE, ()), **ALIASES}
     taken: dict[str, str] = {}
     for ours, usual in sorted(known.items(), key=lambda item: bool(item[1])):
-        among = scores if ours in SCORES else ends if ours in outcomes else settings
-        has = [among[one] for one in (ours, *usual) if one in among]
+        # the seconds of an evaluation are not those of the training
+        barred = CONFIG if ours in SCORES else CONFIG | EVAL if ours in outcomes else EVAL
+        fits = ((name for of, name in spelled.get(one, ()) if not of & barred) for one in (ours, *usual))
+        has = [name for names_of in fits for name in islice(names_of, 1)]
         if ours in names and ours == "loss" and ours not in fixed:
             has = [free[one] for one in HELD_OUT if one in free]
         elif ours in names:
@@ -284,7 +279,7 @@ def _renamed(held: Columns, mapping: Mapping[str, str]) -> Columns:
 
 def _check_there(option: str, names: Iterable[str], held: Columns) -> None:
     if missing := [one for one in names if one not in held]:
-        raise InputError(*(f"{option}: {one!r}; not in the table{nearest(one, tuple(held))}" for one in missing))
+        raise InputError(*(f"{option}: {one!r}; not in the table{nearest(one, held)}" for one in missing))
 
 
 # Shapes in the names of runs
@@ -315,7 +310,7 @@ def _by_place(texts: Sequence[str]) -> list[tuple[int, int]]:
     """(depth, width) in each text, which holds two numbers in one order and no words for them."""
     if any(_beside(ours, text) for text in texts for ours in ("depth", "width")):
         return []
-    found = [tuple(int(one) for one in pair.groups() if one) for text in texts if (pair := PAIR.search(text))]
+    found = [tuple(map(int, pair.groups())) for text in texts if (pair := PAIR.search(text))]
     alike = len(found) == len(texts) and len({one < two for one, two in found}) == 1
     return [(min(pair), max(pair)) for pair in found if 0 < min(pair) < max(pair)] if alike else []
 

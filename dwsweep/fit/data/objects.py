@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dwsweep.errors import InputError
-from dwsweep.fit.data.cell import Cells, Columns, of_rows
+from dwsweep.fit.data.cell import Cells, Columns, flat, of_rows
 from dwsweep.records.columns import ALIASES, REQUIRED
 from dwsweep.records.record import each_key_once
 from dwsweep.text import join, printable
@@ -29,7 +29,7 @@ SETTINGS = ("config.json", "args.json", "hparams.json", "params.json", "config.y
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
 STATE = "trainer_state.json"
 WHOLE = (STATE, "wandb-summary.json", "all_results.json")  # files that stand for all others of a run
-LATEST = "latest-run"  # W&B's link to one of the runs
+LATEST, OF_WANDB = "latest-run", "files"  # W&B's link to one of the runs, and its folder of a run's files
 MOST_RUNS = 20_000
 KNOWN = {*REQUIRED, *(name for own in REQUIRED for name in ALIASES[own])}
 
@@ -90,15 +90,6 @@ def of_columns(what: str, columns: Mapping[Any, Any]) -> Columns:
     return held
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Plain values by dotted names; lists, and pictures and tables of W&B, are left out."""
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from () if "_type" in value else flat(value, f"{prefix}{key}.")
-        elif value is None or isinstance(value, str | bool | int | float):
-            yield f"{prefix}{key}", value
-
-
 def _inner(what: str, found: Any) -> Any:
     """The runs inside an object: under one key besides settings, by name, or as pandas splits a frame; anything else
     unchanged."""
@@ -142,16 +133,7 @@ def folder(place: Path, read_cells: Callable[[bytes, str, str], Cells]) -> tuple
     Raises:
         InputError: it holds no runs, a run of several tables, or a file that cannot be read.
     """
-    runs: list[tuple[str, list[Path], Path]] = []  # name, files of settings, table
-    for path in sorted(place.iterdir()):
-        if path.name.startswith(".") or path.name == LATEST:
-            continue
-        if path.is_dir():
-            runs += _run(path.name, path) or _run(path.name, path / "files")
-        elif path.is_file() and path.suffix.lower() in TABLES and path.name not in (*SETTINGS, STATE):
-            runs.append((path.stem, [], path))
-    jobs = sorted(file.parent.parent for file in place.rglob(HYDRA)) if not runs else ()
-    runs += [run for job in jobs for run in _run(job.relative_to(place).as_posix(), job)]
+    runs = list(_runs(place, place))
     if not 0 < len(runs) <= MOST_RUNS:
         raise InputError(
             f"table: {printable(str(place))}; {len(runs):,} runs, must be at most {MOST_RUNS:,}; a directory needs a "
@@ -178,30 +160,36 @@ def folder(place: Path, read_cells: Callable[[bytes, str, str], Cells]) -> tuple
     return Cells(of_rows(rows), separators.pop() if len(separators) == 1 else ""), digest.hexdigest()
 
 
-def _run(name: str, place: Path) -> list[tuple[str, list[Path], Path]]:
-    """The run of a folder, or none."""
-    if not place.is_dir():
-        return []
-    settings = [file for one in SETTINGS if (file := place / one).is_file()]
-    tables = [file for file in sorted(place.iterdir()) if file.suffix.lower() in TABLES and file.is_file()]
-    tables = [file for file in tables if file.name not in SETTINGS]
-    tables = next(([file] for one in WHOLE for file in tables if file.name == one), tables)
-    if len(tables) > 1:
-        names = join(printable(file.name) for file in tables)
-        raise InputError(f"table: {printable(str(place))}; {len(tables)} tables ({names}); must be one a run")
-    return [(name, settings, table) for table in tables]
+def _runs(top: Path, place: Path) -> Iterator[tuple[str, list[Path], Path]]:
+    """(name, files of settings, table) of each run: of the files in ``top``, of the folders in it, and of deeper ones
+    of W&B and of Hydra. Any other deeper folder is a checkpoint of a run, and no run."""
+    inside = [path for path in sorted(place.iterdir()) if not path.name.startswith(".") and path.name != LATEST]
+    tables = [path for path in inside if path.suffix.lower() in TABLES and path.name not in SETTINGS and path.is_file()]
+    if place == top:
+        yield from ((table.stem, [], table) for table in tables if table.name != STATE)
+    elif tables and (place.parent == top or place.name == OF_WANDB or (place / HYDRA).is_file()):
+        tables = next(([file] for one in WHOLE for file in tables if file.name == one), tables)
+        if len(tables) > 1:
+            names = join(printable(file.name) for file in tables)
+            raise InputError(f"table: {printable(str(place))}; {len(tables)} tables ({names}); must be one a run")
+        settings = [file for one in SETTINGS if (file := place / one).is_file()]
+        yield place.relative_to(top).as_posix(), settings, tables[0]
+        return
+    for path in inside:
+        if path.is_dir() and (place == top or not path.is_symlink()):
+            yield from _runs(top, path)
 
 
 def _of_one_run(file: Path) -> dict[str, Any] | None:
-    """Values of the run that a JSON object holds by itself, as ``{"config": {…}, "val_loss": 3.2}``; None if it holds
-    several runs or points."""
+    """The run that a JSON object holds by itself, as ``{"config": {…}, "val_loss": 3.2}``; None if it holds several
+    runs or points."""
     try:
         found = json.loads(file.read_bytes(), object_pairs_hook=each_key_once)
     except (ValueError, RecursionError):
         return None
     values = list(found.values()) if isinstance(found, dict) else []
     several = all(isinstance(value, dict | list) for value in values)
-    return None if several and (not _all_objects(values) or _same_keys(values)) else dict(flat(found))
+    return None if several and (not _all_objects(values) or _same_keys(values)) else found
 
 
 def _of_log(file: Path) -> Cells:

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 from dwsweep.errors import InputError, example
 from dwsweep.fit.data import condition
 from dwsweep.fit.data.rows import ALIKE, CONFIG, Row, bare_name, is_number, listed_values, plain, positive
-from dwsweep.fit.data.shape import BLOCK
+from dwsweep.fit.data.shape import BLOCK, of_shapes
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.records import columns
 from dwsweep.records.columns import STEPS
@@ -117,6 +117,11 @@ def _role(name: str, values: Sequence[Hashable], shapes: Sequence[Hashable], at:
         of[value].add(shape)
     again = sum(len(of[value]) > 1 for value in values)
     return "setting" if len(set(shapes)) == 1 or again >= OFTEN * len(values) else "label"
+
+
+def chosen(of: Roles) -> list[str]:
+    """Columns that are settings by their values."""
+    return [name for name, role in of.items() if role == "setting" and name not in KNOWN]
 
 
 def why_refused(name: str, role: Role | None) -> str:
@@ -247,7 +252,7 @@ def one_recipe(
         shapes = [tuple(shape)[:2] if any(isinstance(one, str) for one in values) else shape for shape, _ in cells]
         cell = [(shape, None if name in RECIPE else rate) for shape, (_, rate) in zip(shapes, cells, strict=True)]
         left = [k for k in range(len(rows)) if k not in kept.out]
-        left = [k for k in left if name in unknown or name in RECIPE or values[k] is not None]
+        left = [k for k in left if values[k] is not None or name not in LENGTHS]  # a blank may be another recipe
         finished = [k for k in left if k < counted]
         mixed = _mixed(name, finished, cell, values)
         if not mixed:
@@ -290,10 +295,8 @@ def _by_the_way(rows: Sequence[Row], name: str) -> tuple[float, float] | None:
     values = [row.get(name) for row in rows]
     if name not in LENGTHS or not all(map(positive, values)) or None in [row.get("seed") for row in rows]:
         return None
-    of: dict[Hashable, list[float]] = defaultdict(list)
-    for row in rows:
-        of[row["depth"], row["width"], row.get(BLOCK)].append(float(row[name]))
-    low, high = max(((min(v), max(v)) for v in of.values()), key=lambda ends: ends[1] / ends[0])
+    of = of_shapes(rows, name).values()
+    low, high = max(((float(min(v)), float(max(v))) for v in of), key=lambda ends: ends[1] / ends[0])
     return (low, high) if high <= COUNTED_APART * low and len(set(values)) > OFTEN * len(values) else None
 
 

@@ -1,7 +1,7 @@
 """Shape of a net in a table: depth, width, MLP and heads; its weights, and the table's own count of them.
 
 N is the number of weights in the blocks, by the arithmetic that the trainer counts with (``dwsweep.shapes``), from all
-columns that the table has; with none of them it is 12·L·d². A count in the table is held against it (``_explained``);
+columns that the table has; with none of them it is 12·L·d². A count in the table is held against it (``HYPOTHESES``);
 a count that nothing explains is asked about. Nets of one depth and width whose MLP, heads or key/value heads differ are
 different shapes, and no replicates: ``BLOCK`` names the part in which they differ.
 """
@@ -12,7 +12,7 @@ import functools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -33,7 +33,6 @@ GATED_ACTS = {"silu", "swish"}
 OF_NET = (ARM, "depth", "width", *COLUMNS)
 YES = {"true", "t", "yes", "y", "on", "1", "1.0"}
 LARGEST_RATIO = 32.0  # smaller values of an inner width are ratios to d
-OFF = 0.05  # relative difference above which a count is named beside others that agree
 AGREES = 0.02  # relative difference within which two counts are one: rounding, biases, norms
 EXPLAINS = 0.01  # relative difference of a count and blocks with embeddings
 ROUNDED = 1.35  # ratio of counts up to which blocks count as standard ones of 12·L·d² weights
@@ -106,8 +105,16 @@ def places(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
     return np.log([n_params_of(row) for row in rows]), np.log([float(row["depth"]) for row in rows])
 
 
+def of_shapes(rows: Iterable[Row], column: str) -> dict[tuple[Any, ...], list[Any]]:
+    """Values of a column in the rows of each shape."""
+    found: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
+    for row in rows:
+        found[row["depth"], row["width"], row.get(BLOCK)].append(row.get(column))
+    return found
+
+
 def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str], str]) -> tuple[list[str], list[str]]:
-    """Give each row its N and its block, by the first reading that explains the table's own counts; (sentences for
+    """Give each row its N and its block, by the first hypothesis that explains the table's own counts; (sentences for
     the account, warnings).
 
     trusted: True if the user or this package declared its n_params. names: our name of a column → theirs.
@@ -124,58 +131,61 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
     counts = (_Counts.of(rows, column, columns, names(column), source) for column in ("n_params", "n_params_total"))
     count = next(filter(None, counts), None)
     if count and trusted and count.column == "n_params":
-        count.check_unit()
+        _in_units(count)
         return [], []
-    found = (next(_explained(count), None) or _unexplained(count)) if count else Reading()
-    why = found.why if count else _counted_from(each, columns, names)
-    said, doubts = [why] * bool(why), [found.doubt] * bool(found.doubt)
+    found = Reading(_counted_from(each, columns, names))
+    if count:
+        found = next(reading for explains in HYPOTHESES if (reading := explains(count)))
     for of_net in nets.values():
-        first = of_net[0]
-        known = (count or set(columns) - {"heads"}) and first["depth"] and first["width"]
-        n_params = found.times * weights(first, found.gated or None) if known else None
+        n_params = found.times * weights(of_net[0], found.gated or None)
         for row in of_net:
             own = row.get(count.column) if count else None
             if found.gated:
                 row["gated"] = True
-            if found.total and positive(own):
+            if found.counts == "n_params_total" and positive(own):
                 row.setdefault("n_params_total", float(own))
-            if found.used and positive(own):
+            if found.counts == "n_params" and positive(own):
                 row["n_params"] = float(own)
-            elif n_params is not None:
+            elif count or {*columns} - {"heads"}:
                 row["n_params"] = n_params
-    if experts := sorted({(row["experts"], used) for row in each if (used := top_k(row))}):
-        named = join([f"{used:g} of {every:g}" for every, used in experts], 3)
-        said.append(f"N counts the weights that a token uses, {named} experts; all of them: --axis n_params_total")
-    elif count is None and (many := max((_at_least_one(row.get("experts")) or 1.0 for row in each), default=1.0)) > 1.0:
-        how = "and no column says how many a token passes: N counts one of them"
-        doubts.append(f"confound n_params: {many:g} experts, {how}")
-    return said, doubts
+    said = (found, _of_experts(each, count))
+    return [one.why for one in said if one.why], [one.doubt for one in said if one.doubt]
 
 
 def _counted_from(rows: Sequence[Row], columns: Sequence[str], names: Callable[[str], str]) -> str:
     """Columns from which N is counted, if N is not 12·L·d²; else empty."""
-    sized = [row for row in rows if row["depth"] and row["width"]]
-    if not columns or all(abs(weights(r) / (12.0 * r["depth"] * r["width"] ** 2) - 1.0) < 1e-9 for r in sized):
+    if all(abs(weights(row) / (12.0 * row["depth"] * row["width"] ** 2) - 1.0) < 1e-9 for row in rows):
         return ""
     used = ", ".join(names(name) for name in columns if name != "heads" or {"kv_heads", "head_size"} & {*columns})
-    gated = ", with a gated MLP (3·d·d_ff)" if any(map(is_gated, sized)) else ""
+    gated = ", with a gated MLP (3·d·d_ff)" if any(map(is_gated, rows)) else ""
     return f"N is counted from depth, width, {used}{gated}"
 
 
-# Readings of a table's own count
+# Meanings of a table's own count
 
 
 class Reading(NamedTuple):
     """Meaning of a table's own count of parameters. why: a sentence; empty if there is nothing to say. gated: it counts
-    a gated MLP. times: weights of a block over those that the columns give. used: True if the count itself is N. total:
-    True if it holds embeddings. doubt: a warning."""
+    a gated MLP. times: weights of a block over those that the columns give. counts: our column that it is: N, or the
+    total if it holds embeddings; empty: neither. doubt: a warning."""
 
     why: str = ""
     gated: bool = False
     times: float = 1.0
-    used: bool = False
-    total: bool = False
+    counts: str = ""
     doubt: str = ""
+
+
+def _of_experts(rows: Sequence[Row], count: _Counts | None) -> Reading:
+    """Sentence on experts, of which N counts those that a token passes."""
+    if experts := sorted({(row["experts"], used) for row in rows if (used := top_k(row))}):
+        named = join([f"{used:g} of {every:g}" for every, used in experts], 3)
+        return Reading(f"N counts the weights that a token uses, {named} experts; all of them: --axis n_params_total")
+    many = max((_at_least_one(row.get("experts")) or 1.0 for row in rows), default=1.0)
+    if count or many <= 1.0:
+        return Reading()
+    how = "and no column says how many a token passes: N counts one of them"
+    return Reading(doubt=f"confound n_params: {many:g} experts, {how}")
 
 
 @dataclass(frozen=True)
@@ -222,48 +232,46 @@ class _Counts:
     def nets(self) -> int:
         return len({*zip(self.depth.tolist(), self.width.tolist(), strict=True)})
 
-    @property
-    def unit(self) -> str:
-        """The unit of counts that are so far from the blocks of any net, and alike in all rows; else empty."""
-        ratio, middle = self.ratio, float(np.median(self.ratio))
-        alike = len(ratio) > 1 and ratio.max() < COUNT_FACTOR * ratio.min()
-        if not alike or 1.0 / COUNT_FACTOR < middle < COUNT_FACTOR:
-            return ""
-        return {-3: "thousands", -6: "millions", -9: "billions"}.get(round(math.log10(middle)), "another unit")
 
-    def check_unit(self) -> None:
-        """Refuse a count in thousands, millions or billions.
-
-        Raises:
-            InputError: the counts have a unit.
-        """
-        if unit := self.unit:
-            raise InputError(
-                f"{self.column}: {self.count[0]:g} at {_size(self.rows[0])}, where the blocks hold "
-                f"{weights(self.rows[0]):.4g}; it looks like {unit}, must be a plain count of non-embedding weights"
-            )
-
-    def embeddings(self, vocabulary: float) -> str:
-        return f"{self.theirs} holds embeddings, about {vocabulary:,.0f} × width; N is "
-
-
-def _explained(of: _Counts) -> Iterator[Reading]:
-    """Readings of a count that its values bear out, each tried in its turn."""
-    for gate, own, what in of.blocks:  # the blocks, to rounding, biases and norms; N is counted alike in all rows
+def _blocks(of: _Counts) -> Reading | None:
+    """The blocks, to rounding, biases and norms; N is counted alike in all rows."""
+    for gate, own, what in of.blocks:
         if _holds((of.count / own - 1.0) / (1.0 + _rounded(of.count) / AGREES), AGREES):
-            off = [_size(row) for row, off in zip(of.rows, of.count / own, strict=True) if abs(off - 1.0) > OFF]
-            more = f"; {of.theirs} does not at {join(off, 3)}: N is counted there too" if off else ""
-            yield Reading(f"{of.theirs} agrees with {what}{more}", gated=gate)
-    plain, formula = of.blocks[0][1:]
-    if not of.every:  # the same multiple of all blocks: the table knows its blocks better than the columns
-        if of.column == "n_params":
-            of.check_unit()
-        elif of.unit:
-            yield Reading(f"{of.theirs} looks like {of.unit}; N is counted from the columns")
-        middle = float(np.median(of.ratio))
-        if of.nets >= 3 and _holds(of.ratio / middle - 1.0, AGREES):
-            yield Reading(f"{of.theirs} is {middle:.3g} times {formula} in every row, and is used", used=True)
-    for gate, own, what in of.blocks:  # blocks and V·d of embeddings, with biases and norms of L·d
+            return Reading(f"{of.theirs} agrees with {what}", gated=gate)
+    return None
+
+
+def _in_units(of: _Counts) -> Reading | None:
+    """Thousands, millions or billions: so far from the blocks of any net, and alike in all rows.
+
+    Raises:
+        InputError: n_params is in such a unit.
+    """
+    ratio, middle = of.ratio, float(np.median(of.ratio))
+    alike = len(ratio) > 1 and ratio.max() < COUNT_FACTOR * ratio.min()
+    if of.every or not alike or 1.0 / COUNT_FACTOR < middle < COUNT_FACTOR:
+        return None
+    unit = {-3: "thousands", -6: "millions", -9: "billions"}.get(round(math.log10(middle)), "another unit")
+    if of.column == "n_params":
+        raise InputError(
+            f"{of.column}: {of.count[0]:g} at {_size(of.rows[0])}, where the blocks hold {weights(of.rows[0]):.4g}; it "
+            f"looks like {unit}, must be a plain count of non-embedding weights"
+        )
+    return Reading(f"{of.theirs} looks like {unit}; N is counted from the columns")
+
+
+def _other_blocks(of: _Counts) -> Reading | None:
+    """The same multiple of all blocks: the table knows its blocks better than the columns."""
+    middle = float(np.median(of.ratio))
+    if of.every or of.nets < 3 or not _holds(of.ratio / middle - 1.0, AGREES):
+        return None
+    why = f"{of.theirs} is {middle:.3g} times {of.blocks[0][2]} in every row, and is used"
+    return Reading(why, counts="n_params")
+
+
+def _blocks_and_embeddings(of: _Counts) -> Reading | None:
+    """Blocks and V·d of embeddings, with biases and norms of L·d."""
+    for gate, own, what in of.blocks:
         rest = (of.count - own) / of.width
         basis = np.stack([np.ones_like(of.depth), of.depth], axis=1)
         (vocabulary, vectors), *_ = np.linalg.lstsq(basis, rest, rcond=None)
@@ -273,28 +281,46 @@ def _explained(of: _Counts) -> Iterator[Reading]:
         if not _holds(fitted / of.count - 1.0, EXPLAINS) or len(np.unique(of.width)) < 3:
             continue
         if vocabulary >= LEAST_VOCABULARY:
-            yield Reading(f"{of.embeddings(float(vocabulary))}{what}, without them", gated=gate, total=True)
-        elif vocabulary > -LEAST_VOCABULARY and vectors > 0.0:
-            yield Reading(f"{of.theirs} agrees with {what} with biases and norms", gated=gate)
-    if not of.every and of.nets >= FEWEST_FOR_BLOCKS:  # other blocks and embeddings, if the values determine both
-        basis = np.stack([plain, of.width], axis=1) / of.count[:, None]
-        (times, vocabulary), *_ = np.linalg.lstsq(basis, np.ones_like(of.count), rcond=None)
-        explained = TIMES[0] < times < TIMES[1] and vocabulary >= LEAST_VOCABULARY
-        if explained and _holds(basis @ (times, vocabulary) - 1.0, EXPLAINS):
-            why = f"{of.embeddings(float(vocabulary))}the rest, {times:.3g} times {formula}"
-            yield Reading(why, times=float(times), total=True)
-    if of.column == "n_params" and NOMINAL[0] < of.ratio.min() < 1.0 < of.ratio.max() < NOMINAL[1]:
-        # sizes that a plan asked for: most nets share theirs with a net of other blocks
-        by_count: dict[float, set[float]] = defaultdict(set)
-        for count, own_weights in zip(of.count.tolist(), plain.tolist(), strict=True):
-            by_count[count].add(own_weights)
-        shared = [held for held in by_count.values() if max(held) > (1 + EXPLAINS) * min(held)]
-        if shared and 2 * sum(map(len, shared)) >= sum(map(len, by_count.values())):
-            yield Reading(f"{of.theirs} is a nominal size: nets of other weights share it; N is {formula}")
+            why = f"{_with_embeddings(of, vocabulary)}{what}, without them"
+            return Reading(why, gated=gate, counts="n_params_total")
+        if vocabulary > -LEAST_VOCABULARY and vectors > 0.0:
+            return Reading(f"{of.theirs} agrees with {what} with biases and norms", gated=gate)
+    return None
 
 
-def _unexplained(of: _Counts) -> Reading:
-    """A count that nothing explains is asked about, unless its name says what it counts."""
+def _other_blocks_and_embeddings(of: _Counts) -> Reading | None:
+    """Other blocks and embeddings, if the values determine both."""
+    if of.every or of.nets < FEWEST_FOR_BLOCKS:
+        return None
+    basis = np.stack([of.blocks[0][1], of.width], axis=1) / of.count[:, None]
+    (times, vocabulary), *_ = np.linalg.lstsq(basis, np.ones_like(of.count), rcond=None)
+    explained = TIMES[0] < times < TIMES[1] and vocabulary >= LEAST_VOCABULARY
+    if not explained or not _holds(basis @ (times, vocabulary) - 1.0, EXPLAINS):
+        return None
+    why = f"{_with_embeddings(of, vocabulary)}the rest, {times:.3g} times {of.blocks[0][2]}"
+    return Reading(why, times=float(times), counts="n_params_total")
+
+
+def _nominal(of: _Counts) -> Reading | None:
+    """Sizes that a plan asked for: most nets share theirs with a net of other blocks."""
+    if of.column != "n_params" or not NOMINAL[0] < of.ratio.min() < 1.0 < of.ratio.max() < NOMINAL[1]:
+        return None
+    _, own, formula = of.blocks[0]
+    by_count: dict[float, set[float]] = defaultdict(set)
+    for count, held in zip(of.count.tolist(), own.tolist(), strict=True):
+        by_count[count].add(held)
+    shared = [held for held in by_count.values() if max(held) > (1 + EXPLAINS) * min(held)]
+    if not shared or 2 * sum(map(len, shared)) < sum(map(len, by_count.values())):
+        return None
+    return Reading(f"{of.theirs} is a nominal size: nets of other weights share it; N is {formula}")
+
+
+def _by_its_name(of: _Counts) -> Reading:
+    """A count that nothing explains is asked about, unless its name says what it counts.
+
+    Raises:
+        InputError: so it is.
+    """
     low, high = float(of.ratio.min()), float(of.ratio.max())
     if of.every:
         return Reading(doubt=f"confound n_params: {of.times}, by the columns from which N is counted")
@@ -302,10 +328,10 @@ def _unexplained(of: _Counts) -> Reading:
         return Reading(f"{of.times}; the difference is not explained, and N is counted from the columns")
     if high <= ROUNDED * low and low > 1.0 / ROUNDED and high < ROUNDED:  # rounded heads and inner widths
         doubt = f"confound n_params: {of.times}: blocks or counts differ between nets"
-        return Reading(used=True, doubt=doubt if high > (1.0 + AGREES) * low else "")
+        return Reading(counts="n_params", doubt=doubt if high > (1.0 + AGREES) * low else "")
     if of.theirs != "n_params":  # the column's own name excludes embeddings
         which = f"which neither embeddings nor a gated MLP explain; {of.theirs} is used"
-        return Reading(used=True, doubt=f"confound n_params: {of.times}, {which}")
+        return Reading(counts="n_params", doubt=f"confound n_params: {of.times}, {which}")
     row, held = of.rows[0], weights(of.rows[0])
     raise InputError(
         f"n_params: {row['n_params']:.4g} at {_size(row)}, where the blocks hold {held:,.0f}; {low:.3g} to "
@@ -315,6 +341,16 @@ def _unexplained(of: _Counts) -> Reading:
         + example("columns={'n_params': 'n_params'}", "--column n_params=n_params")
         + " (the count holds no embeddings)"
     )
+
+
+HYPOTHESES: tuple[Callable[[_Counts], Reading | None], ...] = (
+    *(_blocks, _in_units, _other_blocks, _blocks_and_embeddings, _other_blocks_and_embeddings, _nominal, _by_its_name),
+)
+"""Meanings of a count, tried in this order."""
+
+
+def _with_embeddings(of: _Counts, vocabulary: float) -> str:
+    return f"{of.theirs} holds embeddings, about {vocabulary:,.0f} × width; N is "
 
 
 def _size(row: Row) -> str:

@@ -12,9 +12,9 @@ from typing import Any
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.data import condition, source
 from dwsweep.fit.data.cell import Columns, losses
-from dwsweep.fit.data.names import Names, nearest, unit_named
-from dwsweep.fit.data.roles import KNOWN, Roles, hashable, roles
-from dwsweep.fit.data.rows import ARM, LeftOut, Row, Word, cell_text, no_loss, plain, positive, why_no_loss
+from dwsweep.fit.data.names import Names, unit_named
+from dwsweep.fit.data.roles import Roles, chosen, hashable, roles
+from dwsweep.fit.data.rows import ARM, LeftOut, Row, Word, cell_text, is_number, no_loss, plain, positive, why_no_loss
 from dwsweep.fit.data.shape import COUNT_FACTOR, n_params_of, settle
 from dwsweep.records.columns import REQUIRED, of_type
 from dwsweep.records.columns import named as column_names
@@ -33,11 +33,6 @@ DIVERGED_FLAGS = {"diverged", "is_diverged", "has_diverged", "did_diverge"}  # c
 OWN = {"run_id", "n_params", "n_params_total", "attention_kernel", "data_hash"}  # results.csv in every folder has these
 UNITS = {"nats": NATS, "bits": BITS_PER_TOKEN, "bpb": BITS, "bpc": PER_CHARACTER}
 UNIT_COLUMNS = {"unit", "units", "loss_unit", "loss_units", "metric_unit", "unit_of_loss"}  # that name it in each row
-UNIT_WORDS = {
-    **dict.fromkeys(("nat", "nats", "nats_per_token", "nats_token"), "nats"),
-    **dict.fromkeys(("bit", "bits", "bits_per_token", "bits_token", "bpt"), "bits"),
-    **dict.fromkeys(("bpb", "bits_per_byte", "bits_byte"), "bpb"),
-}
 TELLING_DIGITS = 4  # decimals of a loss: two runs that agree to these are one run
 
 
@@ -46,10 +41,10 @@ class Table:
     """Rows of a table under our column names. rows: one dict per run; numbers are float or int, blanks are None.
     columns: names in order. source: origin of the rows, for messages. sha256: of the content as read. directory: the
     sweep directory, where there is one (documents.npy lie below it). n_read: rows before ``where``, with lines of
-    comments among them. loss_column: the table's name of the loss. named: further columns to which the user gave a
-    name. taken: ``ours = theirs`` for columns under another usual name; theirs: the table's name of a column → ours.
-    unit: of the losses. left_out: why runs have no loss that counts → how many. account: rows that are out already.
-    roles: of each column. notes: meanings taken for the columns. doubts: warnings about them.
+    comments among them. named: further columns to which the user gave a name. taken: ``ours = theirs`` for columns
+    under another usual name; theirs: the table's name of a column → ours. loss_column: the table's name of the loss.
+    unit: of the losses. roles: of each column. account: rows that are out already. notes: meanings taken for the
+    columns. doubts: warnings about them.
     """
 
     rows: list[Row]
@@ -62,7 +57,6 @@ class Table:
     taken: tuple[str, ...] = ()
     loss_column: str = "loss"
     unit: str = NATS
-    left_out: dict[str, int] = field(default_factory=dict)
     roles: Roles = field(default_factory=dict)
     theirs: Mapping[str, str] = field(default_factory=dict)
     account: tuple[LeftOutRows, ...] = ()
@@ -72,7 +66,7 @@ class Table:
     @property
     def settings(self) -> tuple[str, ...]:
         """Columns that distinguish runs of one shape, as their values show."""
-        return tuple(name for name in _chosen(self.roles) if name not in self.named)
+        return tuple(name for name in chosen(self.roles) if name not in self.named)
 
 
 def read_asked(table: Any, options: FitOptions) -> Table:
@@ -118,19 +112,17 @@ def read_table(
     theirs = {their: our for our, their in (*names.asked.items(), *names.taken.items())}
     out: Counter[LeftOut] = Counter()  # (why, option) → rows
     rows = _selected(rows, tuple(held), theirs, where, out)
-    once = list({tuple(map(_same, row.values())): row for row in reversed(rows)}.values())[::-1]
-    out["repeat another row exactly", ""] += len(rows) - len(once)
+    rows = _once(rows, out)
     out["begin with # and count as comments", ""] += loaded.comments
-    rows, left_out = _with_sizes(once, out)
+    rows = _with_sizes(rows, out)
     _check_numbers(rows, tuple(held))
     _check_exchanged(rows, names.asked)
     trusted = loaded.directory is not None or "n_params" in names.asked or set(names.given) >= OWN
     said, doubts = settle(rows, trusted, loaded.source, names.theirs)
     said += _lengths_in_units(rows, names.theirs)
     of = roles(rows, held, by_values=not loaded.directory)
-    rows = _without_labels(rows, _chosen(of), out)
-    given_unit = unit or _unit_in_rows(rows, tuple(held))
-    of_loss = UNITS[given_unit] if given_unit else unit_named(names.theirs("loss"))
+    rows = _without_labels(rows, chosen(of), out)
+    of_loss = UNITS[unit] if unit else _unit_in_rows(rows, tuple(held)) or unit_named(names.theirs("loss")) or NATS
     return Table(
         rows=rows,
         columns=tuple(held),
@@ -142,7 +134,6 @@ def read_table(
         taken=tuple(f"{ours} = {theirs}" for ours, theirs in names.taken.items()),
         loss_column=names.theirs("loss"),
         unit=of_loss,
-        left_out=left_out,
         roles=of,
         theirs=theirs,
         account=_left_out(out.items()),
@@ -174,11 +165,6 @@ def _left_out(rows: Iterable[tuple[LeftOut, int]]) -> tuple[LeftOutRows, ...]:
     return tuple(LeftOutRows(rows=n, why=why, option=option) for (why, option), n in rows if n > 0)
 
 
-def _chosen(of: Roles) -> list[str]:
-    """Columns that are settings by their values."""
-    return [name for name, role in of.items() if role == "setting" and name not in KNOWN]
-
-
 # Columns
 
 
@@ -205,7 +191,7 @@ def _with_arms(held: Columns, arm: str, taken: Mapping[str, str]) -> Columns:
     if name in REQUIRED:
         raise InputError(f"{argument('arm')}: {arm!r}; is the {name} of the nets; allowed: a column that names recipes")
     if name not in held:
-        raise InputError(f"{argument('arm')}: {arm!r}; not in the table{nearest(arm, tuple(held))}")
+        raise InputError(f"{argument('arm')}: {arm!r}; not in the table{condition.nearest(arm, held)}")
     texts = [v if isinstance(v, str) else f"{arm} {'blank' if v is None else v}" for v in held[name]]
     return {**{one: values for one, values in held.items() if one != name}, ARM: texts}
 
@@ -214,16 +200,16 @@ def _unit_in_rows(rows: Sequence[Row], names: Sequence[str]) -> str:
     """Unit of the losses that a column names in each row; empty without one."""
     for name in (one for one in names if plain(one) in UNIT_COLUMNS):
         counts = Counter(str(row[name]) for row in rows if row[name] is not None and row["loss"] is not None)
-        found = {UNIT_WORDS.get(plain(value), "") for value in counts}
-        if len(found) > 1 and "" not in found:
+        found = {unit_named(value) for value in counts} - {""}
+        if len(found) > 1:
             most = condition.equals(name, counts.most_common(1)[0][0])
             raise InputError(
                 f"loss: {join(counts)} (column {name!r}); must be in one unit: 1 nat is 1.4427 bits; "
                 f"{example(f'where={most!r}', condition.option(most))} fits one alone, "
                 f"{example(f'drop=[{name!r}]', f'--drop {shlex.quote(name)}')} takes all as they are"
             )
-        if unit := "".join(found):
-            return unit
+        if found:
+            return found.pop()
     return ""
 
 
@@ -234,42 +220,41 @@ def _selected(
     rows: list[Row], names: Sequence[str], theirs: Mapping[str, str], where: Iterable[str], out: Counter[LeftOut]
 ) -> list[Row]:
     """Rows that ``where`` keeps; the others are counted in ``out``."""
-    n_read = len(rows)
-    written = {one: name for name in reversed(names) if (one := plain(name)) not in names}
-    written |= {one: our for their, our in theirs.items() for one in (plain(their), their) if one not in names}
-    expressions = [where] if isinstance(where, str) else list(where)
+    written = {plain(name): name for name in reversed(names)}
+    written |= {one: our for their, our in theirs.items() for one in (plain(their), their)}
+    expressions, kept = [where] if isinstance(where, str) else list(where), rows
     for expression in expressions:
-        keep = condition.compile_expression(expression, names, written)
-        kept = [row for row in rows if keep(row)]
+        keep, before = condition.compile_expression(expression, names, written), len(kept)
+        kept = [row for row in kept if keep(row)]
         of_arms = expression.startswith(f"{ARM} ==")
-        out[("are of other arms", "") if of_arms else ("are not asked for", "--where")] += len(rows) - len(kept)
-        rows = kept
-    if n_read and not rows and expressions:
-        raise InputError(f"{argument('where')}: {' and '.join(expressions)!r}; keeps none of the {n_read} rows")
-    return rows
+        out[("are of other arms", "") if of_arms else ("are not asked for", "--where")] += before - len(kept)
+    if rows and not kept:
+        raise InputError(f"{argument('where')}: {' and '.join(expressions)!r}; keeps none of the {len(rows)} rows")
+    return kept
 
 
-def _same(value: Any) -> Any:
-    """A value as a key: NaN equals itself, and 1 is not True."""
-    return (value.__class__.__name__, str(value)) if not isinstance(value, int | float) or value != value else value
+def _once(rows: list[Row], out: Counter[LeftOut]) -> list[Row]:
+    """Rows without exact repeats; the later ones are counted in ``out``."""
+    kept: dict[tuple[Any, ...], Row] = {}
+    for row in rows:  # NaN equals itself here, and 1 is not True
+        kept.setdefault(tuple(v if is_number(v) and v == v else repr(v) for v in row.values()), row)
+    out["repeat another row exactly", ""] += len(rows) - len(kept)
+    return list(kept.values())
 
 
-def _with_sizes(rows: Sequence[Row], out: Counter[LeftOut]) -> tuple[list[Row], dict[str, int]]:
-    """(rows that have a loss or a shape, reasons without a loss → rows); rows without either are counted in ``out``. A
-    word in place of a loss, such as FAIL, is the status of a run without a more specific one."""
+def _with_sizes(rows: Sequence[Row], out: Counter[LeftOut]) -> list[Row]:
+    """Rows that have a loss or a shape; the others are counted in ``out``. A word in place of a loss, such as FAIL, is
+    the status of a run without a more specific one."""
     kept: list[Row] = []
-    reasons: Counter[str] = Counter()
     for row in rows:
         if (word := row["loss"]).__class__ is Word:
             row["loss"] = None
             row["status"] = word if why_no_loss(row) == "no loss" else row.get("status")
-        if why := why_no_loss(row):
-            reasons[str(why)] += 1
-        if why and None in (row["depth"], row["width"]):
+        if (why := why_no_loss(row)) and None in (row["depth"], row["width"]):
             out[no_loss(why), ""] += 1
         else:
             kept.append(row)
-    return kept, dict(sorted(reasons.items()))
+    return kept
 
 
 def _without_labels(rows: list[Row], settings: Sequence[str], out: Counter[LeftOut]) -> list[Row]:
@@ -299,7 +284,7 @@ def _lengths_in_units(rows: Sequence[Row], theirs: Callable[[str], str]) -> Iter
             f"{theirs('tokens').upper()} ARE {min(tokens):g} TO {max(tokens):g}, fewer than any training has: losses "
             "are compared at them as they are, and each count of tokens or FLOPs below is in their unit"
         )
-    sized = [row for row in rows if positive(row.get("flops")) and None not in (row["depth"], row["width"])]
+    sized = [row for row in rows if positive(row.get("flops"))]
     least = [6.0 * n_params_of(row) * (1.0 if unit else row.get("tokens") or 1.0) for row in sized]
     factors = [one / row["flops"] for row, one in zip(sized, least, strict=True) if positive(one)]
     if factors and min(factors) >= COUNT_FACTOR:
@@ -346,10 +331,10 @@ def _must(name: str, value: Any) -> str:
         return f"be a number; {example(f'where={text!r}', condition.option(text))} leaves such rows out"
     if isinstance(value, str | bool):
         return "be a number"
-    if name in LARGEST:
-        if value is None or not 1 <= value <= LARGEST[name]:
-            return f"be a number from 1 to {LARGEST[name]:g}"
-        return "" if name == "width" or float(value).is_integer() else "be a whole number of layers"
+    if name in LARGEST and (value is None or not 1 <= value <= LARGEST[name]):
+        return f"be a number from 1 to {LARGEST[name]:g}"
+    if name == "depth" and not float(value).is_integer():
+        return "be a whole number of layers"
     # zero or less is a blank: the row has no such count
     if name in COUNTS and 0 < value < math.inf and not LEAST_COUNT <= value <= LARGEST_COUNT:
         return f"be from {LEAST_COUNT:g} to {LARGEST_COUNT:g}"
@@ -357,7 +342,7 @@ def _must(name: str, value: Any) -> str:
         return "not be negative"
     if name == "learning_rate" and not 0 < value < math.inf:
         return "be positive and finite"
-    if name == "loss" and math.isfinite(value) and abs(value) > LARGEST_LOSS:
+    if name == "loss" and LARGEST_LOSS < value < math.inf:
         return f"be a cross-entropy, at most {LARGEST_LOSS:g} (inf marks a run that diverged)"
     if name == "loss" and -math.inf < value < 0:
         return "be a cross-entropy, not negative: a log-likelihood changes its sign, a baseline is added"

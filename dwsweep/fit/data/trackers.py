@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from dwsweep.errors import InputError, install
-from dwsweep.fit.data.objects import flat
+from dwsweep.fit.data.cell import flat
 from dwsweep.text import one_line, printable
 
 SECONDS = 60  # time limit for an answer of W&B
