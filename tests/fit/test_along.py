@@ -195,7 +195,7 @@ REFUSED = [
         "heads",
         {},
         lambda row: [{**row, "batch_size": batch} for batch in (8, 16)],
-        "at heads 1: recipes that differ within one shape would be averaged",
+        "recipes that differ within one shape would be averaged: batch_size .8, 16 at 2×65.; choose",
     ),
 ]
 
