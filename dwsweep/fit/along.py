@@ -139,7 +139,12 @@ def compared(
             how = f"unpaired: {pairing.why_not}" if pairing.why_not else f"paired by {pairing.by}"
             paired.append(f"{one.arm.label} against {base.arm.label}: {how}")
     curves = tuple(
-        _curve(group, base.arm.label, above.get((group.arm.label, group.key), {}), column, options.confidence)
+        AlongCurve(
+            arm=group.arm.label,
+            depth=group.depth,
+            budget=group.budget,
+            rows=_rows(group, above.get((group.arm.label, group.key), {}), column, options.confidence),
+        )
         for group in groups
     )
     usable = tuple(one.arm.label for one in found)
@@ -149,7 +154,7 @@ def compared(
         unit=base.arm.unit,
         arms=usable,
         confidence=options.confidence,
-        answer=(*_not_adjusted(groups, column), *answers(curves)),
+        answer=(*_not_adjusted(groups, column), *answers(curves, base.arm.label, base.arm.unit)),
         curves=curves,
         notes=(*empty, *_notes(found, groups, column), *paired),
     )
@@ -180,50 +185,36 @@ def _fit(found: Sequence[ArmAlong], along: Along, read: Sequence[Table], options
     )
 
 
-def _curve(group: Group, base: str, above_base: Mapping[Any, Interval], column: str, confidence: float) -> AlongCurve:
-    """base: the first arm; above_base: losses of this arm above its, at the values that both have."""
-    best = int(group.mean.argmin())
-    above = above_best(group, confidence)
-    rows = tuple(
-        _row(group, k, k == best, above[k], above_base.get(value, Interval()), column, confidence)
-        for k, value in enumerate(group.values)
-    )
-    return AlongCurve(
-        arm=group.arm.label,
-        depth=group.depth,
-        budget=group.budget,
-        rows=rows,
-        best=group.values[best],
-        sentence=of_curve(rows, group.values[best], group.arm.unit),
-        against=of_difference(base, group.arm, column, above_base) if above_base else "",
-    )
-
-
-def _row(
-    group: Group, k: int, is_best: bool, above: Interval, above_base: Interval, column: str, confidence: float
-) -> AlongRow:
-    curves, cell, row = group.arm.curves, group.cells[k], group.rows[k]
-    verdict = WORSE if above.sign > 0 else BEST if is_best else NOT_APART
-    return AlongRow(
-        arm=group.arm.label,
-        column=column,
-        value=group.values[k],
-        depth=int(row["depth"]),
-        budget=group.budget,
-        width=number(row["width"]),
-        heads=row.get("heads"),
-        head_size=row.get("head_size"),
-        n_params=number(float(curves.n_params[cell])),
-        learning_rate=curves.learning_rate[cell],
-        n=int(curves.n[cell]),
-        loss=float(group.mean[k]),
-        se=float(group.se[k]) if group.known else None,
-        correction=float(group.correction[k]),
-        **above.columns("above_best"),
-        **above_base.columns("above_base"),
-        verdict=verdict if group.known else UNKNOWN,
-        confidence=confidence,
-    )
+def _rows(group: Group, above_base: Mapping[Any, Interval], column: str, confidence: float) -> tuple[AlongRow, ...]:
+    """above_base: losses of this arm above the first one's, at the values that both have."""
+    curves, best = group.arm.curves, int(group.mean.argmin())
+    rows = []
+    for k, above in enumerate(above_best(group, confidence)):
+        value, cell, row = group.values[k], group.cells[k], group.rows[k]
+        verdict = WORSE if above.sign > 0 else BEST if k == best else NOT_APART
+        rows.append(
+            AlongRow(
+                arm=group.arm.label,
+                column=column,
+                value=value,
+                depth=int(row["depth"]),
+                budget=group.budget,
+                width=number(row["width"]),
+                heads=row.get("heads"),
+                head_size=row.get("head_size"),
+                n_params=number(float(curves.n_params[cell])),
+                learning_rate=curves.learning_rate[cell],
+                n=int(curves.n[cell]),
+                loss=float(group.mean[k]),
+                se=float(group.se[k]) if group.known else None,
+                correction=float(group.correction[k]),
+                **above.columns("above_best"),
+                **above_base.get(value, Interval()).columns("above_base"),
+                verdict=verdict if group.known else UNKNOWN,
+                confidence=confidence,
+            )
+        )
+    return tuple(rows)
 
 
 def _notes(found: Sequence[ArmAlong], groups: Sequence[Group], column: str) -> list[str]:
@@ -510,11 +501,11 @@ def nats(by: Interval, unit: str) -> str:
     return f"{by.value:.3f} {SHORT[unit]} ({by.ends('{:.3f}'.format)})"
 
 
-def of_curve(rows: Sequence[AlongRow], best: float, unit: str) -> str:
+def of_curve(rows: Sequence[AlongRow], unit: str) -> str:
     """Sentence on the value with the least loss, and on values shown to be worse."""
-    values = ", ".join(value_text(row.value) for row in rows)
-    tried = f"best at {rows[0].column} {value_text(best)} of {values}"
-    if rows[0].above_best_low is None:
+    best = min(rows, key=lambda row: row.loss or 0.0)
+    tried = f"best at {best.column} {value_text(best.value)} of {', '.join(value_text(row.value) for row in rows)}"
+    if best.above_best_low is None:
         return f"{tried}; the noise is not known, so nothing is claimed"
     alike = ", ".join(value_text(row.value) for row in rows if row.verdict == NOT_APART)
     worse = [row for row in rows if row.verdict == WORSE]
@@ -523,30 +514,33 @@ def of_curve(rows: Sequence[AlongRow], best: float, unit: str) -> str:
     return f"{tried}{apart}; worse: {shown or 'none is shown to be'}"
 
 
-def of_difference(base: str, arm: Arm, column: str, above: Mapping[Any, Interval]) -> str:
-    """Sentence on the values at which another arm is better or worse than the first. above: value → loss − base."""
+def of_difference(rows: Sequence[AlongRow], base: str, unit: str) -> str:
+    """Sentence on the values at which an arm is better or worse than the ``base``."""
+    above = {value_text(row.value): row.above_base_interval for row in rows if row.above_base is not None}
     parts = []
     for word, sign in (("better", -1), ("worse", 1)):
         of = {value: one if sign > 0 else -one for value, one in above.items() if one.sign == sign}
         if of:
-            shown = ", ".join(f"{value_text(value)} (by {nats(one, arm.unit)})" for value, one in of.items())
-            parts.append(f"{word} at {column.replace('_', ' ')} {shown}")
-    if alike := [value_text(value) for value, one in above.items() if not one.sign]:
+            shown = ", ".join(f"{value} (by {nats(one, unit)})" for value, one in of.items())
+            parts.append(f"{word} at {rows[0].column.replace('_', ' ')} {shown}")
+    if alike := [value for value, one in above.items() if not one.sign]:
         parts.append(f"no difference is shown at {', '.join(alike)}")
-    return f"{arm.label} against {base}: {'; '.join(parts)}"
+    return f"{rows[0].arm} against {base}: {'; '.join(parts)}"
 
 
-def leading(found: Sequence[tuple[str, str]]) -> list[str]:
-    """Lines for the first groups, from (place, sentence) pairs."""
-    lines = [f"{where}: {sentence}" if where else sentence for where, sentence in found]
+def leading(found: Sequence[tuple[AlongCurve, str]]) -> list[str]:
+    """Lines for the first groups, from pairs of a group and its sentence."""
+    where = [place(curve.depth, curve.budget) for curve, _ in found]
+    lines = [": ".join(filter(None, (at, sentence))) for at, (_, sentence) in zip(where, found, strict=True)]
     left = len(lines) - GROUPS_SAID
     return lines if left <= 0 else [*lines[:GROUPS_SAID], f"… and {left} more, in the table"]
 
 
-def answers(curves: Sequence[AlongCurve]) -> list[str]:
-    """Sentences of the answer: the values at which the arms differ, then each arm."""
-    lines = leading([(place(one.depth, one.budget), one.against) for one in curves if one.against])
+def answers(curves: Sequence[AlongCurve], base: str, unit: str) -> list[str]:
+    """Sentences of the answer: the values at which the arms differ from the ``base``, then each arm."""
+    compared = [one for one in curves if any(row.above_base is not None for row in one.rows)]
+    lines = leading([(one, of_difference(one.rows, base, unit)) for one in compared])
     for arm in dict.fromkeys(curve.arm for curve in curves):
-        own = leading([(place(one.depth, one.budget), one.sentence) for one in curves if one.arm == arm])
+        own = leading([(one, of_curve(one.rows, unit)) for one in curves if one.arm == arm])
         lines += [f"{arm}, {line}" if arm else line for line in own]
     return lines
