@@ -54,12 +54,6 @@ def adjustment_of(
     )
 
 
-def _best(n: float, depth: Interval, **where: Any) -> AnswerRow:
-    """Best depth at a size, and ``where`` else."""
-    at: dict[str, Any] = {"question": BEST_DEPTH, "equal": N_PARAMS, "n_params": n, **where}
-    return AnswerRow(**at, **depth.columns("depth"), monte_carlo_error=depth.error or None)
-
-
 def _column(k: int, means: Means, design: Design, surface: ask.LossSurface) -> AdjustedColumn:
     posterior, confidence = surface.posterior, surface.record.confidence
     one, value, name = means.columns[k], design.values[k], design.names[k]
@@ -99,15 +93,11 @@ def _rates(means: Means, design: Design, posterior: Posterior, confidence: float
     first, last = means.columns[place].value.min(), means.columns[place].value.max()
     rows = []
     for depth, drawn in zip(depths, ln_best.T, strict=True):
-        found = ask.effect(drawn, confidence)
-        low, middle, high = found.low or 0.0, found.value or 0.0, found.high or 0.0
+        low, middle, high = ask.quantiles(drawn, confidence)
         ends = middle if first < middle < last else None, low if low > first else None, high if high < last else None
-        rate = Interval(*ends).map(math.exp)
         at: dict[str, Any] = {"equal": N_PARAMS, "n_params": math.exp(frame.x0), "depth": float(depth)}
-        reason = "" if rate.value else "beyond those tried"
-        rows.append(
-            AnswerRow(question=BEST_VALUE, column="learning_rate", **at, **rate.columns("estimate"), reason=reason)
-        )
+        rate, reason = Interval(*ends).map(math.exp).columns("estimate"), "" if ends[0] else "beyond those tried"
+        rows.append(AnswerRow(question=BEST_VALUE, column="learning_rate", **at, **rate, reason=reason))
     return tuple(rows)
 
 
@@ -137,7 +127,9 @@ def _along_tokens(means: Means, design: Design, surface: ask.LossSurface) -> tup
         both = depth.value is not None and (not rows or rows[0].depth is not None)
         change = ask.effect(known, confidence).map(math.exp) if both and len(known) > 0.9 * len(ratio) else Interval()
         tokens = float(np.exp(design.scales[place].ln(v)) - one.shift)
-        rows.append(_best(math.exp(x), depth, tokens=tokens, **change.columns("estimate")))
+        at: dict[str, Any] = {"equal": N_PARAMS, "n_params": math.exp(x), "tokens": tokens}
+        found = depth.columns("depth") | change.columns("estimate") | {"monte_carlo_error": depth.error or None}
+        rows.append(AnswerRow(question=BEST_DEPTH, **at, **found))
     return tuple(rows)
 
 
@@ -217,9 +209,5 @@ def _equal_sentence(record: Adjustment) -> str:
         return ""
     n = shared[len(shared) // 2]
     found = {name: of[n] for name, of in rows.items() if n in of}
-    texts = [f"{_depth(row)} at equal {name}" for name, row in found.items()]
+    texts = [f"{row.depth_interval.format(layers)} at equal {name}" for name, row in found.items()]
     return f"Equal what: at {format_count(n)} the best depth is {join(texts)}"
-
-
-def _depth(row: AnswerRow) -> str:
-    return row.depth_interval.format(layers)

@@ -28,7 +28,7 @@ import difflib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,16 +38,16 @@ from dwsweep.fit.analysis import fit_options, fit_table, provenance
 from dwsweep.fit.answers import with_answers
 from dwsweep.fit.arms import labels, tables_of
 from dwsweep.fit.ask import enough
-from dwsweep.fit.cells import Run, number, select_runs
+from dwsweep.fit.cells import Run, Selection, number, select_runs
 from dwsweep.fit.curves import Curves, SimultaneousBand, build_curves
 from dwsweep.fit.data import condition
 from dwsweep.fit.data.roles import RECIPE, TUNING
 from dwsweep.fit.data.rows import LeftOut, Row
+from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
-from dwsweep.fit.data.shape import n_params_of
 from dwsweep.fit.data.table import Table, account
 from dwsweep.fit.documents import document_covariance
-from dwsweep.fit.impossible import BadRun, impossible
+from dwsweep.fit.impossible import BadRun, without_bad_runs
 from dwsweep.fit.lengths import at_equal_length
 from dwsweep.fit.model import Cells
 from dwsweep.fit.noise import FLOOR_NATS
@@ -70,7 +70,6 @@ OUTCOMES = columns.named("outcome", "identity")  # columns of a run's results an
 WITH_HEADS = {"heads", "head_size"}  # either column determines the other
 Key = tuple[int | None, float | None]  # (depth, budget) of a group; None if the column is it
 SEED = 17  # seed of the draws of errors that arms share
-NOUNS = {"depth": "layers", "heads": "heads"}
 GROUPS_SAID = 6  # groups of each arm that the answer names, at most
 
 
@@ -91,7 +90,8 @@ def fit_along(
             )
     if chosen.axis != "n_params":
         raise InputError(f"{argument('axis')}: {chosen.axis!r}; along a column losses are compared at n_params")
-    tables = tables_of(table, list(others), chosen)
+    others = list(others)
+    tables = tables_of(table, others, chosen)
     if column not in tables[0].columns:
         column = tables[0].theirs.get(column, column)
     check_column(tables, column)
@@ -99,7 +99,7 @@ def fit_along(
     names = labels(tables) if len(tables) > 1 else [""]
     with one_thread():
         found, along = compared(tables, names, column, chosen)
-        return _fit(found, along, tables, chosen)
+        return _fit(found, along, tables if others else tables[:1], chosen)
 
 
 def fit_beside_along(
@@ -121,117 +121,103 @@ def compared(
 ) -> tuple[list[ArmAlong], Along]:
     """One table per arm, and notes on them."""
     found = arms_along(tables, names, column, options)
-    base, *_ = found
+    base, *others = found
     of_base = {group.key: group for group in base.groups}
-    groups, curves, pairings = [], [], {}
-    for one in found:
-        pairing = None if one is base else pair_arms(base.arm, one.arm)
-        drawn: Sequence[np.ndarray] = ()
-        if pairing:
-            drawn = pairing.drawn(len(base.arm.curves.draws), np.random.default_rng([SEED, options.seed]))
-        for group in one.groups:
-            if len(group.values) < 2:
-                continue
-            above: Mapping[Any, Interval] = {}
-            beside = of_base.get(group.key)
-            shared = [value for value in group.values if beside and value in beside.values]
-            if beside and pairing and len(shared) > 1:
-                gaps = arm_differences(beside, group, shared, pairing, drawn, options.confidence)
-                above = dict(zip(shared, gaps, strict=True))
-                pairings[one.arm.label] = (
-                    f"unpaired: {pairing.why_not}" if pairing.why_not else f"paired by {pairing.by}"
-                )
-            groups.append(group)
-            curves.append(_curve(group, base.arm.label, above, column, options.confidence))
-    if not curves:
+    groups = [group for one in found for group in one.groups if len(group.values) > 1]
+    if not groups:
         raise InputError(
             f"{argument('column', '--along')}: {column!r}; no depth and size has two values of it to compare"
         )
-    usable = [one.arm.label for one in found]
+    above: dict[tuple[str, Key], Mapping[Any, Interval]] = {}
+    paired = []
+    for one in others:
+        pairing = pair_arms(base.arm, one.arm)
+        drawn = pairing.drawn(len(base.arm.curves.draws), np.random.default_rng([SEED, options.seed]))
+        for group in (group for group in one.groups if group.key in of_base):
+            first = of_base[group.key]
+            if len(shared := [value for value in group.values if value in first.values]) > 1:
+                gaps = arm_differences(first, group, shared, pairing, drawn, options.confidence)
+                above[one.arm.label, group.key] = dict(zip(shared, gaps, strict=True))
+        if any(label == one.arm.label for label, _ in above):
+            how = f"unpaired: {pairing.why_not}" if pairing.why_not else f"paired by {pairing.by}"
+            paired.append(f"{one.arm.label} against {base.arm.label}: {how}")
+    curves = tuple(
+        AlongCurve(
+            arm=group.arm.label,
+            depth=group.depth,
+            budget=group.budget,
+            rows=_rows(group, above.get((group.arm.label, group.key), {}), column, options.confidence),
+        )
+        for group in groups
+    )
+    usable = tuple(one.arm.label for one in found)
     empty = [f"{name}: no run has a usable loss; it is not compared" for name in names if name not in usable]
-    paired = [f"{label} against {base.arm.label}: {said}" for label, said in pairings.items()]
     return found, Along(
         column=column,
         unit=base.arm.unit,
-        arms=tuple(usable),
+        arms=usable,
         confidence=options.confidence,
-        answer=(*_not_adjusted(found, column), *answers(curves)),
-        curves=tuple(curves),
+        answer=(*_not_adjusted(groups, column), *answers(curves, base.arm.label, base.arm.unit)),
+        curves=curves,
         notes=(*empty, *_notes(found, groups, column), *paired),
     )
 
 
-def _fit(found: Sequence[ArmAlong], along: Along, tables: Sequence[Table], options: FitOptions) -> FitResult:
-    """Record of the answer: its sentences, the warnings of all arms, the noise of the first. tables: one per arm."""
-    data, used = tables[0], sum(len(one.arm.runs) for one in found)
-    of_file = {table.source: table for table in tables}.values()  # the arms of one sweep share a file
-    rows = account(
-        sum(table.n_read for table in of_file),
-        used,
-        [one for table in of_file for one in table.account],
-        [one.out for one in found],
-        [note for table in of_file for note in table.notes],
-    )
+def _fit(found: Sequence[ArmAlong], along: Along, read: Sequence[Table], options: FitOptions) -> FitResult:
+    """Record of the answer: its sentences, the warnings of all arms, the noise of the first. read: tables of the arms,
+    which share one where they are of one sweep."""
     warnings: dict[str, list[str]] = {}
     for one in found:
         for line in one.arm.warnings:
             warnings.setdefault(line, []).append(one.arm.label)
-    noise = noise_summary(found[0].arm.curves)
+    rows = account(
+        sum(table.n_read for table in read),
+        sum(len(one.arm.runs) for one in found),
+        [line for table in read for line in table.account],
+        [one.out for one in found],
+        [note for table in read for note in table.notes],
+    )
     made = FitResult(
         format=FORMAT,
         along=along,
         warnings=[line if len(by) == len(found) else f"{', '.join(by)}: {line}" for line, by in warnings.items()],
-        noise=noise,
-        unit=data.unit,
-        provenance=provenance(data, options, rows),
+        noise=noise_summary(found[0].arm.curves),
+        unit=read[0].unit,
+        provenance=provenance(read[0], options, rows),
     )
     return with_answers(made)
 
 
-def _curve(group: Group, base: str, above_base: Mapping[Any, Interval], column: str, confidence: float) -> AlongCurve:
-    """base: the first arm; above_base: losses of this arm above its, at the values that both have."""
-    best = int(group.mean.argmin())
-    above = above_best(group, confidence)
-    rows = tuple(
-        _row(group, k, k == best, above[k], above_base.get(value, Interval()), column, confidence)
-        for k, value in enumerate(group.values)
-    )
-    return AlongCurve(
-        arm=group.arm.label,
-        depth=group.depth,
-        budget=group.budget,
-        rows=rows,
-        best=group.values[best],
-        sentence=of_curve(rows, group.values[best], group.arm.unit),
-        against=of_difference(base, group.arm, column, above_base) if above_base else "",
-    )
-
-
-def _row(
-    group: Group, k: int, is_best: bool, above: Interval, above_base: Interval, column: str, confidence: float
-) -> AlongRow:
-    curves, cell, row = group.arm.curves, group.cells[k], group.rows[k]
-    verdict = WORSE if above.sign > 0 else BEST if is_best else NOT_APART
-    return AlongRow(
-        arm=group.arm.label,
-        column=column,
-        value=group.values[k],
-        depth=int(row["depth"]),
-        budget=group.budget,
-        width=number(row["width"]),
-        heads=row.get("heads"),
-        head_size=row.get("head_size"),
-        n_params=number(float(curves.n_params[cell])),
-        learning_rate=curves.learning_rate[cell],
-        n=int(curves.n[cell]),
-        loss=float(group.mean[k]),
-        se=float(group.se[k]) if group.known else None,
-        correction=float(group.correction[k]),
-        **above.columns("above_best"),
-        **above_base.columns("above_base"),
-        verdict=verdict if group.known else UNKNOWN,
-        confidence=confidence,
-    )
+def _rows(group: Group, above_base: Mapping[Any, Interval], column: str, confidence: float) -> tuple[AlongRow, ...]:
+    """above_base: losses of this arm above the first one's, at the values that both have."""
+    curves, best = group.arm.curves, int(group.mean.argmin())
+    rows = []
+    for k, above in enumerate(above_best(group, confidence)):
+        value, cell, row = group.values[k], group.cells[k], group.rows[k]
+        verdict = WORSE if above.sign > 0 else BEST if k == best else NOT_APART
+        rows.append(
+            AlongRow(
+                arm=group.arm.label,
+                column=column,
+                value=value,
+                depth=int(row["depth"]),
+                budget=group.budget,
+                width=number(row["width"]),
+                heads=row.get("heads"),
+                head_size=row.get("head_size"),
+                n_params=number(float(curves.n_params[cell])),
+                learning_rate=curves.learning_rate[cell],
+                n=int(curves.n[cell]),
+                loss=float(group.mean[k]),
+                se=float(group.se[k]) if group.known else None,
+                correction=float(group.correction[k]),
+                **above.columns("above_best"),
+                **above_base.get(value, Interval()).columns("above_base"),
+                verdict=verdict if group.known else UNKNOWN,
+                confidence=confidence,
+            )
+        )
+    return tuple(rows)
 
 
 def _notes(found: Sequence[ArmAlong], groups: Sequence[Group], column: str) -> list[str]:
@@ -259,12 +245,11 @@ def _notes(found: Sequence[ArmAlong], groups: Sequence[Group], column: str) -> l
     return notes
 
 
-def _not_adjusted(found: Sequence[ArmAlong], column: str) -> list[str]:
+def _not_adjusted(groups: Sequence[Group], column: str) -> list[str]:
     """A line on other settings that change along the column."""
     tied = {column, "learning_rate", "lr", *(WITH_HEADS if column in WITH_HEADS else ()), "head_size"}
-    rows = [group.rows for one in found for group in one.groups]
     names = [name for name in dict.fromkeys((*RECIPE, *TUNING)) if name not in tied]
-    names = [name for name in names if any(len({str(row.get(name)) for row in of}) > 1 for of in rows)]
+    names = [name for name in names if any(len({str(row.get(name)) for row in of.rows}) > 1 for of in groups)]
     if not names:
         return []
     change = "changes" if len(names) == 1 else "change"
@@ -334,10 +319,10 @@ def above_best(group: Group, confidence: float) -> list[Interval]:
     if not group.known:
         return _intervals(m - m.min())
     i, j = np.triu_indices(len(m), 1)
-    low, high = np.zeros((len(m), len(m))), np.zeros((len(m), len(m)))
+    low, high = np.zeros((2, len(m), len(m)))
     pairs = SimultaneousBand(m[j] - m[i], d[:, j] - d[:, i], group.df, confidence)
     low[j, i], high[j, i] = pairs.low, pairs.high
-    low[i, j], high[i, j] = -high[j, i], -low[j, i]
+    low[i, j], high[i, j] = -pairs.high, -pairs.low
     return _intervals(m - m.min(), low.max(axis=1), high.max(axis=1))
 
 
@@ -368,14 +353,13 @@ def arm_differences(
 
 @dataclass(frozen=True)
 class ArmAlong:
-    """One arm. arm: its curves, numbered alike in all arms. groups: also groups of one value. rows: a row of each
-    cell of the curves. bad: runs left out as impossible. out: rows that are out, by reason."""
+    """One arm. arm: its curves, numbered alike in all arms. groups: also groups of one value. bad: runs left out as
+    impossible. out: rows that are out, by reason."""
 
     arm: Arm
     groups: Sequence[Group]
-    rows: Sequence[Row]
     bad: Sequence[BadRun]
-    out: Mapping[LeftOut, int] = field(default_factory=dict)
+    out: Mapping[LeftOut, int]
 
 
 def check_column(tables: Sequence[Table], column: str) -> None:
@@ -408,34 +392,30 @@ def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, optio
     """
     sizes = {} if column in SIZES else _sizes(tables)
     chosen = [_selected(data, column, options) for data in tables]
-    curves = {_place_of(run.row, column) for runs, *_ in chosen for run in runs}
+    curves = {_place_of(run.row, column) for selection in chosen for run in selection.runs}
     # a curve that is a depth keeps its number of layers, so that a plain fit has the same curves
     numbers = {key: int(key[0]) if len(key) == 1 else k for k, key in enumerate(sorted(curves), start=1)}
     found: list[ArmAlong] = []
-    for data, name, (usable, said, out) in zip(tables, names, chosen, strict=True):
-        if not usable and found:
+    for data, name, selection in zip(tables, names, chosen, strict=True):
+        if not selection.runs and found:
             continue
-        if not usable:
+        if not selection.runs:
             raise InputError(f"table: {data.source}; {name or 'it'} has no finished run with a usable loss")
-        warnings = [*said, *(still_falling(data.directory, usable) if data.directory else [])]
-        runs = [replace(run, depth=numbers[_place_of(run.row, column)]) for run in usable]
-        bad, too_many = impossible(runs)
-        warnings += [*too_many, *([left_out_line(bad)] if bad else [])]
-        out_of = {id(one.run) for one in bad}
-        runs = [run for run in runs if id(run) not in out_of]
+        falling = still_falling(data.directory, selection.runs) if data.directory else []
+        numbered = [replace(run, depth=numbers[_place_of(run.row, column)]) for run in selection.runs]
+        selection, bad = without_bad_runs(replace(selection, runs=numbered))
+        runs, out = selection.runs, selection.account + Counter({("have an impossible loss", ""): len(bad)})
         held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
-        if held_out:
-            warnings += held_out.warnings
         rng = np.random.default_rng(options.seed)
         of_arm = build_curves(runs, options.noise, rng, held_out, data.unit)
         of_arm = _judged(of_arm, runs, column, options)
-        rows = {run.shape: run.row for run in runs}
-        rows_of = [rows[of_arm.shape(k)] for k in range(len(of_arm.x))]
-        arm = Arm(name, runs, of_arm, held_out=held_out, unit=data.unit, warnings=tuple(warnings))
-        cells = _groups(rows_of, column, sizes, data.source)
-        groups = [Group.of(arm, key, cells[key], rows_of) for key in cells]
-        out["have an impossible loss", ""] += len(bad)
-        found.append(ArmAlong(arm, groups, rows_of, bad, out))
+        warnings = [*selection.warnings, *falling, *([left_out_line(bad)] if bad else [])]
+        warnings += held_out.warnings if held_out else []
+        arm = Arm(name, runs, of_arm, held_out=held_out, unit=data.unit, warnings=warnings)
+        of_shape = {run.shape: run.row for run in runs}
+        rows = [of_shape[of_arm.shape(k)] for k in range(len(of_arm.x))]
+        groups = [Group.of(arm, key, of, rows) for key, of in _groups(rows, column, sizes, data.source).items()]
+        found.append(ArmAlong(arm, groups, bad, out))
     return found
 
 
@@ -452,33 +432,17 @@ def _place_of(row: Row, column: str) -> tuple[float, ...]:
     return (row["depth"],) if column in ("depth", *SIZES) else (row["depth"], row[column])
 
 
-def _selected(data: Table, column: str, options: FitOptions) -> tuple[list[Run], list[str], Counter[LeftOut]]:
-    """The runs that count, warnings, and rows that are out, value by value: settings that differ within a value are
-    refused as in a plain fit."""
-    out: Counter[LeftOut] = Counter()
-    of_value: dict[Any, list[Row]] = defaultdict(list)
-    for row in data.rows:
-        if row.get(column) is not None:
-            of_value[None if column in ("depth", *SIZES) else row[column]].append(row)
-    runs: list[Run] = []
-    where: dict[str, list[Any]] = defaultdict(list)
-    for value in sorted(of_value, key=lambda v: v or 0.0):
-        try:
-            selection = select_runs(of_value[value], options.axis, data.named, data.unit, data.settings)
-        except InputError as error:
-            said = "" if value is None else f"at {column} {value:g}: "
-            raise InputError(*(f"{said}{line}" for line in error.templates)) from None
-        runs += selection.runs
-        out.update(selection.account)
-        for line in selection.warnings:
-            where[line].append(value)
-    lines = [
-        line if len(values) == len(of_value) else f"{column} {', '.join(f'{v:g}' for v in values)}: {line}"
-        for line, values in where.items()
-    ]
-    blank = sum(row.get(column) is None for row in data.rows)
-    out[f"have no {column}", ""] += blank
-    return runs, [*lines, *([f"{column}: blank in {blank} rows, which are left out"] if blank else [])], out
+def _selected(data: Table, column: str, options: FitOptions) -> Selection:
+    """The runs that count, as in a plain fit; two values of the column are two shapes."""
+    rows = [row for row in data.rows if row.get(column) is not None]
+    blank = len(data.rows) - len(rows)
+    if column not in ("depth", *SIZES):
+        rows = [{**row, BLOCK: f"{row.get(BLOCK, '')} {column} {row[column]}".strip()} for row in rows]
+    selection = select_runs(rows, options.axis, data.named, data.unit, data.settings)
+    if blank:
+        selection.warnings.append(f"{column}: blank in {blank} rows, which are left out")
+        selection.account[f"have no {column}", ""] += blank
+    return selection
 
 
 def _sizes(tables: Sequence[Table]) -> dict[float, float]:
@@ -529,13 +493,6 @@ def value_text(value: float) -> str:
     return format_count(value) if abs(value) >= 1e4 else f"{value:g}"
 
 
-def at(column: str, value: float) -> str:
-    """``8 heads``, ``head_size 64``."""
-    if column not in NOUNS:
-        return f"{column} {value_text(value)}"
-    return f"{value_text(value)} {NOUNS[column] if value != 1 else NOUNS[column].removesuffix('s')}"
-
-
 def place(depth: int | None, budget: float | None) -> str:
     """``L 2, N = 124K``; empty if the column is both."""
     parts = [f"L {depth}" if depth is not None else "", f"N = {format_count(budget)}" if budget is not None else ""]
@@ -547,45 +504,46 @@ def nats(by: Interval, unit: str) -> str:
     return f"{by.value:.3f} {SHORT[unit]} ({by.ends('{:.3f}'.format)})"
 
 
-def of_curve(rows: Sequence[AlongRow], best: float, unit: str) -> str:
+def of_curve(rows: Sequence[AlongRow], unit: str) -> str:
     """Sentence on the value with the least loss, and on values shown to be worse."""
-    tried = f"best at {at(rows[0].column, best)} of {', '.join(value_text(row.value) for row in rows)}"
-    if rows[0].above_best_low is None:
+    best = min(rows, key=lambda row: row.loss or 0.0)
+    tried = f"best at {best.column} {value_text(best.value)} of {', '.join(value_text(row.value) for row in rows)}"
+    if best.above_best_low is None:
         return f"{tried}; the noise is not known, so nothing is claimed"
-    alike = [value_text(row.value) for row in rows if row.verdict == NOT_APART]
-    worse = [
-        f"{value_text(row.value)} by {nats(row.above_best_interval, unit)}" for row in rows if row.verdict == WORSE
-    ]
-    apart = f" (not told apart from {', '.join(alike)})" if alike else ""
-    return f"{tried}{apart}; worse: {', '.join(worse) or 'none is shown to be'}"
+    alike = ", ".join(value_text(row.value) for row in rows if row.verdict == NOT_APART)
+    worse = [row for row in rows if row.verdict == WORSE]
+    shown = ", ".join(f"{value_text(row.value)} by {nats(row.above_best_interval, unit)}" for row in worse)
+    apart = f" (not told apart from {alike})" if alike else ""
+    return f"{tried}{apart}; worse: {shown or 'none is shown to be'}"
 
 
-def of_difference(base: str, arm: Arm, column: str, above: Mapping[Any, Interval]) -> str:
-    """Sentence on the values at which another arm is better or worse than the first. above: value → loss − base."""
+def of_difference(rows: Sequence[AlongRow], base: str, unit: str) -> str:
+    """Sentence on the values at which an arm is better or worse than the ``base``."""
+    above = {value_text(row.value): row.above_base_interval for row in rows if row.above_base is not None}
     parts = []
     for word, sign in (("better", -1), ("worse", 1)):
-        of = [
-            f"{value_text(v)} (by {nats(one if sign > 0 else -one, arm.unit)})"
-            for v, one in above.items()
-            if one.sign == sign
-        ]
-        parts += [f"{word} at {column.replace('_', ' ')} {', '.join(of)}"] if of else []
-    alike = [value_text(value) for value, one in above.items() if not one.sign]
-    parts += [f"no difference is shown at {', '.join(alike)}"] if alike else []
-    return f"{arm.label} against {base}: {'; '.join(parts)}"
+        of = {value: one if sign > 0 else -one for value, one in above.items() if one.sign == sign}
+        if of:
+            shown = ", ".join(f"{value} (by {nats(one, unit)})" for value, one in of.items())
+            parts.append(f"{word} at {rows[0].column.replace('_', ' ')} {shown}")
+    if alike := [value for value, one in above.items() if not one.sign]:
+        parts.append(f"no difference is shown at {', '.join(alike)}")
+    return f"{rows[0].arm} against {base}: {'; '.join(parts)}"
 
 
-def leading(found: Sequence[tuple[str, str]]) -> list[str]:
-    """Lines for the first groups, from (place, sentence) pairs."""
-    lines = [f"{where}: {sentence}" if where else sentence for where, sentence in found]
+def leading(found: Sequence[tuple[AlongCurve, str]]) -> list[str]:
+    """Lines for the first groups, from pairs of a group and its sentence."""
+    where = [place(curve.depth, curve.budget) for curve, _ in found]
+    lines = [": ".join(filter(None, (at, sentence))) for at, (_, sentence) in zip(where, found, strict=True)]
     left = len(lines) - GROUPS_SAID
     return lines if left <= 0 else [*lines[:GROUPS_SAID], f"… and {left} more, in the table"]
 
 
-def answers(curves: Sequence[AlongCurve]) -> list[str]:
-    """Sentences of the answer: the values at which the arms differ, then each arm."""
-    lines = leading([(place(one.depth, one.budget), one.against) for one in curves if one.against])
+def answers(curves: Sequence[AlongCurve], base: str, unit: str) -> list[str]:
+    """Sentences of the answer: the values at which the arms differ from the ``base``, then each arm."""
+    compared = [one for one in curves if any(row.above_base is not None for row in one.rows)]
+    lines = leading([(one, of_difference(one.rows, base, unit)) for one in compared])
     for arm in dict.fromkeys(curve.arm for curve in curves):
-        own = leading([(place(one.depth, one.budget), one.sentence) for one in curves if one.arm == arm])
+        own = leading([(one, of_curve(one.rows, unit)) for one in curves if one.arm == arm])
         lines += [f"{arm}, {line}" if arm else line for line in own]
     return lines

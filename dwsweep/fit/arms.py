@@ -17,7 +17,7 @@ that a token stands for, so that such arms are compared in bits per byte.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
@@ -40,10 +40,9 @@ from dwsweep.fit.ask import (
     surface_of,
     surface_record,
 )
-from dwsweep.fit.cells import Shape
 from dwsweep.fit.data.covariates import number_of
 from dwsweep.fit.data.roles import roles
-from dwsweep.fit.data.rows import ARM, Row, arms, check_one_arm, of_arm
+from dwsweep.fit.data.rows import ARM, arms, check_one_arm, positive
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.heap import Heap
 from dwsweep.fit.lengths import at_equal_length, largest, token_groups
@@ -53,9 +52,9 @@ from dwsweep.fit.nodes import weigh, with_odd_depths
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.one_thread import one_thread
 from dwsweep.fit.one_unit import IN_NATS, in_one_unit
-from dwsweep.fit.pairing import TOLERANCE, USUAL, Arm, Pairing, pair_arms, same_documents
+from dwsweep.fit.pairing import TOLERANCE, USUAL, Arm, Pairing, differing, pair_arms, same_documents
 from dwsweep.fit.token_group import TokenGroup
-from dwsweep.fit.transitions import Pair, analyse_pairs
+from dwsweep.fit.transitions import analyse_pairs
 from dwsweep.fit.warnings import check_status
 from dwsweep.interval import Interval, layers
 from dwsweep.records.answers import (
@@ -68,17 +67,17 @@ from dwsweep.records.answers import (
     AnswerRow,
     Comparison,
 )
-from dwsweep.records.fit import DepthSpan, FitOptions, FitResult, LeftOutRows, Surface
+from dwsweep.records.fit import FitOptions, FitResult, LeftOutRows, Surface
 from dwsweep.text import BITS, OF_TEXT, format_count, join
 
 MOST_ARMS = 12  # limit, since one posterior holds them: its cost grows with the cube of their number
 SIZES = 9  # number of sizes at which best depths are compared
 PLACES = ("smallest", "middle", "largest")  # sizes of a depth at which losses are compared
 CROSSING_POINTS = 31
-DATA = ("data_hash", "dataset", "data", "corpus", "tokenizer", "vocab_size")  # columns of the text and its tokens
+OF_TOKENS = ("data_hash", "tokenizer", "vocab_size")  # losses in bits per byte compare between these
+DATA = (*OF_TOKENS, "dataset", "data", "corpus")  # columns of the text and its tokens
 NOTHING = 1e-9  # share of the largest variance below which a direction of shared errors is rounding
 UNEQUAL_TOKENS = math.log(1.25)  # difference in ln tokens above which two arms had unequal data
-OF_OTHERS = "are of other arms"
 VERDICTS = {  # quantity → verdict if the interval lies below no change, and if it lies above
     TRANSITION: ("smaller", "larger"),
     BEST_DEPTH: ("shallower", "deeper"),
@@ -104,81 +103,34 @@ def compare_arms(
     # losses of another vocabulary in the nats of the first, by their bits per byte
     tables = [tables[0], *(in_one_unit([tables[0], data], of_first=True)[1] for data in tables[1:])]
     with one_thread():
-        every = _in_one(tables, names) if others else _of_one(tables, names)
-        asked = Request.of_heap(every, chosen, params, tuple(names))
-        heap = asked.heap
-        lacking = _lacking(tables, names, heap) if heap else {}
-        if heap:
-            tables = [replace(one, rows=heap.rows(name) or one.rows) for one, name in zip(tables, names, strict=True)]
+        asked = Request.of_heap(_in_one(tables, bool(others), names), chosen, params, tuple(names))
+        if heap := asked.heap:
+            of_heap = [heap.rows(name) or data.rows for name, data in zip(names, tables, strict=True)]
+            lacking = [_lacks(data, heap) for data in tables]
+            tables = [replace(data, rows=rows) for data, rows in zip(tables, of_heap, strict=True)]
         else:
-            own_arm = () if others else (of_arm(tables[0].rows),)
-            tables = [at_equal_length(data, chosen) for data in tables]
-            of_base = replace(chosen, where=(*chosen.where, *own_arm))
-            asked = Request.at_length(tables[0], of_base, params).of_grid()
+            lacking = ["" for _ in tables]
+            left = LeftOutRows(rows=sum(len(data.rows) for data in tables[1:]), why="are of other arms")
+            account = tables[0].account if others else (*tables[0].account, left)
+            tables = [at_equal_length(data, chosen) for data in (replace(tables[0], account=account), *tables[1:])]
+            asked = Request.at_length(tables[0], chosen, params).of_grid()
         groups = _groups(tables, names, asked.options, heap)
-        usable = {one[0]: _arm(*one) for one in zip(names, tables, groups, strict=True) if one[2].curves}
         if groups[0].curves is None:
             raise InputError(
                 f"{argument('table', 'TABLE')}: {names[0]}, the base of the comparison, has no run with a "
                 f"usable loss: {_why_none(groups[0])}; allowed: another table or arm first, or a {argument('where')} "
                 "without it"
             )
-        together = Together.of([*usable.values()], asked.options, heap, lacking)
+        every = [_arm(*one, tables[0].unit) for one in zip(names, groups, lacking, strict=True)]
+        together = Together.of([arm for arm in every if arm], asked.options, heap)
         in_heap = [group for name, group in zip(names, groups, strict=True) if heap and name in heap.arms[1:]]
         own = together.surfaces[names[0]] if heap or enough(together.base.curves) else None
         result = answered(replace(asked, surface=own), beside, in_heap)
         found = [
-            together.compare(usable[name]) if name in usable else together.nothing(name, _why_none(group))
-            for name, group in zip(names[1:], groups[1:], strict=True)
+            together.compare(arm) if arm else together.nothing(name, _why_none(group))
+            for name, arm, group in zip(names, every, groups, strict=True)
         ]
-        return with_answers(replace(result, comparisons=found))
-
-
-def _lacking(tables: Sequence[Table], names: Sequence[str], heap: Heap) -> dict[str, str]:
-    """Arm → settings of the heap that no run of the arm has."""
-    found = {}
-    for data, name in zip(tables, names, strict=True):
-        lacks = {
-            one.name
-            for one in heap.record.columns
-            if all(number_of(one.name, row, [one.column]) is None and row.get(one.column) is None for row in data.rows)
-        }
-        if lacks:
-            found[name] = join(sorted(lacks))
-    return found
-
-
-def _of_one(arms: Sequence[Table], names: Sequence[str]) -> Table:
-    """The table of which ``arms`` are the arms."""
-    rows = [{**row, ARM: name} for data, name in zip(arms, names, strict=True) for row in data.rows]
-    return replace(arms[0], rows=rows, account=tuple(one for one in arms[0].account if one.why != OF_OTHERS))
-
-
-def _in_one(tables: Sequence[Table], names: Sequence[str]) -> Table:
-    """Several tables in one. Seeds are each table's own: runs of two studies share no batches."""
-    columns = tuple(dict.fromkeys(name for data in tables for name in data.columns))
-    rows = [
-        {**row, ARM: name, "seed": None if row.get("seed") is None else f"{name} {row['seed']}"}
-        for data, name in zip(tables, names, strict=True)
-        for row in data.rows
-    ]
-
-    def each(field: str) -> tuple[Any, ...]:
-        return tuple(dict.fromkeys(one for data in tables for one in getattr(data, field)))
-
-    return replace(
-        tables[0],
-        rows=rows,
-        columns=columns,
-        directory=tables[0].directory if all(data.directory for data in tables) else None,
-        n_read=sum(data.n_read for data in tables),
-        roles=roles(rows, columns),
-        theirs={their: our for data in reversed(tables) for their, our in data.theirs.items()},
-        named=each("named"),
-        account=tuple(line for data in tables for line in data.account),
-        notes=each("notes"),
-        doubts=each("doubts"),
-    )
+        return with_answers(replace(result, comparisons=found[1:]))
 
 
 def tables_of(table: Any, others: Sequence[Any], options: FitOptions) -> list[Table]:
@@ -189,7 +141,7 @@ def tables_of(table: Any, others: Sequence[Any], options: FitOptions) -> list[Ta
         check_status(one.rows)
         if others:
             check_one_arm(one.rows, one.source)
-    found = tables if others else [_of_arm(tables[0], rows) for rows in arms(tables[0].rows).values()]
+    found = tables if others else [replace(tables[0], rows=rows) for rows in arms(tables[0].rows).values()]
     if len(found) > MOST_ARMS:
         raise InputError(
             f"arm: {len(found):,} arms; at most {MOST_ARMS} are compared: choose some with {argument('where')}"
@@ -197,9 +149,57 @@ def tables_of(table: Any, others: Sequence[Any], options: FitOptions) -> list[Ta
     return found
 
 
-def _of_arm(data: Table, rows: list[Row]) -> Table:
-    left = LeftOutRows(rows=len(data.rows) - len(rows), why=OF_OTHERS)
-    return replace(data, rows=rows, account=(*data.account, *([left] if left.rows else [])))
+def labels(tables: Sequence[Table]) -> list[str]:
+    """Short distinct names: arms, else folders or files, else whole paths."""
+    own = [list(arms(table.rows)) for table in tables]
+    whole = [table.directory or table.source for table in tables]
+    short = [(of[0] if len(of) == 1 else "") or PurePath(path).stem for of, path in zip(own, whole, strict=True)]
+    for found in (short, whole):
+        if len(set(found)) == len(found):
+            return found
+    return [f"{name} ({number})" for number, name in enumerate(whole, start=1)]
+
+
+def _in_one(tables: Sequence[Table], apart: bool, names: Sequence[str]) -> Table:
+    """All arms in one table. apart: each arm was read from a table of its own: the runs of two studies share no
+    batches, so that a seed belongs to its table."""
+
+    def seed(name: str, given: Any) -> Any:
+        return f"{name} {given}" if apart and given is not None else given
+
+    rows = [
+        {**row, ARM: name, "seed": seed(name, row.get("seed"))}
+        for data, name in zip(tables, names, strict=True)
+        for row in data.rows
+    ]
+    if not apart:
+        return replace(tables[0], rows=rows)
+
+    def each(field: str) -> tuple[Any, ...]:
+        return tuple(dict.fromkeys(one for data in tables for one in getattr(data, field)))
+
+    return replace(
+        tables[0],
+        rows=rows,
+        columns=each("columns"),
+        directory=tables[0].directory if all(data.directory for data in tables) else None,
+        n_read=sum(data.n_read for data in tables),
+        roles=roles(rows, each("columns")),
+        theirs={their: our for data in reversed(tables) for their, our in data.theirs.items()},
+        named=each("named"),
+        account=tuple(line for data in tables for line in data.account),
+        notes=each("notes"),
+        doubts=each("doubts"),
+    )
+
+
+def _lacks(data: Table, heap: Heap) -> str:
+    """Settings of the heap that no run of an arm has."""
+
+    def has(name: str, column: str) -> bool:
+        return any(number_of(name, row, [column]) is not None or row.get(column) is not None for row in data.rows)
+
+    return join(sorted({one.name for one in heap.record.columns if not has(one.name, one.column)}))
 
 
 def _groups(tables: Sequence[Table], names: Sequence[str], options: FitOptions, heap: Heap | None) -> list[TokenGroup]:
@@ -208,53 +208,37 @@ def _groups(tables: Sequence[Table], names: Sequence[str], options: FitOptions, 
     found: list[TokenGroup] = []
     for data, name in zip(tables, names, strict=True):
         groups = token_groups(data.rows)
-        key = tokens if found and tokens in groups else largest(groups)
+        key = tokens if tokens in groups else largest(groups)
         tokens = tokens if found else key
-        shorter = heap is not None and heap.shorter
         try:
-            found.append(TokenGroup.of(data, groups[key], options, shorter, pairs=False, heap=heap))
+            found.append(TokenGroup.of(data, groups[key], options, bool(heap and heap.shorter), pairs=False, heap=heap))
         except InputError as error:  # names the arm that failed
             raise InputError(*(f"{name}: {line}" for line in error.templates)) from None
     return found
 
 
-def _arm(name: str, data: Table, group: TokenGroup) -> Arm:
-    """The arm of a group of runs."""
-    assert group.curves
+def _arm(name: str, group: TokenGroup, lacks: str, unit: str) -> Arm | None:
+    """The arm of a group of runs; None without a usable loss. lacks: settings of a heap that no run of it has."""
+    if not group.curves:
+        return None
     rule = group.selection.diverged_rule
-    ended = ": ".join(filter(None, (_diverged(group.rows), rule)))
+    ended = ": ".join(filter(None, (_diverged(group), rule)))
     warnings = [line for line in group.warnings if not rule or not line.endswith(rule)]
-    return Arm(name, group.selection.runs, group.curves, group.held_out, ended, data.unit, warnings)
+    return Arm(name, group.selection.runs, group.curves, group.held_out, ended, unit, warnings, lacks)
 
 
-def _diverged(rows: Sequence[Row]) -> str:
+def _diverged(group: TokenGroup) -> str:
     """Number of diverged runs in words; empty if none diverged."""
-    count = sum(
-        str(row.get("status")).lower() == "diverged" or (row.get("loss") is not None and not math.isfinite(row["loss"]))
-        for row in rows
-    )
-    return f"{count} of {len(rows)} runs diverged" if count else ""
+    losses = [math.nan if str(row.get("status")).lower() == "diverged" else row.get("loss") for row in group.rows]
+    count = sum(loss is not None and not math.isfinite(loss) for loss in losses)
+    return f"{count} of {len(losses)} runs diverged" if count else ""
 
 
 def _why_none(group: TokenGroup) -> str:
     """Reasons why no shape of a group counts, with the number of shapes."""
-    counts = Counter(group.selection.excluded.values())
-    reasons = [f"{reason} ({count} shapes)" for reason, count in counts.most_common(3)]
-    return _diverged(group.rows) or "; ".join(reasons) or "it has no finished run"
-
-
-def labels(tables: Sequence[Table]) -> list[str]:
-    """Short distinct names: arms, else folders or files, else whole paths."""
-    own = [list(arms(table.rows)) for table in tables]
-    found = [
-        (of[0] if len(of) == 1 else "") or PurePath(table.directory or table.source).stem
-        for of, table in zip(own, tables, strict=True)
-    ]
-    if len(set(found)) < len(found):
-        found = [table.directory or table.source for table in tables]
-    if len(set(found)) < len(found):
-        found = [f"{name} ({number})" for number, name in enumerate(found, start=1)]
-    return found
+    reasons = Counter(group.selection.excluded.values()).most_common(3)
+    shown = "; ".join(f"{reason} ({count} shapes)" for reason, count in reasons)
+    return _diverged(group) or shown or "it has no finished run"
 
 
 def bits_of(arm: Arm) -> float | None:
@@ -267,24 +251,21 @@ def unequal_data(base: Arm, other: Arm, unit: str) -> tuple[str, ...]:
     """Sentence on two arms whose text, tokenizer or count of tokens differ, so that recipes cannot be compared.
 
     unit: of the losses that are compared; in bits per byte they compare between tokenizers."""
-    found = []
-    for name in DATA:
-        if unit in OF_TEXT and name in ("data_hash", "tokenizer", "vocab_size"):
-            continue
-        values = [{str(v) for run in arm.runs if (v := run.row.get(name)) is not None} for arm in (base, other)]
-        if all(values) and not values[0] & values[1]:
-            shown = [join(sorted(one[:12] for one in of), 2) for of in values]
-            found.append(f"{name} {shown[0]} and {shown[1]}")
-    one, two = (_tokens_of(arm) for arm in (base, other))
-    shared = sorted(one.keys() & two.keys())
-    ends = [np.median([of[key] for key in (shared or of)]) for of in (one, two) if of]
+    names = [name for name in DATA if unit not in OF_TEXT or name not in OF_TOKENS]
+    found = [
+        f"{name} {join(one, 2)} and {join(two, 2)}" for name, one, two in differing(base, other, names, apart=True)
+    ]
+    tokens = [
+        {run.shape: float(count) for run in arm.runs if positive(count := run.row.get("tokens"))}
+        for arm in (base, other)
+    ]
+    shared = tokens[0].keys() & tokens[1].keys()
+    ends = [float(np.median([of[shape] for shape in (shared or of)])) for of in tokens if of]
     if len(ends) == 2 and abs(math.log(ends[1] / ends[0])) > UNEQUAL_TOKENS:
         more, less = (other, base) if ends[1] > ends[0] else (base, other)
-        shown = [format_count(float(end)) for end in ends]
-        found.append(
-            f"tokens {shown[0]} and {shown[1]}, {max(ends) / min(ends):.3g} times as many for {more.label} as for "
-            f"{less.label}"
-        )
+        one, two = (format_count(end) for end in ends)
+        times = f"{max(ends) / min(ends):.3g} times as many for {more.label} as for {less.label}"
+        found.append(f"tokens {one} and {two}, {times}")
     if not found:
         return ()
     return (
@@ -292,34 +273,18 @@ def unequal_data(base: Arm, other: Arm, unit: str) -> tuple[str, ...]:
     )
 
 
-def _tokens_of(arm: Arm) -> dict[Shape, float]:
-    """Training tokens of each shape."""
-    found: dict[Shape, list[float]] = defaultdict(list)
-    for run in arm.runs:
-        tokens = run.row.get("tokens")
-        if isinstance(tokens, int | float) and 0 < tokens < math.inf:
-            found[run.shape].append(float(tokens))
-    return {shape: float(np.median(counts)) for shape, counts in found.items()}
-
-
-Drawn = tuple[np.ndarray, np.ndarray]
-"""(D,) draws of a logarithm under the base, and under the other arm."""
-
-
-def ratio(base: Interval, other: Interval, drawn: Drawn | None, confidence: float) -> Interval:
-    """other / base of two logarithms. drawn: of both. If one of the two has only a bound, so has the ratio: the
+def ratio(base: Interval, other: Interval, drawn: Sequence[np.ndarray] | None, confidence: float) -> Interval:
+    """other / base of two logarithms. drawn: (D,) of each. If one of the two has only a bound, so has the ratio: the
     quotient of the ends that face each other."""
     if drawn is not None and base.value is not None and other.value is not None:
         value = other.value - base.value
         with np.errstate(invalid="ignore"):  # two infinities give zero
             low, _, high = quantiles(np.where(drawn[0] == drawn[1], 0.0, drawn[1] - drawn[0]), confidence)
-        ends = min(low, value), max(high, value)
-        found = Interval(value, *(end if math.isfinite(end) else None for end in ends))
-    else:
-        low_end = None if other.low is None or base.high is None else other.low - base.high
-        high_end = None if other.high is None or base.low is None else other.high - base.low
-        found = Interval(None, low_end, high_end)
-    return found.map(math.exp)
+        ends = (end if math.isfinite(end) else None for end in (min(low, value), max(high, value)))
+        return Interval(value, *ends).map(math.exp)
+    low_end = None if other.low is None or base.high is None else other.low - base.high
+    high_end = None if other.high is None or base.low is None else other.high - base.low
+    return Interval(None, low_end, high_end).map(math.exp)
 
 
 def verdict(quantity: str, change: Interval) -> str:
@@ -332,27 +297,20 @@ def verdict(quantity: str, change: Interval) -> str:
 
 @dataclass(frozen=True)
 class Together:
-    """One posterior of all arms, the base first. surfaces: the losses of each arm by the posterior. pairings: of the
-    other arms with the base. heap: of all arms, whose posterior is at held values. lacking: arm → settings of the heap
-    that no run of it has."""
+    """One posterior of all arms, the base first. surfaces: the losses of each arm by it. held: values at which the arms
+    of a heap are compared, in words; empty for grids. pairings: of the other arms of grids with the base."""
 
     arms: Sequence[Arm]
     surfaces: Mapping[str, LossSurface]
+    held: str
     pairings: Mapping[str, Pairing]
     options: FitOptions
-    heap: Heap | None
-    lacking: Mapping[str, str]
 
     @classmethod
-    def of(
-        cls,
-        arms: Sequence[Arm],
-        options: FitOptions,
-        heap: Heap | None = None,
-        lacking: Mapping[str, str] | None = None,
-    ) -> Together:
+    def of(cls, arms: Sequence[Arm], options: FitOptions, heap: Heap | None = None) -> Together:
         base, *others = arms
-        pairings = {one.label: pair_arms(base, one) for one in others}
+        held = join(dict.fromkeys(one.held for one in heap.record.columns)) if heap else ""
+        pairings = {} if held else {one.label: pair_arms(base, one) for one in others}
         record = heap.surface if heap else _surface(arms, list(pairings.values()), options)
         surfaces = {base.label: LossSurface(record)}
         for one in others:
@@ -360,7 +318,7 @@ class Together:
             low, high = ends_of(own)
             there = replace(record, spans=own, low=low, high=high, optima=())
             surfaces[one.label] = LossSurface(there, setting={column_of(one.label): 1.0})
-        return cls(arms, surfaces, pairings, options, heap, lacking or {})
+        return cls(arms, surfaces, held, pairings, options)
 
     @property
     def base(self) -> Arm:
@@ -369,52 +327,47 @@ class Together:
     def nothing(self, label: str, why: str) -> Comparison:
         """The comparison of an arm without a usable loss."""
         said = f"{label} has no usable loss: {why}; nothing is compared"
-        return Comparison(
-            base=self.base.label,
-            arm=label,
-            unit=self.base.unit,
-            confidence=self.options.confidence,
-            pairing="unpaired: one has no usable loss",
-            answer=(said,),
-        )
+        return self._comparison(label, self.base.unit, pairing="unpaired: one has no usable loss", answer=(said,))
 
     def compare(self, other: Arm) -> Comparison:
         """``other`` against the base."""
-        base, pairing = self.base, self.pairings[other.label]
-        transitions, depths = list(self._transitions(other)), list(self._best_depths(other))
+        base, pairing = self.base, self.pairings.get(other.label)
+        depths, transitions = list(self._best_depths(other)), list(self._transitions(other))
+        known = bool(self.held) or (base.curves.noise.known and other.curves.noise.known)
+        losses = list(self._losses(other)) if known else []
         unit = base.unit if bits_of(other) is None else BITS
-        held = join(dict.fromkeys(one.held for one in self.heap.record.columns)) if self.heap else ""
-        known = held or (base.curves.noise.known and other.curves.noise.known)
-        why_not = "" if known else "the noise is not known, so no difference is claimed"
-        losses = [] if why_not else list(self._losses(other))
         unequal = unequal_data(base, other, unit)
         notes = _in_bits(base, other) if unit == BITS != base.unit else []
-        lacks = [(arm.label, of) for arm in (base, other) if (of := self.lacking.get(arm.label))]
-        notes += [f"no run of {name} has {of}: its losses are not adjusted for it" for name, of in lacks]
-        if pairing.single_seed and not why_not:
+        both = base, other
+        notes += [
+            f"no run of {arm.label} has {arm.lacks}: its losses are not adjusted for it" for arm in both if arm.lacks
+        ]
+        if pairing and pairing.single_seed and known:
             notes.append(
                 "one seed: the error that it adds to all losses alike is assumed to be as large as the noise of one run"
             )
-        said = "losses (of different data, which no recipe explains): " if unequal else "losses: "
+        notes += [line for line in other.warnings if line not in base.warnings]
+        of_data = " (of different data, which no recipe explains)" if unequal else ""
+        better = _better(losses) if known else "the noise is not known, so no difference is claimed"
         answer = _one_shape(losses) or (
             _of_depths(depths, base.label),
             _moved(transitions),
-            said + (why_not or _better(losses)),
+            f"losses{of_data}: {better}",
         )
-        torn = (arm for arm in (base, other) if arm.diverged)
-        ended = [f"{arm.label}: {arm.diverged}; the comparison uses the other runs" for arm in torn]
-        unpaired = f"both at {held}" if held else f"unpaired: {pairing.why_not}"
-        return Comparison(
-            base=base.label,
-            arm=other.label,
-            unit=unit,
-            confidence=self.options.confidence,
-            paired=not pairing.why_not,
-            pairing=unpaired if pairing.why_not else pairing.by,
+        ended = [f"{arm.label}: {arm.diverged}; the comparison uses the other runs" for arm in both if arm.diverged]
+        how = f"unpaired: {pairing.why_not}" if pairing and pairing.why_not else pairing.by if pairing else ""
+        return self._comparison(
+            other.label,
+            unit,
+            paired=bool(pairing and not pairing.why_not),
+            pairing=how or f"both at {self.held}",
             answer=(*unequal, *ended, *answer),
             rows=(*depths, *transitions, *losses),
-            notes=(*notes, *(line for line in other.warnings if line not in base.warnings)),
+            notes=tuple(notes),
         )
+
+    def _comparison(self, label: str, unit: str, **found: Any) -> Comparison:
+        return Comparison(base=self.base.label, arm=label, unit=unit, confidence=self.options.confidence, **found)
 
     def _both(self, other: Arm) -> tuple[LossSurface, LossSurface]:
         return self.surfaces[self.base.label], self.surfaces[other.label]
@@ -425,64 +378,67 @@ class Together:
         if min(surface.record.high - surface.record.low for surface in surfaces) <= SAME_BUDGET:
             return
         pairs = [
-            {(pair.shallow, pair.deep): pair for pair in analyse_pairs(arm.curves, confidence, surface)}
-            for arm, surface in zip((self.base, other), surfaces, strict=True)
+            {(pair.shallow, pair.deep): pair.crossing.interval for pair in analyse_pairs(arm.curves, confidence, own)}
+            for arm, own in zip((self.base, other), surfaces, strict=True)
         ]
-        for (shallow, deep), one in pairs[0].items():
-            if two := pairs[1].get((shallow, deep)):
-                both = one.crossing.interval, two.crossing.interval
-                drawn = self._crossings(one, surfaces) if None not in (both[0].value, both[1].value) else None
-                change = ratio(*both, drawn, confidence)
-                said: dict[str, Any] = {"column": TRANSITION, "value": f"{shallow} → {deep}"}
-                yield self._row(RATIO, TRANSITION, other, change, **said)
-
-    def _crossings(self, pair: Pair, surfaces: Sequence[LossSurface]) -> Drawn:
-        """ln of the size at which the deeper net overtakes the shallower; draws without one lie on either side."""
-        frame, found = surfaces[0].posterior.frame, []
+        frame = surfaces[0].posterior.frame
         x = np.linspace(frame.low, frame.high, CROSSING_POINTS)
-        for surface in surfaces:
-            drawn = crossings(x, surface.differences(x, [(pair.shallow, pair.deep)])[0, 1:])
-            side = np.where(np.arange(len(drawn)) % 2 == 0, -np.inf, np.inf)
-            found.append(np.where(np.isnan(drawn), side, drawn))
-        return found[0], found[1]
+        for pair, one in pairs[0].items():
+            if two := pairs[1].get(pair):
+                drawn = None
+                if one.value is not None and two.value is not None:
+                    drawn = [_either_side(crossings(x, of.differences(x, [pair])[0, 1:])) for of in surfaces]
+                change = ratio(one, two, drawn, confidence)
+                yield self._row(RATIO, TRANSITION, other, change, column=TRANSITION, value=f"{pair[0]} → {pair[1]}")
 
     def _best_depths(self, other: Arm) -> Iterator[AnswerRow]:
         """Best depths of both arms and their ratio, at sizes of both at which the data bound at least one of them."""
         surfaces = self._both(other)
         low, high = max(one.record.low for one in surfaces), min(one.record.high for one in surfaces)
-        for x in np.linspace(low, high, SIZES if high - low > SAME_BUDGET else 1).tolist() if high >= low else ():
-            one, two = (surface.optimum(x) for surface in surfaces)
-            if one is None or two is None or (one.depth_interval.unbounded and two.depth_interval.unbounded):
+        for x in _sizes(low, high, SIZES):
+            found = [one for surface in surfaces if (one := surface.optimum(x))]
+            depths = [one.depth_interval for one in found]
+            if len(found) < 2 or all(one.unbounded for one in depths):
                 continue
-            drawn = surfaces[0].drawn_depths(x), surfaces[1].drawn_depths(x)
-            a, b = (found.depth_interval.map(math.log) for found in (one, two))
-            for arm, found in ((self.base, one), (other, two)):
-                reason = "" if found.depth else found.beyond
-                yield replace(found, equal=self.options.axis, arm=arm.label, reason=reason)
-            change = ratio(a, b, drawn, self.options.confidence)
+            for arm, one in zip((self.base, other), found, strict=True):
+                yield replace(one, equal=self.options.axis, arm=arm.label, reason="" if one.depth else one.beyond)
+            a, b = (depth.map(math.log) for depth in depths)
+            change = ratio(a, b, [surface.drawn_depths(x) for surface in surfaces], self.options.confidence)
             yield self._row(RATIO, BEST_DEPTH, other, change, column=BEST_DEPTH, n_params=math.exp(x))
 
     def _losses(self, other: Arm) -> Iterator[AnswerRow]:
         """Differences of the losses at the smallest, middle and largest size of each depth of both arms."""
         surfaces, printed = self._both(other), bits_of(other) or 1.0
-        for depth in sorted(set(self.base.curves.depths) & set(other.curves.depths)):
-            x = shared_sizes(*([one.low, one.high] for one in (_span(surface, depth) for surface in surfaces)))
-            if x is None:
+        spans = [{span.depth: span for span in surface.record.spans} for surface in surfaces]
+        for depth in sorted(spans[0].keys() & spans[1].keys()):
+            one, two = (of[depth] for of in spans)
+            x = _sizes(max(one.low, two.low), min(one.high, two.high), len(PLACES))
+            if not x:
                 continue
-            one, two = (
-                printed * at_depths(surface.posterior, x, np.array([depth]), surface.setting)[:, :, 0]
-                for surface in surfaces
-            )
-            for k, n in enumerate(np.exp(x).tolist()):
-                drawn = two[:, k] - one[:, k]
+            losses = [at_depths(of.posterior, np.array(x), np.array([depth]), of.setting)[:, :, 0] for of in surfaces]
+            for at, drawn in zip(x, (printed * losses[1] - printed * losses[0]).T, strict=True):
                 low, _, high = quantiles(drawn, self.options.confidence)
                 change = Interval(float(drawn.mean()), low, high)
-                yield self._row(DIFFERENCE, DIFFERENCE, other, change, depth=depth, n_params=n)
+                yield self._row(DIFFERENCE, DIFFERENCE, other, change, depth=depth, n_params=math.exp(at))
 
     def _row(self, question: str, quantity: str, other: Arm, change: Interval, **at: Any) -> AnswerRow:
         """A change of the other arm against the base."""
         of: dict[str, Any] = {"question": question, "equal": self.options.axis, "arm": other.label, **at}
         return AnswerRow(**of, **change.columns("estimate"), reason=verdict(quantity, change))
+
+
+def _either_side(drawn: np.ndarray) -> np.ndarray:
+    """Draws (D,) of a crossing; those without one lie on either side in turn."""
+    side = np.where(np.arange(len(drawn)) % 2 == 0, -np.inf, np.inf)
+    return np.where(np.isnan(drawn), side, drawn)
+
+
+def _sizes(low: float, high: float, count: int) -> list[float]:
+    """ln sizes, ``count`` of them, between two ends that arms share; the middle one of shapes of one size, none if they
+    are apart."""
+    if high - low > SAME_BUDGET:
+        return np.linspace(low, high, count).tolist()
+    return [(low + high) / 2.0] if low - high <= TOLERANCE else []
 
 
 def _surface(arms: Sequence[Arm], pairings: Sequence[Pairing], options: FitOptions) -> Surface:
@@ -492,8 +448,8 @@ def _surface(arms: Sequence[Arm], pairings: Sequence[Pairing], options: FitOptio
     if enough(base):
         return surface_of(cells, depth, width, options.confidence, options.seed, own=len(base.x))
     cells = with_odd_depths(cells, options.seed)
-    weighed = weigh(cells, options.seed)
-    return surface_record(cells, weighed, spans_of(base.depth, base.x), options.confidence, options.seed)
+    spans = spans_of(base.depth, base.x)
+    return surface_record(cells, weigh(cells, options.seed), spans, options.confidence, options.seed)
 
 
 def pooled(arms: Sequence[Arm], pairings: Sequence[Pairing]) -> Cells:
@@ -503,9 +459,10 @@ def pooled(arms: Sequence[Arm], pairings: Sequence[Pairing]) -> Cells:
     shape share between arms has a size to be estimated. The level that seeds add to an arm is as large as its degrees
     of freedom allow.
     """
-    base, *others = arms
-    each, names = [Cells.of(arm.curves) for arm in arms], ("x", "y", "mean", "variance")
-    x, y, mean, variance = (np.concatenate([vars(one)[name] for one in each]) for name in names)
+    each = [Cells.of(arm.curves) for arm in arms]
+    x, y, mean, variance = (
+        np.concatenate([vars(one)[name] for one in each]) for name in ("x", "y", "mean", "variance")
+    )
     edges = np.cumsum([0, *(len(one.x) for one in each)])
     own = [slice(a, b) for a, b in pairwise(edges)]
     known = np.zeros((len(x), len(x)))
@@ -516,7 +473,8 @@ def pooled(arms: Sequence[Arm], pairings: Sequence[Pairing]) -> Cells:
             known[own[k], own[m]] = known[own[m], own[k]].T
     values, vectors = np.linalg.eigh(known)
     kept = values > NOTHING * max(float(values.max()), NOTHING)
-    factors, shape = [vectors[:, kept] * np.sqrt(values[kept])], np.zeros((len(x), len(base.curves.x)))
+    factors = [vectors[:, kept] * np.sqrt(values[kept])]
+    shape = np.zeros((len(x), len(each[0].x)))  # the part of a run that arms share, by shape of the base
     linked = np.zeros_like(shape)
     most = max((float(pairing.runs.max(initial=0.0)) for pairing in pairings), default=0.0)
     for k, pairing in enumerate(pairings, start=1):
@@ -529,36 +487,20 @@ def pooled(arms: Sequence[Arm], pairings: Sequence[Pairing]) -> Cells:
             shape[i, i] = math.sqrt(most)
             shape[edges[k] + j, i] = pairing.runs[i, j] / math.sqrt(most) if most else 0.0
     used = linked.any(axis=0)
-    variance = np.maximum(variance - (shape**2).sum(axis=1), 0.0)
-    scatter = max((one.scatter for one in each), key=lambda prior: prior.mean)
-    if max(len(arm.curves.x) for arm in arms) == 1:  # of one shape the very loss is asked for, and no curve
-        scatter = declared(0.0)
-    member = np.repeat(np.arange(len(arms)), np.diff(edges))
+    arm_of = np.repeat(np.arange(len(arms)), np.diff(edges))
+    alone = max(len(one.x) for one in each) == 1  # of one shape the very loss is asked for, and no curve
     return Cells(
         x=x,
         y=y,
         mean=mean,
-        variance=variance,
+        variance=np.maximum(variance - (shape**2).sum(axis=1), 0.0),
         factors=np.hstack([*factors, shape[:, used]]),
         df=sum(one.df for one in each if one.df > 0.0),
-        scatter=scatter,
-        columns=tuple(arm_column(arm.label, member == k) for k, arm in enumerate(others, start=1)),
+        scatter=declared(0.0) if alone else max((one.scatter for one in each), key=lambda prior: prior.mean),
+        columns=tuple(arm_column(arm.label, arm_of == k) for k, arm in enumerate(arms[1:], start=1)),
         shared=linked[:, used] if used.any() else None,
         learnt={"shared": PRIORS["scatter"]},
     )
-
-
-def _span(surface: LossSurface, depth: int) -> DepthSpan:
-    return next(span for span in surface.record.spans if span.depth == depth)
-
-
-def shared_sizes(one: Sequence[float], two: Sequence[float]) -> np.ndarray | None:
-    """(G,) ln sizes, one per place of PLACES, that two ranges (low, high) share; their middle where each is a size near
-    the other's, None where they are apart."""
-    low, high = max(one[0], two[0]), min(one[1], two[1])
-    if high - low > SAME_BUDGET:
-        return np.linspace(low, high, len(PLACES))
-    return np.array([(low + high) / 2.0]) if low - high <= TOLERANCE else None
 
 
 def _one_shape(losses: Sequence[AnswerRow]) -> tuple[str, ...]:
@@ -609,20 +551,13 @@ def _better(rows: Sequence[AnswerRow]) -> str:
     """Answer on the losses: the depths and sizes at which the other arm is better or worse."""
     by_claim: dict[str, list[str]] = {}
     for depth, of in groupby(rows, key=lambda row: row.depth or 0.0):
-        own = list(of)
-        places = {
-            word: [at for at, row in zip(PLACES, own, strict=False) if row.reason == word]
-            for word in VERDICTS[DIFFERENCE]
-        }
-        parts = [
-            f"{own[0].arm} is {word} at {'every' if len(at) == len(own) else 'the ' + join(at)} size"
-            for word, at in places.items()
-            if at
-        ]
+        own, parts = list(of), []
+        for word in VERDICTS[DIFFERENCE]:
+            if at := [place for place, row in zip(PLACES, own, strict=False) if row.reason == word]:
+                parts.append(f"{own[0].arm} is {word} at {'every' if len(at) == len(own) else 'the ' + join(at)} size")
         by_claim.setdefault(", ".join(parts) or UNCHANGED, []).append(f"{depth:g}")
-    if not by_claim:
-        return "no depth has a curve in both arms"
-    return "; ".join(f"at depth {', '.join(at)} {claim}" for claim, at in by_claim.items())
+    said = "; ".join(f"at depth {', '.join(at)} {claim}" for claim, at in by_claim.items())
+    return said or "no depth has a curve in both arms"
 
 
 def _in_bits(*arms: Arm) -> list[str]:

@@ -35,7 +35,7 @@ from dwsweep.fit.data.rows import Row, positive
 from dwsweep.fit.data.shape import n_params_of
 from dwsweep.fit.heap_design import Scale
 from dwsweep.fit.lengths import TrainedBudgets
-from dwsweep.fit.nets import ACROSS, LEAST_POINTS, UP, Grid, Nets, interval, least
+from dwsweep.fit.nets import ACROSS, LEAST_POINTS, UP, Grid, least
 from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
 from dwsweep.records.answers import BEST_DEPTH, FLOPS, GROWTH, N_PARAMS, PER_PARAM, TOTAL, WALL_TIME, AnswerRow
@@ -159,7 +159,7 @@ def equal_what(
     at_budgets: list[tuple[AnswerRow, Drawn]] = []
     if budget:
         at_budgets = [*asked.at_costs(budget.unit, own, [math.log(budget.value)], budget.said, moved=False)]
-        found = [] if flat else [*asked.as_trained(budget)]
+        found = [] if flat else [*asked.sizes(budget)]
     elif trained and own and runs.column:
         at_budgets = [*asked.at_costs(own.unit, own, np.log(sorted(trained.rows)).tolist(), trained.known_from)]
     if not flat and not budget:
@@ -192,32 +192,29 @@ class _Question:
 
     # Lines that need no cost
 
-    def sizes(self) -> Iterator[AnswerRow]:
+    def sizes(self, budget: Budget | None = None) -> Iterator[AnswerRow]:
+        """Best depth at equal size, and at the ``budget`` of all runs where they had one."""
+        equal, cost, said = (_at_size(budget.unit), budget.value, budget.said) if budget else (N_PARAMS, None, "")
         for x in self.x:
-            n = math.exp(x)
-            yield self._row(N_PARAMS, None, "", x, self.surface.at(n), self.held)
+            yield self._row(equal, cost, said, x, self.surface.at(math.exp(x)), None if budget else self.held)
 
     def totals(self) -> Iterator[AnswerRow]:
         """Best depth at the total size of the best net of each size."""
         per_width = self._embeddings()
         if per_width is None or self.held is None:
             return
-        ratio = self._aspect()
+        ratio, y = self._aspect(), self._depths()
+        b = per_width / np.sqrt(ratio * np.exp(y))
         for x in self.x:
             best = self.surface.at(math.exp(x)).value
             if best is None:
                 continue
             total = math.exp(x) + per_width * math.sqrt(math.exp(x) / (ratio * best))
-            y = self._depths()
-            b = per_width / np.sqrt(ratio * np.exp(y))
             size = 2.0 * np.log((np.sqrt(b * b + 4.0 * total) - b) / 2.0)
-            inside = np.array([self._inside(a, d) for a, d in zip(size, y, strict=True)])
-            if inside.sum() < LEAST_POINTS:
-                continue
-            depth = self._interval(least(y[inside], self.posterior.losses(size[inside], y[inside])))
-            said = f"{self.runs.named('n_params_total')} less N, in proportion to the width"
-            at = float(np.interp(math.log(depth.value or best), y, size))
-            yield self._row(TOTAL, total, said, at, depth, self.held)
+            if depth := self._best_of(size, y):
+                said = f"{self.runs.named('n_params_total')} less N, in proportion to the width"
+                at = float(np.interp(math.log(depth.value or best), y, size))
+                yield self._row(TOTAL, total, said, at, depth, self.held)
 
     def ratios(self) -> Iterator[AnswerRow]:
         if not self.runs.column:
@@ -228,13 +225,6 @@ class _Question:
             if self.low <= t <= self.high:
                 setting = {self.runs.column: float(self._standard(t))}
                 yield self._row(PER_PARAM, ratio, "", x, self.surface.at(math.exp(x), setting), t)
-
-    def as_trained(self, budget: Budget) -> Iterator[AnswerRow]:
-        """Best depth at equal size, at the budget of all runs."""
-        for size in self.x:
-            yield self._row(
-                _at_size(budget.unit), budget.value, budget.said, size, self.surface.at(math.exp(size)), None
-            )
 
     # Lines of a cost
 
@@ -251,26 +241,18 @@ class _Question:
 
     def at_size(self, cost: Cost) -> Iterator[AnswerRow]:
         """Best depth at the cost of each size's best net after the held tokens."""
+        held, y = self.runs.scale.at, self._depths()
         for x in self.x:
-            held, best = self.runs.scale.at, self.surface.at(math.exp(x)).value
-            y = np.array([d for d in self._depths() if self._inside(x, d)])
-            if best is None or len(y) < LEAST_POINTS:
+            best = self.surface.at(math.exp(x)).value
+            if best is None:
                 continue
-            places, ln_best = np.full(len(y), x), np.array([math.log(best)])
-            dearer = cost.ln(places, y) - cost.ln(np.array([x]), ln_best)
-            if np.ptp(np.median(dearer, axis=0)) < SAME_COST:
-                continue
-            inside = self._between(held - np.median(dearer, axis=0))
-            if inside.sum() < LEAST_POINTS:
-                continue
-            y, places, dearer = y[inside], places[inside], dearer[:, inside]
-            moved = self._moved(held - dearer, self._by_tokens(places, y))
-            depth = self._interval(least(y, self.posterior.losses(places, y) + moved))
-            spent = math.exp(held + float(np.median(cost.ln(np.array([x]), ln_best))))
-            tokens = held
-            if depth.value:
-                tokens -= float(np.interp(math.log(depth.value), y, np.median(dearer, axis=0)))
-            yield self._row(_at_size(cost.unit), spent, cost.said, x, depth, tokens)
+            places, of_best = np.full(len(y), x), cost.ln(np.array([x]), np.array([math.log(best)]))
+            dearer = cost.ln(places, y) - of_best
+            middle = np.median(dearer, axis=0)
+            if np.ptp(middle) >= SAME_COST and (depth := self._best_of(places, y, held - dearer)):
+                spent = math.exp(held + float(np.median(of_best)))
+                tokens = held - float(np.interp(math.log(depth.value), y, middle)) if depth.value else held
+                yield self._row(_at_size(cost.unit), spent, cost.said, x, depth, tokens)
 
     def at_costs(
         self, unit: str, cost: Cost | None, every: Sequence[float], said: str, moved: bool = True
@@ -308,13 +290,27 @@ class _Question:
 
     def _best_net(self, rows: np.ndarray) -> tuple[Interval, Interval, Drawn]:
         """Size and depth of the best net by the losses ``rows`` (D, n) of the nets of ``grid``."""
-        x, y, edge = Nets(self.grid, rows).best
+        x, y, edge = self.grid.best(rows)
         size, depth = self._interval(x, edge), self._interval(y, edge, (self.grid.y[0], self.grid.y[-1]))
         if size.value is None:  # each depth ends at another size: the one that reaches farthest would seem best
             depth = Interval()
         elif depth.value is None and size.bounded:  # of the best depth tried, and not of the best depth
             size = Interval()
         return size, depth, {"n_params": np.where(edge == 0.0, x, edge), "depth": np.where(edge == 0.0, y, edge)}
+
+    def _best_of(self, x: np.ndarray, y: np.ndarray, t: np.ndarray | None = None) -> Interval | None:
+        """Best depth of nets at x, y (n,) after ln tokens t (D | 1, n), or after the held ones; None if too few of
+        these nets and tokens lie within those tried."""
+        inside = np.array([self._inside(*at) for at in zip(x, y, strict=True)])
+        if t is not None:
+            inside &= self._between(np.median(t, axis=0))
+        if inside.sum() < LEAST_POINTS:
+            return None
+        x, y = x[inside], y[inside]
+        losses = self.posterior.losses(x, y)
+        return self._interval(
+            least(y, losses if t is None else losses + self._moved(t[:, inside], self._by_tokens(x, y)))
+        )
 
     def growth(self, found: Sequence[tuple[AnswerRow, Drawn]]) -> Iterator[AnswerRow]:
         """Powers of the budget with which N, tokens and depth of the best net grow: ln quantity = k + a·ln C by
@@ -347,12 +343,11 @@ class _Question:
             a, b = frame.u(x), frame.v(y)
             return np.stack([np.ones_like(a), a, b, a * a, a * b, b * b])
 
-        A = terms(self.runs.x, self.runs.y).T
-        moving = (
-            self.runs.others[:, np.ptp(self.runs.others[use], axis=0) > 0.0] if use.any() else np.zeros((len(A), 0))
-        )
-        if use.sum() >= FEWEST_COSTS * (A.shape[1] + moving.shape[1]):
-            A = np.hstack([A, moving])
+        A, others = terms(self.runs.x, self.runs.y).T, self.runs.others
+        if use.any():
+            others = others[:, np.ptp(others[use], axis=0) > 0.0]
+            if use.sum() >= FEWEST_COSTS * (A.shape[1] + others.shape[1]):
+                A = np.hstack([A, others])
         if use.sum() < FEWEST_COSTS * A.shape[1]:
             return None
         for _ in range(3):
@@ -460,7 +455,21 @@ class _Question:
         ends: tuple[float, float] = (-math.inf, math.inf),
         of_depth: bool = True,
     ) -> Interval:
-        return interval(self.posterior, drawn, self.surface.record.confidence, edge, ends, of_depth).map(math.exp)
+        """The interval of draws (D,) of a logarithm, of which some may be infinite: no value where more than half are.
+
+        edge: (D,) ±inf where a draw is only a bound. ends: of what was tried, which bound a quantity that lies surely
+        beyond one of them. of_depth: True for a net that depth tells: draws without an effect of depth have none.
+        """
+        confidence = self.surface.record.confidence
+        if of_depth:
+            side = np.where(np.arange(len(drawn)) % 2, np.inf, -np.inf)
+            drawn = np.where(self.posterior.without_effect, side, drawn)
+        low = ask.quantiles(np.where(edge == -np.inf, -np.inf, drawn), confidence)[0]
+        high = ask.quantiles(np.where(edge == np.inf, np.inf, drawn), confidence)[2]
+        middle = ask.quantiles(np.where(edge == 0.0, drawn, edge), confidence)[1]
+        low = low if low == -math.inf else min(low, ends[1])
+        high = high if high == math.inf else max(high, ends[0])
+        return Interval(*(v if math.isfinite(v) else None for v in (middle, low, high))).map(math.exp)
 
     def _row(
         self, equal: str, cost: float | None, said: str, x: float | None, depth: Interval, tokens: float | None

@@ -1,21 +1,14 @@
-"""Nets of many sizes and depths: the best one of each draw of their losses, inside the hull of the shapes tried.
-
-A best depth or size at an edge of the nets that are allowed is a bound and no answer.
-"""
+"""Nets of many sizes and depths inside the hull of the shapes tried, and the best one of each draw of their losses."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
-from dwsweep.fit.ask import hull, quantiles
+from dwsweep.fit.ask import hull
 from dwsweep.fit.model import SAME_BUDGET
 from dwsweep.fit.parabola import lowest
-from dwsweep.fit.posterior import Posterior
-from dwsweep.interval import Interval
 
 ACROSS, UP = 41, 41  # sizes of a depth, and depths; fewer sizes move bounds at an edge of the tokens tried
 LEAST_POINTS = 3  # fewest points of a curve with an inner minimum
@@ -42,32 +35,19 @@ class Grid:
         """(x, y) of all nets, (M·S,) each."""
         return self.x.ravel(), np.repeat(self.y, self.x.shape[1])
 
-
-@dataclass(frozen=True)
-class Nets:
-    """Losses (D, M·S) of the nets of a grid, nats; inf where a net is not allowed, in all draws alike."""
-
-    grid: Grid
-    losses: np.ndarray
-
-    @cached_property
-    def of_depths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(best size of each depth, ±inf where it lies beyond the sizes allowed and 0 elsewhere, loss), (D, M) each."""
-        x, rows = self.grid.x, self.losses.reshape(-1, *self.grid.x.shape)
+    def best(self, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(ln N, ln L, edge) of the best net of each draw of ``losses`` (D, M·S), nats, (D,) each. ln L is ±inf at an
+        end of the depths, edge is ±inf where the size is an end of those allowed, else 0. Losses are inf where a net is
+        not allowed, in all draws alike."""
+        rows, sizes = losses.reshape(-1, *self.x.shape), self.x.shape[1]
         usable = np.isfinite(rows[0])
-        first, last = usable.argmax(axis=1), x.shape[1] - 1 - usable[:, ::-1].argmax(axis=1)
-        place, loss, _ = lowest(np.arange(x.shape[1]), rows)
-        at = rows.argmin(axis=2)
+        first, last = usable.argmax(axis=1), sizes - 1 - usable[:, ::-1].argmax(axis=1)
+        place, loss, _ = lowest(np.arange(sizes), rows)
+        at, each, k = rows.argmin(axis=2), np.arange(len(rows)), loss.argmin(axis=1)
         edge = np.where(at <= first, -np.inf, np.where(at >= last, np.inf, 0.0))
-        return x[:, 0] + (x[:, -1] - x[:, 0]) * place / (x.shape[1] - 1.0), edge, loss
-
-    @cached_property
-    def best(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(size, depth, ``edge`` of the size) of the best net, (D,) each: logarithms, the depth ±inf at an end."""
-        size, edge, loss = self.of_depths
+        size = self.x[:, 0] + (self.x[:, -1] - self.x[:, 0]) * place / (sizes - 1.0)
         deep = np.flatnonzero(np.isfinite(loss[0]))
-        depth = least(self.grid.y[deep], loss[:, deep]) if len(deep) >= LEAST_POINTS else np.full(len(loss), np.inf)
-        each, k = np.arange(len(loss)), loss.argmin(axis=1)
+        depth = least(self.y[deep], loss[:, deep]) if len(deep) >= LEAST_POINTS else np.full(len(loss), np.inf)
         return size[each, k], depth, edge[each, k]
 
 
@@ -75,26 +55,3 @@ def least(y: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """(D,) where ``rows`` (D, n) are least over y (n,); ±inf at an end."""
     found = lowest(y, rows)
     return np.where(found.edge == 0, found.place, np.copysign(np.inf, found.edge))
-
-
-def interval(
-    posterior: Posterior,
-    drawn: np.ndarray,
-    confidence: float,
-    edge: np.ndarray | float = 0.0,
-    ends: tuple[float, float] = (-math.inf, math.inf),
-    of_depth: bool = True,
-) -> Interval:
-    """The interval of draws (D,) of a logarithm, of which some may be infinite: no value where more than half are.
-
-    edge: (D,) ±inf where a draw is only a bound. ends: of what was tried, which bound a quantity that lies surely
-    beyond one of them. of_depth: True for a net that depth tells: draws without an effect of depth have none.
-    """
-    if of_depth:
-        side = np.where(np.arange(len(drawn)) % 2, np.inf, -np.inf)
-        drawn = np.where(posterior.without_effect, side, drawn)
-    below, above = np.where(edge == -np.inf, -np.inf, drawn), np.where(edge == np.inf, np.inf, drawn)
-    middle = np.where(edge == 0.0, drawn, edge)
-    low, high = quantiles(below, confidence)[0], quantiles(above, confidence)[2]
-    low, high = low if low == -math.inf else min(low, ends[1]), high if high == math.inf else max(high, ends[0])
-    return Interval(*(v if math.isfinite(v) else None for v in (quantiles(middle, confidence)[1], low, high)))

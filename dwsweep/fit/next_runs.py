@@ -23,7 +23,7 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit import ask
-from dwsweep.fit.data.covariates import D_FF, HEAD_SIZE, TOKENS
+from dwsweep.fit.data.covariates import HEAD_SIZE, TOKENS
 from dwsweep.records.adjusted import NextRun, NextRuns
 from dwsweep.records.fit import FitResult
 from dwsweep.text import parse_count
@@ -80,15 +80,12 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
         shared = (best - best.mean()) @ away / len(best)
         open_ = np.array([net.place in left for net in nets])
         k = int(np.where(open_, shared**2 / variance, -1.0).argmax())
-        left.remove(nets[k].place)
-        gain = away[:, k] / math.sqrt(len(best))
+        net, own, total = nets[k], away[:, k], float(variance[k])
+        left.remove(net.place)
         # a deterministic square-root update (Whitaker and Hamill 2002): a run is one number
-        total = float(variance[k])
-        keep = 1.0 / (1.0 + math.sqrt(noise**2 / total))
-        own = away[:, k].copy()
-        best = best - keep * shared[k] / total * own
-        losses = losses - keep * np.outer(own, (away.T @ gain) / math.sqrt(len(best)) / total)
-        net = nets[k]
+        step = own / total / (1.0 + math.sqrt(noise**2 / total))
+        best = best - step * shared[k]
+        losses = losses - np.outer(step, away.T @ own / len(best))
         flops = 6.0 * net.n_params * (tokens or TOKENS_PER_PARAM * net.n_params)
         left_sd = float(best.std())
         rows.append(NextRun(depth=net.depth, width=net.width, n_params=net.n_params, ln_depth_sd=left_sd, flops=flops))
@@ -119,10 +116,10 @@ def _held_tokens(result: FitResult) -> float | None:
 def _block(result: FitResult) -> tuple[float, int]:
     """(N / L·d², divisor of the width) of nets at the held values."""
     columns = result.adjusted.columns if result.adjusted else ()
-    held = {one.name: float(one.held.split()[-1]) for one in columns if one.name in (D_FF, HEAD_SIZE)}
+    held = next((float(one.held.split()[-1]) for one in columns if one.name == HEAD_SIZE), MULTIPLE)
     shapes = [cell.n_params / cell.depth / cell.width**2 for cell in result.cells if cell.n_params]
-    per_block = 4.0 + 2.0 * held[D_FF] if D_FF in held else float(np.median(shapes)) if shapes else 12.0
-    return per_block, max(1, round(held.get(HEAD_SIZE, MULTIPLE)))
+    per_block = result.nets.layer_weights or (float(np.median(shapes)) if shapes else 12.0)
+    return per_block, max(1, round(held))
 
 
 def _candidates(

@@ -11,7 +11,7 @@ nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -30,6 +30,7 @@ TOLERANCE = math.log(1.25)  # distance in ln N within which two shapes pair: eac
 SAME_SIZE = 1e-3  # difference in ln N below which losses stay uncorrected
 MOST_SHARED = 0.98  # largest share of a run's variance that another run has too: two that are one have no difference
 USUAL = 0.95  # confidence at which a normal distribution stands for a t
+TEXT = {"vocab_size": "vocabularies", "data_hash": "data", "seq_len": "sequence lengths"}  # column → its name in words
 SEED = 17  # seed of the errors of a slope that no curve shows
 
 # most degrees of freedom of a difference over those of the level of its seeds (three seeds, a level of 1.5 times the
@@ -40,7 +41,8 @@ MOST_OVER_SEEDS = 4.0
 @dataclass(frozen=True)
 class Arm:
     """One recipe: its runs, their curves, and its held-out documents if every run has them. diverged: number of
-    diverged runs and their treatment, in words; empty for none. unit: of the losses."""
+    diverged runs and their treatment, in words; empty for none. unit: of the losses. lacks: settings of a heap that no
+    run of it has, in words."""
 
     label: str
     runs: Sequence[Run]
@@ -49,15 +51,23 @@ class Arm:
     diverged: str = ""
     unit: str = NATS
     warnings: Sequence[str] = ()
+    lacks: str = ""
+
+
+def differing(a: Arm, b: Arm, names: Iterable[str], apart: bool) -> Iterator[tuple[str, list[str], list[str]]]:
+    """(column, values of a, values of b) of the columns in which the runs of two arms differ. apart: True for columns
+    of which the two share no value."""
+    for name in names:
+        one, two = ({value for run in arm.runs if (value := run.row.get(name)) is not None} for arm in (a, b))
+        if one and two and not (one & two if apart else one == two):
+            shown = [sorted(str(value)[:12] for value in values) for values in (one, two)]
+            yield name, shown[0], shown[1]
 
 
 def different_text(a: Arm, b: Arm) -> str:
     """Reason why the arms saw different texts in training or evaluation; empty if nothing shows that."""
-    for name, what in (("vocab_size", "vocabularies"), ("data_hash", "data"), ("seq_len", "sequence lengths")):
-        one, other = ({run.row[name] for run in arm.runs if run.row.get(name) is not None} for arm in (a, b))
-        if one and other and one != other:
-            shown = [join(sorted(str(value)[:12] for value in values)) for values in (one, other)]
-            return f"different {what} ({shown[0]} and {shown[1]})"
+    for name, one, two in differing(a, b, TEXT, apart=False):
+        return f"different {TEXT[name]} ({join(one)} and {join(two)})"
     return ""
 
 

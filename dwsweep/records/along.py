@@ -53,15 +53,12 @@ class AlongRow(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class AlongCurve(Record):
-    """Group: its values in rising order, and their joint verdict."""
+    """Group: its values in rising order."""
 
     arm: str
     depth: Positive | None  # None if the column is the depth
     budget: float | None
     rows: tuple[AlongRow, ...]
-    best: Numeric  # value with the lowest loss
-    sentence: str
-    against: str = ""  # the values at which the arm is better or worse than the first one, in a sentence
 
 
 @dataclass(frozen=True, kw_only=True)

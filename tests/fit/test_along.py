@@ -40,6 +40,10 @@ def rows_of_one(study, seed=0):
     return draw_along(study, np.random.default_rng(seed))[0]
 
 
+def best(curve):
+    return min(curve.rows, key=lambda row: row.loss).value
+
+
 def along(study, seed=0, **options):
     return fit_along(rows_of_one(study, seed), study.column, **options).along
 
@@ -57,14 +61,16 @@ def test_where_it_degrades_and_where_the_arms_part(degraded):
     assert found.arms == ("standard", "fixed")
     standard, fixed = ([curve for curve in found.curves if curve.arm == arm] for arm in found.arms)
     for curve in standard:
-        assert curve.best == 2 and {8, 16} <= {row.value for row in curve.rows if row.verdict == WORSE}
-        assert "; worse: " in curve.sentence and "16 by 0.1" in curve.sentence and not curve.against
+        assert best(curve) == 2 and {8, 16} <= {row.value for row in curve.rows if row.verdict == WORSE}
+        assert all(row.above_base is None for row in curve.rows)
     for curve in fixed:
         assert not any(row.verdict == WORSE and row.value > 2 for row in curve.rows)
         signs = {row.value: row.above_base_interval.sign for row in curve.rows}
         assert signs[16] == -1 and signs[8] <= 0 <= signs[2]  # at 2 heads the standard one is ahead, by 0.02
-        assert "better at heads" in curve.against and "16 (by 0.0" in curve.against
-    assert fixed[0].against in found.answer[0] and len(found.answer) == 6
+    first, second, of_standard, *_ = found.answer
+    assert len(found.answer) == 6 and "fixed against standard: better at heads" in first and "16 (by 0.0" in second
+    assert of_standard.startswith("standard, L 2, N = 100K: best at heads 2 of 1, 2, 4, 8, 16")
+    assert "; worse: " in of_standard and "16 by 0.1" in of_standard
     for row, record in zip(degraded.answers, found.rows, strict=True):
         assert (row.question, row.estimate, row.value) == ("difference", record.above_best, record.value)
         assert (row.reason == WORSE) == (record.verdict == WORSE)
@@ -149,7 +155,7 @@ def test_an_arm_without_a_usable_loss_is_said_and_the_others_are_compared():
     rows = rows_of(replace(DEGRADES, budgets=(1e5,)))
     gone = [{**row, "arm": "gone", "loss": math.nan} for row in rows if row["arm"] == "fixed"]
     found = fit_along([*rows, *gone], "heads").along
-    assert found.arms == ("standard", "fixed") and any(curve.against for curve in found.curves)
+    assert found.arms == ("standard", "fixed") and found.rows[-1].above_base is not None
     assert shows(found.notes[0], "fit: an arm without a loss", numbers=True)
     with pytest.raises(InputError, match=r"gone has no finished run with a usable loss"):
         fit_along([*gone, *rows], "heads")
@@ -194,7 +200,7 @@ REFUSED = [
         "heads",
         {},
         lambda row: [{**row, "batch_size": batch} for batch in (8, 16)],
-        "at heads 1: recipes that differ within one shape would be averaged",
+        "recipes that differ within one shape would be averaged: batch_size .8, 16 at 2×65.; choose",
     ),
 ]
 
@@ -228,7 +234,7 @@ def test_the_command_writes_one_table_one_figure_and_the_record(tmp_path, dwswee
     table = list(csv.DictReader((out / "along.csv").open()))
     assert len(table) == 20 and {row["arm"] for row in table} == {"standard", "fixed"}
     again = fit_record.read_any(out)
-    assert again.along.curves[0].best == 2 and not again.cells and not again.transitions
+    assert best(again.along.curves[0]) == 2 and not again.cells and not again.transitions
     with pytest.raises(InputError, match="losses along heads and no best depth"):
         fit_record.read(out)
     assert again.along.answer[0] in " ".join(plain_text(fit_report.render(again)).split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
@@ -611,7 +612,10 @@ def test_the_next_runs_are_nets_that_can_be_built_at_the_held_values():
         row["width"] = max(1, round(row["width"] / size)) * size
         return {"heads": row["width"] // size, "d_ff": 2 * row["width"]}, 0.0
 
-    found = next_runs(fit(piled(36, more=heads)), 3e7, 3)
-    assert "head size 64" in found.held
-    for net in found.runs:
-        assert net.width % 64 == 0 and net.n_params == pytest.approx(8.0 * net.depth * net.width**2, rel=1e-6)
+    result = fit(piled(36, more=heads))
+    assert "head size 64" in next_runs(result, 3e7, 3).held
+    # three matrices of a gated MLP: its inner width alone does not tell the weights of a layer
+    gated = replace(result, nets=replace(result.nets, layer_weights=16.0))
+    for weights, of in ((8.0, result), (16.0, gated)):
+        for net in next_runs(of, 3e7, 3).runs:
+            assert net.width % 64 == 0 and net.n_params == pytest.approx(weights * net.depth * net.width**2, rel=1e-6)

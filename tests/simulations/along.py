@@ -120,7 +120,7 @@ def _group(study: AlongStudy, curve: AlongCurve, arm: int) -> FoundGroup:
     truth, rows = np.array(study.arms[arm]), curve.rows
     worse, gaps = truth - truth.min(), truth - np.array(study.first)
     apart, parted = None, None
-    if curve.against:
+    if any(row.above_base is not None for row in rows):
         above = [Interval(row.above_base, row.above_base_low, row.above_base_high) for row in rows]
         apart = all(covers(one.low, one.high, float(gap)) for one, gap in zip(above, gaps, strict=True))
         parted = any(one.sign and one.sign * gap <= 0.0 for one, gap in zip(above, gaps, strict=True))
