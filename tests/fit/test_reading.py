@@ -258,6 +258,7 @@ REFUSED = [
     # numbers that read both ways: 4582 nats, a width of 1.024, 4,096,000 tokens
     ("t.csv", "depth;width;loss;lr\n6;64;3,210;0.5\n", "'loss' has '3,210', .* is it 3.210 or 3210"),
     ("t.csv", "depth\twidth\tval_loss\tlr\n6\t64\t4,582\t0.5\n", "'val_loss' has '4,582', .* 4.582 or 4582"),
+    ("t.csv", "depth;width;loss\n6;1,024;3.897\n6;1,536;3.890\n", "'width' has '1,024'.* 1.024 or 1024"),
     ("t.csv", "depth;width;loss;lr\n6;1.024;3,897;0.001\n6;1.536;3,89;0.001\n", "'width' has '1.024'.* 1.024 or 1024"),
     ("t.csv", "depth;width;loss;tokens\n6;64;3,89;4.096K\n6;96;3,9;8.192K\n", "'tokens' has '8.192K', .* or 8192K"),
     ("t.csv", "depth;width;loss\n6;64;3,21\n6;96;3.21\n", r"loss: '3,21' in row 1; must be a number"),  # both marks

@@ -309,13 +309,15 @@ def _column(name: str, values: Sequence[Any], mark: numerals.Mark) -> list[Any]:
 def _decimal_commas(held: Mapping[str, Iterable[Any]], what: str, separator: str) -> set[str]:
     """Columns with decimal commas. A column shows it by one number such as ``3,21``; one whose numbers read both ways
     (``3,210``) follows the other columns, and a semicolon between the fields. A loss of thousands of nats is none, so
-    ``3,210`` of a loss has decimals."""
+    ``3,210`` and ``3.210`` of a loss have decimals."""
     kinds: dict[str, set[str]] = {}
     example: dict[str, str] = {}
     for name, values in held.items():
         texts = {value for value in values if value.__class__ is str and ("," in value or "." in value)}
         texts = {_WITH_ERROR.sub(r"\1", text) if "±" in text or "+/-" in text else text for text in texts}
         kinds[name] = {kind for text in texts if (kind := numerals.shows(text))}
+        if kinds[name] == {"either"} and _is_loss(name) and not any("," in text for text in texts):
+            kinds[name] = {"point"}
         if kinds[name] == {"either"}:
             example[name] = min((text for text in texts if numerals.shows(text)), key=lambda one: ("," not in one, one))
     commas = {name for name, found in kinds.items() if "comma" in found and "point" not in found}

@@ -10,7 +10,7 @@ import ast
 import keyword
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -67,16 +67,17 @@ def compile_expression(
             node.value = _Numeral(node.value)
     read = {name: stands_for.get(name, name) for name in expressions.names(tree)}
     if unknown := next((name for name in read.values() if name not in key_of), None):
-        raise InputError(f"{refused}; {unknown!r} is not in the table{nearest(unknown, key_of)}")
+        raise InputError(f"{refused}; {unknown!r} is not in the table{nearest(unknown, names, key_of)}")
     if not isinstance(tree, ast.Compare | ast.BoolOp | ast.UnaryOp):
         raise InputError(f'{refused}; a comparison is needed, such as "warmup == 400"')
     keys = {name: key_of[named] for name, named in read.items()}
     return lambda row: bool(expressions.evaluate(tree, lambda name: row.get(keys[name])))
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """End of a message about a name that is not among those of a table: the nearest, or what the table has."""
-    near = get_close_matches(name, list(names)[:1000], 1)
+def nearest(name: str, names: Collection[str], others: Iterable[str] = ()) -> str:
+    """End of a message about a name that is not among the ``names`` of a table: the nearest of these and of the
+    ``others`` by which its columns go, or the list of ``names``."""
+    near = get_close_matches(name, [*names, *others][:1000], 1)
     return f", did you mean {near[0]!r}?" if near else f", it has {join(names, NAMES_LISTED)}"
 
 
