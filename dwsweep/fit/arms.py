@@ -497,7 +497,7 @@ def pooled(arms: Sequence[Arm], pairings: Sequence[Pairing]) -> Cells:
         factors=np.hstack([*factors, shape[:, used]]),
         df=sum(one.df for one in each if one.df > 0.0),
         scatter=declared(0.0) if alone else max((one.scatter for one in each), key=lambda prior: prior.mean),
-        columns=tuple(arm_column(arm.label, arm_of == k) for k, arm in enumerate(arms[1:], start=1)),
+        columns=tuple(arm_column(arm.label, arm_of == k, x) for k, arm in enumerate(arms[1:], start=1)),
         shared=linked[:, used] if used.any() else None,
         learnt={"shared": PRIORS["scatter"]},
     )

@@ -293,7 +293,7 @@ def design_of(means: Means, frame: Frame) -> Design:
                 value = values[k] * values[of_tokens]
                 size = 1.5 * min(sizes[k], sizes[of_tokens])
                 columns.append(factor(f"{names[k]} × {TOKENS}", value, size, moves_depth=True))
-    columns += [arm_column(name, member) for name, member in zip(means.arms[1:], means.members.T, strict=True)]
+    columns += [arm_column(name, member, means.x) for name, member in zip(means.arms[1:], means.members.T, strict=True)]
     return Design(tuple(values), tuple(of_values), tuple(names), best, tuple(columns), shared, scatter)
 
 

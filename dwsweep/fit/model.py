@@ -162,9 +162,15 @@ def of_arm(name: str) -> str:
     return f"arm {name}"
 
 
-def arm_column(name: str, member: np.ndarray) -> Column:
-    """Column of another recipe: a smooth level of its own, and depth effects shrunk towards the first recipe's."""
-    return Column(of_arm(name), np.asarray(member, dtype=float), (2.0, 0.5, 0.1, 0.0, 0.0), True, True, own_level=True)
+def arm_column(name: str, member: np.ndarray, x: np.ndarray) -> Column:
+    """Column of another recipe: a smooth level of its own, and depth effects shrunk towards the first recipe's.
+
+    Without the slope that one size leaves open, or the curvature that two do: least squares would take these from the
+    rounding of the widths. x: (K,) of all recipes."""
+    value = np.asarray(member, dtype=float)
+    sizes = distinct_sizes(x[value > 0.5])
+    sds = 2.0, 0.5 if sizes > 1 else 0.0, 0.1 if sizes > 2 else 0.0, 0.0, 0.0
+    return Column(of_arm(name), value, sds, True, True, own_level=True)
 
 
 def budget_column(name: str, member: np.ndarray) -> Column:

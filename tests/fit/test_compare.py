@@ -261,6 +261,18 @@ def test_one_shape_with_several_arms_gets_their_differences():
         assert one.answer[0].startswith(f"loss of {one.arm} − ") and "nothing can be said of depth" in one.answer[1]
 
 
+@pytest.mark.parametrize("budgets", [(3e7,), (1e7, 1e8)])
+def test_one_or_two_sizes_leave_no_slope_to_the_rounding_of_widths(budgets):
+    """Differences of 0.005 to 0.03 nats were 0.5, with intervals of a tenth: an arm had the slope, or the curvature,
+    that fits sizes which differ by the rounding of their widths."""
+    scenario = TwoArms(budgets=budgets, factor=1.3)
+    found = losses(compare(*tables(scenario)))
+    assert len(found) == 3 * len(budgets) + 3 * (len(budgets) > 1)
+    for row in found:
+        assert row.estimate == pytest.approx(true_change(scenario, row), abs=0.015)
+        assert row.estimate_high - row.estimate_low < 0.15  # widest between the two sizes
+
+
 def of_data(rows, scale=1.0, bytes_per_token=2.0, **more):
     """Rows of ``scale`` times the loss, whose bits per byte are those of so many bytes per token."""
     return [

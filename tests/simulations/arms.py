@@ -121,6 +121,8 @@ def two_arms() -> dict[str, TwoArms]:
         "same": base,
         "moved by 1.15": replace(base, factor=1.15),
         "moved by 1.5": replace(base, factor=1.5),
+        "one size": replace(base, factor=1.3, budgets=(3e7,)),
+        "two sizes": replace(base, factor=1.3, budgets=(1e7, 1e8)),
         "bent": replace(base, truth=SmoothTruth((6, 12, 18, 24)), bend=0.25, factor=1.3),
     }
 
