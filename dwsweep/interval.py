@@ -51,11 +51,6 @@ class Interval:
         """The interval with an error that is a ``share`` of its width."""
         return replace(self, error=share * self._width)
 
-    @classmethod
-    def around(cls, value: float, half: float) -> Interval:
-        """Centre the interval on ``value``; unbounded where ``half`` is not finite."""
-        return cls(value, value - half, value + half) if math.isfinite(half) else cls(value)
-
     def columns(self, name: str) -> dict[str, Any]:
         """Name the three numbers as a table's columns: the inverse of ``IntervalOf``."""
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}

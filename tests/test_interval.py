@@ -50,7 +50,6 @@ def test_a_row_of_a_table_and_back() -> None:
     assert row.width_interval == Interval(2.0, None, 3.0)
     assert row.width_interval.columns("width") == vars(row)
     assert [field.name for field in fields(row)] == ["width", "width_low", "width_high"]
-    assert Interval.around(2.0, float("inf")) == Interval(2.0)
     assert Interval(2.0, None, 3.0).map(lambda x: 10 * x) == Interval(20.0, None, 30.0)
 
 

@@ -171,13 +171,6 @@ class Law:
         high = float(max(best, finite.max())) if len(finite) == len(around) and len(finite) else None
         return best, low, high
 
-    def ln_width_band(self, depth: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(ln d, low, high) at depths (M,): at fixed depth, not at fixed budget."""
-        best = self.equation.ln_width(np.asarray(self.theta), depth)
-        around = self.equation.ln_width(self.region[:, None, :], depth)
-        # fmin and fmax skip NaN, and stay NaN where no law of the region gives a width
-        return best, np.fmin.reduce(around, axis=0), np.fmax.reduce(around, axis=0)
-
     def extrapolation(self, n_params: float) -> float:
         """Factor by which ``n_params`` lies outside the range of validity; 1 inside."""
         return outside(n_params, self.valid_from, self.valid_to)

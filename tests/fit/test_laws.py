@@ -18,8 +18,8 @@ from dwsweep.fit.laws import EXPONENTIAL, FORMS, Law
 def test_interval_at_fixed_size_is_far_narrower_than_at_fixed_depth():
     """sd of ln d at L = 48: 3.6 % at fixed L; at fixed N 0.6 %, with depth ± 0.54."""
     law = laws.published()
-    _, low, high = law.ln_width_band(np.array([48.0]))
-    assert (high - low)[0] / 2 / 1.959964 == pytest.approx(0.036, abs=0.002)
+    ends = law.equation.ln_width(law.region, 48.0)
+    assert (ends.max() - ends.min()) / 2 / 1.959964 == pytest.approx(0.036, abs=0.002)
     _, low, high = law.depth(published_law.transition_n_params(48.0))
     assert (high - low) / 2 / 1.959964 == pytest.approx(0.54, abs=0.03)
     assert 0.5 * math.log(high / low) / 2 / 1.959964 == pytest.approx(0.0056, abs=0.0007)

@@ -23,13 +23,6 @@ if TYPE_CHECKING:
 
 
 MOST_PANELS = 6
-SIZES = {
-    "n_params": "N = {}",
-    "n_params_total": "{} parameters in all",
-    "flops": "{} FLOPs",
-    "device_seconds": "{} device-seconds",
-}
-
 MILLI = 1e3  # nats → 10⁻³ nats
 
 
@@ -94,7 +87,7 @@ def measured(fit: FitResult, surface: LossSurface, x: float) -> dict[int, float]
 
 def _panel(axes: Axes, fit: FitResult, best: AnswerRow, surface: LossSurface, looks: dict[float, Look]) -> None:
     """Draw the surface at one size with its band, the loss of each depth, and the interval of the best depth."""
-    axes.set_title(SIZES.get(fit.axis, "{}").format(format_count(best.place)))
+    axes.set_title(f"{fit.size_name} = {format_count(best.place)}")
     space = 0.06 * (max(looks) - min(looks)) or 1.0
     axes.set_xlim(min(looks) - space, max(looks) + space)
     depth, mean, low, high = surface_above(surface, best, fit.confidence)
