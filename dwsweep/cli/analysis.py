@@ -26,7 +26,6 @@ from dwsweep.cli.options import (
     Overrides,
     PathValue,
     SweepDirectory,
-    TiedEmbeddings,
     Unit,
     check_free,
     count_option,
@@ -213,25 +212,23 @@ def guide(
     fit: Annotated[PathValue | None, path_option("--fit", "PATH", "Your own fit (default: public evidence).")] = None,
     law: Annotated[str | None, typer.Option(metavar="levine2020", help="Use the published law instead.")] = None,
     sources: Annotated[bool, switch("--full", "--sources", help="Also list public sources and built models.")] = False,
-    width_multiple: Annotated[int | None, whole_option("M", "Widths must be multiples of M.", BLOCK)] = None,
-    heads: Annotated[int | None, whole_option("H", "Number of heads, apart from d_x / head size.", BLOCK)] = None,
     head_size: Annotated[int | None, whole_option("P", "Head size (default: 128, 96 or 64).", BLOCK)] = None,
     kv_heads: Annotated[int | None, whole_option("K", "Grouped key/value heads.", BLOCK)] = None,
     mlp: Annotated[Mlp, typer.Option(help="Kind of MLP.", rich_help_panel=BLOCK)] = Mlp.plain,
     mlp_ratio: Annotated[float | None, number_option("R", "Inner width / d_x.", BLOCK)] = None,
     mlp_multiple: Annotated[int | None, whole_option("M", "Inner widths must be multiples of M.", BLOCK)] = None,
     vocab_size: Annotated[int | None, whole_option("V", "Vocabulary (default: the fit's, else 50257).", BLOCK)] = None,
-    tied_embeddings: TiedEmbeddings = False,
     context: Annotated[int | None, whole_option("T", "Positions (default: the fit's, else 2048).", BLOCK)] = None,
     tensor_parallel: Annotated[
         int, whole_option("N", "Tensor-parallel ranks; must divide heads and inner width.", BLOCK)
     ] = 1,
     device: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Device for time and latency, such as H100:8, or tflops=…,gb=…,gbps=….", rich_help_panel=TIME
+            help="Device for time and latency, such as H100:8, or tflops=…,gb=…,gbps=… (default: --bench's, or H100).",
+            rich_help_panel=TIME,
         ),
-    ] = "H100",
+    ] = None,
     bench: Annotated[
         PathValue | None, path_option("--bench", "PATH", "File of rates from `dwsweep bench`.", TIME)
     ] = None,

@@ -23,6 +23,9 @@ INSTEAD = {  # by "command" or "command --option"
     "plan --full": "`dwsweep plan SPEC` prints a row per shape",
     "guide --total": "`dwsweep guide N` takes the weights of the blocks; a layer of embeddings adds vocabulary × width",
     "guide --rule": "`dwsweep guide --params N1 --params N2` prints the best shapes to compare a rule with",
+    "guide --heads": "`--head-size P` gives width / P heads; `--export hf` prints a configuration to edit",
+    "guide --width-multiple": "`--head-size P` and `--tensor-parallel N` leave widths of P × N and their multiples",
+    "guide --tied-embeddings": "sizes are of the blocks; set tie_word_embeddings in the configuration of `--export hf`",
     "guide --compare": "run `dwsweep guide --fit F` and `dwsweep guide --law levine2020`",
 }
 

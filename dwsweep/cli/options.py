@@ -177,7 +177,6 @@ Unit = StrEnum("Unit", ["nats", "bits", "bpb", "bpc"])
 BLOCK, TIME, OUTPUT = "The shapes", "Time", "Output"  # panels of `guide --help`
 TABLE, HELD, ERRORS = "The table", "Settings held", "Errors"  # panels of `fit --help`
 PLAN = "A spec to write"  # panel of `design --help`
-TiedEmbeddings = Annotated[bool, switch("--tied-embeddings", help="Unembedding = embedding.", rich_help_panel=BLOCK)]
 Export = Annotated[
     Project | None, typer.Option(help="Print the recommended shape as a configuration of …", rich_help_panel=OUTPUT)
 ]

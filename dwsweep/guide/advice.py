@@ -79,7 +79,7 @@ def answer(
         budgets=budgets,
         verdicts=verdicts,
         overview=tuple(best_depth(name, n, shape, source, options) for name, n, shape in targets),
-        assumptions=replace(options, vocab_size=options.vocabulary, context=options.positions),
+        assumptions=options.filled,
         notes=_of_block(options, source),
         afforded=afforded,
         instead=source.instead or None,

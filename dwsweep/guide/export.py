@@ -58,8 +58,6 @@ def _refused(shape: Shape, project: str) -> str:
         return f"{project!r}; allowed: {', '.join(PROJECTS)}"
     if nanochat and (gated or shape.mlp_hidden != 4 * shape.width):
         return f"nanochat has a plain MLP of 4·d_x; use {named('mlp')} plain and {named('mlp_ratio')} 4"
-    if nanochat and shape.tied_embeddings:
-        return f"nanochat has an unembedding of its own; leave out {named('tied_embeddings')}"
     if (gated or nanochat) and shape.head_size % 2:  # GPT-2's positions are learned
         return f"{project} has rotary positions, which need an even head size, not {shape.head_size}"
     if not (gated or nanochat) and shape.kv_heads != shape.heads:
@@ -70,6 +68,6 @@ def _refused(shape: Shape, project: str) -> str:
     if not gated and shape.heads * shape.head_size != shape.width:
         return (
             f"{project}; a head must be d_x / heads wide there, and a head of {shape.depth} × {shape.width} is "
-            f"{shape.head_size} wide; leave out {named('heads')} and {named('head_size')}"
+            f"{shape.head_size} wide; leave out {named('head_size')}"
         )
     return ""

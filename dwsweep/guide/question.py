@@ -66,11 +66,13 @@ class Question:
         """Line that refuses a size without any evidence, which the argument ``name`` asks for."""
         least, most = OF_THE_LAW if self.law else OF_EVIDENCE if self.fit is None else OF_A_FIT
         if not least / AS_PRINTED <= n_params <= most * AS_PRINTED:
-            where = "the law has less than one layer below, and is too far from its data above"
-            if self.law is None:
-                where = "no shapes were compared beyond 15B and no law was published beyond 1T"
+            why = ""
+            if n_params > most and not self.law:
+                why = ": no shapes were compared beyond 15B and no law was published beyond 1T"
+            elif n_params < least and self.law:
+                why = ": the law has less than one layer below"
             allowed = f"from {format_count(least)} to {format_count(most)} non-embedding parameters"
-            yield f"{named(name)}: {given}; must be {allowed}: {where}"
+            yield f"{named(name)}: {given}; must be {allowed}{why}"
 
     def _wrong(self) -> Iterator[str]:
         sized, several = self.params or self.training, "allowed: one of them"

@@ -38,14 +38,13 @@ NARROW, MIDDLE, WIDE = 128, 512, 2048  # widths from which multiples of 8, 64 an
 HEAD_SIZES = (128, 96, 64)  # usual head sizes, tried in this order; in reverse below MIDDLE
 WIDEST = 1 << 20  # largest width compared
 INNER_OFF = 1.5  # most by which multiples may change the inner width
-APART = 4.0  # most by which heads × head size may differ from the width
 SPARSE = 2.0  # ratio of neighbouring widths above which odd numbers of heads count too
 FARTHEST = 2.0  # factor from the budget beyond which shapes are not compared
 MOST_DEVICES, LONGEST_COUNT = 1_000_000, 20  # LONGEST_COUNT: digits, since Python reads no number of thousands
 LAYER_SECONDS = 20e-6  # ASSUMPTION: launches and waits per layer and decoded token
 ATTENTION = 4.0  # weights over d² of attention whose heads have keys and values of their own
-OF_BLOCKS = ("heads", "kv_heads", "mlp", "mlp_ratio")  # options that describe a block
-OF_WIDTHS = ("width_multiple", "heads", "head_size", "kv_heads", "mlp_ratio", "mlp_multiple", "tensor_parallel")
+OF_BLOCKS = ("kv_heads", "mlp", "mlp_ratio")  # options that describe a block
+OF_WIDTHS = ("head_size", "kv_heads", "mlp_ratio", "mlp_multiple", "tensor_parallel")
 RANGES = {  # option → least and largest value, and their unit
     **dict.fromkeys(("vocab_size", "context", *OF_WIDTHS), (1, LARGEST_SIZE, "")),
     "mlp_ratio": (*MLP_RATIOS, ""),
@@ -92,34 +91,32 @@ def lattice(low: float, high: float) -> list[int]:
 
 
 VOCABULARY, CONTEXT = 50_257, 2048  # GPT-2's vocabulary and context
+DEVICE = "H100"
 
 
 @dataclass(frozen=True)
 class Options:
     """Options: constraints on the shapes, and the assumptions of their costs; None: the usual value (README.md).
 
-    heads: as many at every width. tensor_parallel divides heads, key/value heads and inner width. at: the criterion by
-    which a shape is recommended. device: a name, or with a count, ``H100:8``. layer_seconds: launches and waits per
-    layer and decoded token; latency: measured, in place of it and of the device's rate of reading. own_block, idle:
-    weights over d² of a layer of a fit's nets, where no block was asked for: those that a token uses, and those of
-    other experts.
+    tensor_parallel divides heads, key/value heads and inner width. at: the criterion by which a shape is recommended.
+    device: a name, or with a count, ``H100:8``; None: that of ``calibration``, else DEVICE. layer_seconds: launches and
+    waits per layer and decoded token; latency: measured, in place of it and of the device's rate of reading. own_block,
+    idle: weights over d² of a layer of a fit's nets, where no block was asked for: those that a token uses, and those
+    of other experts.
     """
 
-    width_multiple: int | None = None
-    heads: int | None = None
     head_size: int | None = None
     kv_heads: int | None = None
     mlp: str = "plain"
     mlp_ratio: float | None = None  # None: 4, or 8/3 if gated, for 8·d_x² weights in both cases
     mlp_multiple: int | None = None
     vocab_size: int | None = None
-    tied_embeddings: bool = False
     context: int | None = None
     tensor_parallel: int = 1
     at: str = AT[0]
     tokens: float | None = None
     tokens_per_param: float | None = None  # None: compute-optimal, by the fit or by Hoffmann et al. 2022
-    device: str = "H100"
+    device: str | None = None
     layer_seconds: float = LAYER_SECONDS
     latency: Latency | None = None
     calibration: Calibration | None = None
@@ -135,8 +132,11 @@ class Options:
         for name, allowed in (("mlp", ("plain", "gated")), ("at", AT)):
             if (value := getattr(self, name)) not in allowed:
                 wrong.append(f"{named(name)}: {value!r}; allowed: {', '.join(allowed)}")
-        device = f"{named('device')}: {self.device[:40]!r}"
-        if find(self.device_name) is None:
+        device, bench = f"{named('device')}: {self.device_text[:40]!r}", self.calibration
+        found = find(self.device_name)
+        if bench and self.device_name != bench.device_kind and found != find(bench.device_kind):
+            wrong.append(f"{device}; {named('calibration')} has rates of {bench.device_kind}; allowed: one of them")
+        elif found is None and not bench:
             wrong.append(f"{device} is not in the table; allowed: {suggestion(self.device_name)}, {GIVEN}")
         elif not 1 <= self.devices <= MOST_DEVICES:
             wrong.append(f"{device}; must be from 1 to {MOST_DEVICES:,} devices")
@@ -146,11 +146,6 @@ class Options:
         if not wrong and kv is not None and kv % tensor and tensor % kv:
             wrong.append(
                 f"{named('kv_heads')}: {kv}; must divide {named('tensor_parallel')} {tensor}, or be a multiple of it"
-            )
-        if not wrong and self.heads is not None and self.heads % self.together:
-            wrong.append(
-                f"{named('heads')}: {self.heads}; must be a multiple of {named('kv_heads')} and of "
-                f"{named('tensor_parallel')}, {self.together} together"
             )
         if wrong:
             raise InputError(*wrong)
@@ -195,6 +190,11 @@ class Options:
         return self.context or CONTEXT
 
     @property
+    def filled(self) -> Options:
+        """Options with the usual values in place of None."""
+        return replace(self, vocab_size=self.vocabulary, context=self.positions, device=self.device_text)
+
+    @property
     def training_rate(self) -> str:
         """Device of the training times, and the origin of its rate."""
         measured = self.calibration
@@ -202,19 +202,24 @@ class Options:
 
     @property
     def found_device(self) -> Device:
-        device = find(self.device_name)
+        device = find(self.device_name) or find(DEVICE)  # a bench of a device without a known bandwidth
         assert device is not None
         return device
 
     @property
+    def device_text(self) -> str:
+        """Device as asked for, or that of the measured rates, or the usual one."""
+        return self.device or (self.calibration.device_kind if self.calibration else DEVICE)
+
+    @property
     def device_name(self) -> str:
-        name, colon, count = self.device.rpartition(":")
-        return name if colon and count.isdigit() else self.device
+        name, colon, count = self.device_text.rpartition(":")
+        return name if colon and count.isdigit() else self.device_text
 
     @property
     def devices(self) -> int:
         """Number of devices."""
-        return int(self.device[len(self.device_name) + 1 :][:LONGEST_COUNT] or 1)
+        return int(self.device_text[len(self.device_name) + 1 :][:LONGEST_COUNT] or 1)
 
     @property
     def given(self) -> list[str]:
@@ -234,35 +239,29 @@ class Options:
         Raises:
             InputError: no width meets the options.
         """
-        if self.heads is not None:
-            step = self.step(1)
-            every = [width for k in rising(WIDEST // step) if (width := step * k) % self.step(width) == 0]
-            small = every
-        elif self.head_size is not None:
+        if self.head_size is not None:
             every = small = self._widths_of([self.head_size])
         else:
             every = self._widths_of(HEAD_SIZES)
-            step = math.lcm(self.step(1), 2 * math.lcm(2, self.together))
+            least = math.lcm(4, 2 * math.lcm(2, self.together))
             widest = math.floor(math.sqrt(SMALL / 12))
-            small = [width for width in range(step, 1 + widest, step) if width % min(self.step(width), 8) == 0]
+            small = [width for width in range(least, 1 + widest, least) if width % min(step(width), 8) == 0]
         every = [width for width in every if self._in_proportion(width, self.block(width))]
         small = [width for width in small if self._in_proportion(width, self.block(width, small=True))]
         if not every:
             limits = ((name, getattr(self, name)) for name in OF_WIDTHS)
             asked = ", ".join(f"{named(name)}: {value:,}" for name, value in limits if value not in (None, 1))
             raise InputError(
-                f"{asked}; no width up to {WIDEST:,} has an inner width near the requested one and heads × head size "
-                f"within {APART:g} times the width; change or leave out one of these"
+                f"{asked}; no width up to {WIDEST:,} has such heads and an inner width near the requested one; change "
+                f"or leave out one of these"
             )
         return Widths.of(small, every, self)
 
     def _in_proportion(self, width: int, block: Block) -> bool:
-        """Test that multiples change the inner width and the heads by little."""
+        """Test that multiples change the inner width by little."""
         asked = block.mlp_ratio * width
         inner = block.mlp_multiple * max(1, round(asked / block.mlp_multiple)) / asked
-        rule = block.head_rule
-        heads = (rule.count or 1) * (rule.size or 1) / width if self.heads is not None else 1.0
-        return 1 / INNER_OFF <= inner <= INNER_OFF and 1 / APART <= heads <= APART
+        return 1 / INNER_OFF <= inner <= INNER_OFF
 
     def _widths_of(self, head_sizes: Iterable[int]) -> list[int]:
         """Widths as multiples of head sizes: round numbers of heads, or any number if round ones lie far apart."""
@@ -270,24 +269,15 @@ class Options:
         for size in head_sizes:
             for count in rising(WIDEST // size):
                 width = size * count
-                if count % self.together == 0 and width % self.step(width) == 0:
+                if count % self.together == 0 and width % step(width) == 0:
                     every.add(width)
                     if is_round(count):
                         rounded.add(width)
         wide = [MIDDLE, *sorted(width for width in rounded if MIDDLE <= width <= 16 * WIDE)]
         return sorted(every if len(wide) < 2 or max(b / a for a, b in pairwise(wide)) > SPARSE else rounded)
 
-    def step(self, width: int) -> int:
-        """Divisor of a width of this size."""
-        if self.width_multiple is not None:
-            return self.width_multiple
-        return 128 if width >= WIDE else 64 if width >= MIDDLE else 8 if width >= NARROW else 4
-
     def head_rule(self, width: int, small: bool) -> HeadRule:
         """Heads of a net this wide: a round number if possible."""
-        if self.heads is not None:
-            near = min(HEAD_SIZES, key=lambda size: abs(size * (self.heads or 1) - width))
-            return HeadRule(count=self.heads, size=self.head_size or near)
         if self.head_size is not None:
             return HeadRule(size=self.head_size)
         sizes = HEAD_SIZES if width >= MIDDLE else HEAD_SIZES[::-1]
@@ -303,8 +293,6 @@ class Options:
             return f"{shape.heads} heads are no multiple of {named('tensor_parallel')} {tensor}"
         if self.kv_heads is not None and kv % tensor and tensor % kv:
             return f"{kv} key/value heads do not go with {named('tensor_parallel')} {tensor}"
-        if self.width_multiple is not None and shape.width % self.width_multiple:
-            return f"the width {shape.width} is no multiple of {named('width_multiple')} {self.width_multiple}"
         return ""
 
     def shape(self, depth: int, width: int) -> Shape:
@@ -319,7 +307,7 @@ class Options:
         """Weights of a layer over d_x² of nets of about this size, without the rounding of inner widths."""
         gated = self.mlp == "gated"
         mlp = 8.0 if self.mlp_ratio is None else (3.0 if gated else 2.0) * self.mlp_ratio
-        if self.heads is None and self.kv_heads is None:
+        if self.kv_heads is None:
             return 4.0 + mlp
         near = matched(max(1, round(depth)), n_params, self)
         return attention_weights(near.width, near.heads, near.head_size, near.kv_heads) / near.width**2 + mlp
@@ -337,11 +325,15 @@ class Options:
             kv_heads=self.kv_heads,
             mlp="gated" if gated else "plain",
             positions="rotary" if rule.size and rule.size % 2 == 0 else "sinusoidal",
-            tied_embeddings=self.tied_embeddings,
             biases=False,
             # the part of each rank is round
             mlp_multiple=math.lcm(multiple, (8 if width >= MIDDLE or gated else 1) * self.tensor_parallel),
         )
+
+
+def step(width: int) -> int:
+    """Divisor of a width of this size."""
+    return 128 if width >= WIDE else 64 if width >= MIDDLE else 8 if width >= NARROW else 4
 
 
 def is_round(heads: int) -> bool:

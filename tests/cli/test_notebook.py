@@ -79,8 +79,10 @@ def test_several_tables_are_compared_and_a_list_of_rows_is_one_table() -> None:
 
 
 def test_guide_takes_what_the_command_takes() -> None:
-    found = dwsweep.guide(flops=1e21, sources=True, at="decode", heads=16, kv_heads=8, mlp="gated", mlp_multiple=256)
-    options = Options(at="decode", heads=16, kv_heads=8, mlp="gated", mlp_multiple=256)
+    found = dwsweep.guide(
+        flops=1e21, sources=True, at="decode", head_size=128, kv_heads=8, mlp="gated", mlp_multiple=256
+    )
+    options = Options(at="decode", head_size=128, kv_heads=8, mlp="gated", mlp_multiple=256)
     assert found.to_dict() == answer(flops=1e21, by_source=True, options=options).to_dict()
     assert {one["name"] for one in found.tables()["sources"]} >= {"gemstones", "completep"}
     assert [row.budget for row in dwsweep.guide(np.array([1e9, 3e9])).budgets] == [1e9, 3e9]

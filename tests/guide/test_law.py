@@ -25,7 +25,7 @@ from dwsweep.guide.answers import CONSTRAINTS
 from dwsweep.guide.costs import TIE_NATS
 from dwsweep.guide.guideline import answered
 from dwsweep.guide.own import OWN_REACH
-from dwsweep.guide.shapes import HEAD_SIZES, LAYER_SECONDS, lattice, matched
+from dwsweep.guide.shapes import LAYER_SECONDS, lattice, matched, step
 from dwsweep.guide.sources import LAW_PRICE, LAW_PRICE_ENDS, fitted_source
 from dwsweep.records import fit as fit_record
 from dwsweep.report import guide_report
@@ -112,10 +112,10 @@ def test_the_cost_of_a_depth_by_the_law_is_its_price_times_the_square_of_its_dis
     "options",
     [
         Options(),
-        Options(width_multiple=256, head_size=64),
+        Options(head_size=64, tensor_parallel=4),
         Options(mlp="gated", kv_heads=4, head_size=64),
         Options(tensor_parallel=4),
-        Options(tied_embeddings=True, vocab_size=128_000),
+        Options(vocab_size=128_000),
     ],
     ids=str,
 )
@@ -127,9 +127,8 @@ def test_candidates_have_true_counts_and_fit_the_hardware(options: Options) -> N
         attention = 2 * d * c.heads * c.head_size + 2 * d * c.kv_heads * c.head_size
         mlp = (3 if options.mlp == "gated" else 2) * d * c.mlp_hidden
         assert c.n_params == L * (attention + mlp)
-        tables = 1 if options.tied_embeddings else 2
-        assert c.n_params_total == c.n_params + tables * options.vocabulary * d + (2 * L + 1) * d
-        assert d % options.step(d) == 0 and d == c.heads * c.head_size
+        assert c.n_params_total == c.n_params + 2 * options.vocabulary * d + (2 * L + 1) * d
+        assert d % step(d) == 0 and d == c.heads * c.head_size
         assert c.heads <= 16 or c.heads % (2 if c.heads <= 32 else 4) == 0
         assert c.heads % options.tensor_parallel == 0
         assert c.mlp_hidden % (8 * options.tensor_parallel) == 0
@@ -151,19 +150,6 @@ def test_the_inner_width_can_be_dealt_out(options: dict[str, int], ranks: int, m
     assert 256 in Options(mlp_multiple=1024).widths.counts(4)[0], "one multiple is the whole inner width there"
 
 
-def test_heads_may_be_apart_from_the_width() -> None:
-    """Qwen3 0.6B has 16 heads of 128 at a width of 1024."""
-    options = Options(heads=16, head_size=128, kv_heads=8, mlp="gated", mlp_ratio=3.0)
-    shape = options.shape(28, 1024)
-    qwen = next(model for model in practice.models() if model.model == "Qwen3 0.6B")
-    assert (shape.heads, shape.head_size, shape.mlp_hidden) == (qwen.heads, qwen.head_size, qwen.mlp_hidden)
-    assert shape.n_params == qwen.n_params
-    for c in by_law([4.4e8], options=options).budgets[0].candidates:
-        assert (c.heads, c.head_size, c.kv_heads) == (16, 128, 8) and c.width % 64 == 0
-    searched = by_law([3e9], options=Options(heads=24)).budgets[0].candidates
-    assert {c.heads for c in searched} == {24} and {c.head_size for c in searched} <= set(HEAD_SIZES)
-
-
 def test_models_of_families_are_facts_with_a_source() -> None:
     """Their counts are those that the families state for all parameters, less embeddings."""
     models = {model.model: model for model in practice.models()}
@@ -181,7 +167,7 @@ def test_models_of_families_are_facts_with_a_source() -> None:
     ("budget", "more"),
     [
         (3e7, {}),
-        (3e9, {"kv_heads": 8, "width_multiple": 256, "mlp": "gated"}),
+        (3e9, {"kv_heads": 8, "mlp": "gated"}),
     ],
 )
 def test_a_shape_costs_the_same_in_the_table_and_by_itself(budget: float, more: dict[str, Any]) -> None:
@@ -196,11 +182,10 @@ def test_a_shape_costs_the_same_in_the_table_and_by_itself(budget: float, more: 
 
 
 def test_constraints_that_no_net_has_are_one_clear_line() -> None:
-    with pytest.raises(InputError, match=r"^heads: 100,000; no width up to 1,048,576 has"):
-        by_law([3e9], options=Options(heads=10**5))
-    # rather nothing than 49 layers of 32 with an inner width of a million, or 16 heads of 3 in 2688
-    for options in (Options(mlp_multiple=10**6), Options(heads=16, head_size=3)):
-        assert by_law([3e9], options=options).budgets[0].recommended is None
+    with pytest.raises(InputError, match=r"^head_size: 100,001; no width up to 1,048,576 has"):
+        by_law([3e9], options=Options(head_size=10**5 + 1))
+    # rather nothing than 49 layers of 32 with an inner width of a million
+    assert by_law([3e9], options=Options(mlp_multiple=10**6)).budgets[0].recommended is None
 
 
 def test_costs_at_equal_size_flops_and_time() -> None:
@@ -267,13 +252,10 @@ def test_configurations_hold_the_shape() -> None:
         exported(by_law(), "hf")
 
 
-def test_one_configuration_holds_one_shape_and_no_option_that_its_project_lacks() -> None:
+def test_one_configuration_holds_one_shape() -> None:
     for asked in (by_law([1e9, 3e9]), by_law([3e9], ["32x2816"])):
         with pytest.raises(InputError, match=r"prints one configuration, and .* allowed: one size"):
             exported(asked, "hf")
-    tied = Options(tied_embeddings=True)
-    with pytest.raises(InputError, match="nanochat has an unembedding of its own; leave out tied_embeddings"):
-        exported(by_law([1e9], options=tied), "nanochat")
 
 
 @pytest.mark.parametrize(
@@ -283,7 +265,6 @@ def test_one_configuration_holds_one_shape_and_no_option_that_its_project_lacks(
         ({"shapes": ["0x5", "axb"]}, ["--shape: '0x5';", "--shape: 'axb';"]),
         ({"shapes": ["3x99999999999"]}, ["--shape: '3x99999999999';"]),
         ({"shapes": ["12x768"], "tensor_parallel": 5}, ["--shape: 12x768; 6 heads are no multiple of --tensor-p"]),
-        ({"shapes": ["12x768"], "width_multiple": 100}, ["--shape: 12x768; the width 768 is no multiple of --width"]),
         ({"params": [1e9], "flops": 1e20}, ["--flops: 1e+20; stands in place of --params; allowed: one of them"]),
         ({"params": [1e9], "hours": 3.0}, ["--hours: 3; stands in place of --params; allowed: one of them"]),
         ({"flops": 1e21, "hours": 3.0}, ["--hours: a budget is in FLOPs or in hours; allowed: one of them"]),
@@ -296,15 +277,14 @@ def test_one_configuration_holds_one_shape_and_no_option_that_its_project_lacks(
         ({"shapes": ["32x2816"], "by_source": True}, ["--sources: lists answers at a size; allowed with one of --p"]),
         ({"params": [1e9], "tokens": 6e10, "tokens_per_param": 100.0}, ["--tokens, --tokens-per-param: both"]),
         (
-            {"heads": 12, "at": "time"},
-            ["--heads, --at: has no effect without a size; allowed with one of --params, --flops, --hours, --shape"],
+            {"head_size": 64, "at": "time"},
+            ["--head-size, --at: has no effect without a size; allowed with one of --params, --flops, --hours, --sh"],
         ),
         (
             {"head_size": 0, "tensor_parallel": -1, "mlp": "fancy", "device": "H999"},
             ["--head-size: 0;", "--tensor-parallel: -1;", "--mlp: 'fancy';", "--device: 'H999' is not"],
         ),
         ({"device": "H100:0"}, ["--device: 'H100:0'; must be from 1"]),
-        ({"heads": 7, "kv_heads": 2}, ["--heads: 7; must be a multiple of --kv-heads"]),
         ({"kv_heads": 3, "tensor_parallel": 2}, ["--kv-heads: 3; must divide --tensor-parallel 2"]),
     ],
 )
@@ -317,7 +297,7 @@ def test_a_question_that_cannot_be_answered_is_a_line_for_each_reason(asked: dic
 
 
 def test_where_options_leave_no_shape_nothing_is_recommended() -> None:
-    found = answer([1e9], options=Options(heads=3, head_size=7))
+    found = answer([1e9], options=Options(mlp_multiple=10**6))
     assert found.budgets[0].recommended is None
     assert "Nothing is recommended" in str(guide_report._build(found.budgets[0]))
     assert answer(options=Options(tokens_per_param=100.0, device="A100")).overview, "these change no shape"

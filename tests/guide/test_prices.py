@@ -10,6 +10,8 @@ import pytest
 from checkout import ROOT
 from sentences import says
 
+from dwsweep.cost.duration import Calibration, Rate
+from dwsweep.errors import InputError
 from dwsweep.guide import Options, advice, answer, fitted_source, public_source, published_source
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.shapes import BUDGET_TOLERANCE, FARTHEST
@@ -43,7 +45,7 @@ def test_a_size_that_no_width_meets_is_not_answered_by_a_deeper_net() -> None:
 def test_a_smaller_shape_has_the_loss_of_its_own_size(source: Source) -> None:
     """Its cost is what its depth loses at its own size and the price of its distance from the budget."""
     n = 1.0e6
-    loss, row = source.loss(n), advice.budget(n, source, Options(width_multiple=128, head_size=64))
+    loss, row = source.loss(n), advice.budget(n, source, Options(head_size=128))
     assert any(c.mismatch < -BUDGET_TOLERANCE for c in row.candidates)
     for c in row.candidates:
         assert 1 / FARTHEST <= c.n_params / n <= FARTHEST
@@ -58,7 +60,7 @@ def test_a_smaller_shape_has_the_loss_of_its_own_size(source: Source) -> None:
 
 def test_trust_is_not_high_where_the_shape_to_build_is_far_behind() -> None:
     fine, coarse = (
-        answer([2e5], fit=LAPTOP, source=laptop(), options=Options(width_multiple=m)).budgets[0] for m in (None, 96)
+        answer([2e5], fit=LAPTOP, source=laptop(), options=Options(head_size=m)).budgets[0] for m in (None, 96)
     )
     assert coarse.recommended and coarse.recommended.size
     assert coarse.recommended.size.less_compute > guide_sources.FAIR
@@ -81,3 +83,14 @@ def test_flops_and_hours_pay_for_parameters_and_tokens() -> None:
     one, eight = (answer(hours=24.0, options=Options(device=name)) for name in ("H100", "H100:8"))
     assert eight.budgets[0].optimum.n_params == pytest.approx(math.sqrt(8) * one.budgets[0].optimum.n_params, rel=0.25)
     assert says(eight.afforded, "guide: budget of device time")
+
+
+def test_times_are_of_the_device_that_was_measured() -> None:
+    """`--hours 24 --bench` of an A100 paid for a net by its rates and said: on H100, with an H100's latency."""
+    a100 = Calibration("NVIDIA A100-SXM4-80GB", (Rate(24, 1024, 1e14),))
+    found = answer(hours=24.0, options=Options(calibration=a100))
+    assert "24 hours on NVIDIA A100-SXM4-80GB pay for" in str(found.afforded)
+    assert found.assumptions.found_device.name == "A100-80GB"
+    assert Options(calibration=a100, device="A100-80GB:8").devices == 8
+    with pytest.raises(InputError, match=r"device: 'H100:8'; calibration has rates of NVIDIA A100-SXM4-80GB"):
+        Options(calibration=a100, device="H100:8")

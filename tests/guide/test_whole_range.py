@@ -21,7 +21,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "as they are": {},
     "grouped and gated": {"kv_heads": 8, "mlp": "gated"},
     "dealt out": {"kv_heads": 8, "tensor_parallel": 8, "mlp": "gated", "mlp_multiple": 256},
-    "heads of 128": {"tied_embeddings": True, "vocab_size": 32_000, "head_size": 128},
+    "heads of 128": {"vocab_size": 32_000, "head_size": 128},
 }
 SOURCES = {
     "evidence": cache(public_source),
