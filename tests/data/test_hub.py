@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -86,16 +85,6 @@ def test_what_is_not_there_is_one_line_with_what_is(folder: Path, tmp_path: Path
             prepare(data_spec(f"hf:{source}", tmp_path, **settings), progress=False)
         assert len(error.value.lines) == 1 and "\n" not in str(error.value)
     assert not list((tmp_path / "cache").glob("*.partial"))
-
-
-@pytest.mark.hf
-def test_rows_without_text_are_counted(tmp_path: Path) -> None:
-    rows = [{"text": None if i == 7 else text} for i, text in enumerate(TEXTS)]
-    (tmp_path / "set").mkdir()
-    (tmp_path / "set" / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    manifest = prepare(data_spec(f"hf:{tmp_path}/set", tmp_path), progress=False).manifest
-    assert (manifest.n_documents, manifest.skipped) == (599, {"null text": 1})
-    assert manifest.first_skipped is not None and manifest.first_skipped.endswith("train, row 7")
 
 
 @pytest.mark.parametrize(

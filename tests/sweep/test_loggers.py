@@ -80,6 +80,28 @@ def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert b"grad_norm" in logged and b"bits_per_byte" in logged
 
 
+class Run:
+    """A run of W&B that keeps the steps that it is given."""
+
+    def __init__(self, steps: list[int]) -> None:
+        self.steps, self.step, self.summary = steps, steps[-1] + 1 if steps else 0, dict[str, Any]()
+
+    def log(self, row: dict[str, float], step: int) -> None:
+        self.steps.append(step)
+
+    def finish(self, exit_code: int = 0) -> None: ...
+
+
+def test_wandb_gets_no_step_twice_where_a_pack_goes_on_from_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb, held = pytest.importorskip("wandb"), dict[str, list[int]]()
+    monkeypatch.setattr(wandb, "init", lambda **given: Run(held.setdefault(given["id"], [])))
+    order(tmp_path, raise_at=17, once=True)
+    assert run(make_plan(**ONE_PACK, execution={"loggers": ["wandb"]}), tmp_path / "sweep")[0] == 0
+    assert list(held.values()) == [list(range(1, 31))] * 2
+
+
 def test_a_logger_that_fails_is_left_out_with_a_message_and_the_runs_are_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

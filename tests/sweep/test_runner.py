@@ -205,8 +205,10 @@ def test_divergence_is_a_result_and_is_tried_again_only_on_request(tmp_path: Pat
     order(tmp_path, diverge_at=12, diverge_seed=1)
     plan = make_plan(grid__depths=[2], grid__budgets=[1e5], grid__seeds=3)
     status, text = run(plan, tmp_path / "sweep")
-    assert status == 0 and "diverged" in text
     store = SweepStore(tmp_path / "sweep")
+    losses = [result.loss for r in plan.runs if (result := store.result(r.run_id))]
+    assert status == 0 and f"2 runs done, held-out loss {sum(losses) / 2:.4f}, 1 diverged" in text
+    assert "1/1 packs, 100%" in text
     lost = next(r for r in plan.runs if r.seed == 1)
     assert store.state(lost.run_id).state == "diverged" and store.state(lost.run_id).step == 12
     kept = {r.run_id: store.run_directory(r.run_id) / "result.json" for r in plan.runs if r.seed != 1}
