@@ -38,7 +38,7 @@ def error_of(dwsweep: Command, *arguments: str | Path, cwd: Path | None = None) 
         ("fit x.csv --along heads --with y.csv", "--along: heads; not allowed with --with: --along compares arms and"),
         ("fit x.csv --along heads --compare", "--along: heads; not allowed with --compare: --along compares arms and"),
         ("fit x.csv --colum a=b", "No such option: --colum (Possible options: --column"),
-        ("guide --params 5T", "must be at most 1T non-embedding parameters"),
+        ("guide --params 5T", "--params: 5T; must be from 100K to 1T non-embedding parameters"),
         ("zzz", "zzz: no such command; allowed: plan, prepare, run, "),
         ("design smoke --out d.yaml", "--out: not allowed with SPEC; allowed: "),
         ("design --hours 1 --depths=²", "for '--depths': '²'; must be"),
@@ -48,7 +48,7 @@ def error_of(dwsweep: Command, *arguments: str | Path, cwd: Path | None = None) 
         ("status missing", "missing"),
         (f"guide --shape {'9' * 400}x5", "--shape: "),
         ("guide 1B --mlp-ratio 0", "--mlp-ratio"),
-        ("guide 1B --heads 1.5", "'1.5'; must be a whole number"),
+        ("guide 1B --tensor-parallel 1.5", "'1.5'; must be a whole number"),
     ],
     ids=lambda text: text[:50],
 )
