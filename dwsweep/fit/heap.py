@@ -88,7 +88,7 @@ def heap_of(
     """
     asked = _asked(data, options)
     explicit = bool(asked.adjust)
-    budget = spent_by_all(data.rows, {ours: theirs for theirs, ours in data.theirs.items()}, trained)
+    budget = spent_by_all(data.rows, data.theirs, trained)
     axes = ("n_params", *((budget.axis,) if budget else ()))
     if (data.directory and not explicit and not trained) or options.axis not in axes:
         if explicit and options.axis not in axes:
@@ -206,7 +206,7 @@ def _with_spent(data: Table, trained: TrainedBudgets) -> Table:
 
 def _asked(data: Table, options: FitOptions) -> found_in.Request:
     """Columns that ``options`` name, ``at_tokens`` among them."""
-    asked = found_in.request(options.adjust, options.no_adjust, dict(options.at), data.theirs, data.roles)
+    asked = found_in.request(options.adjust, options.no_adjust, dict(options.at), data.ours, data.roles)
     if options.at_tokens is None:
         return asked
     if TOKENS in asked.at:
@@ -255,7 +255,7 @@ def check_answered(data: Table, options: FitOptions, heap: Heap | None) -> None:
     Raises:
         InputError: they are not: the answer would be for another value than the requested one.
     """
-    asked = found_in.request(options.adjust, (), dict(options.at), data.theirs, data.roles)
+    asked = found_in.request(options.adjust, (), dict(options.at), data.ours, data.roles)
     adjusted = {one.column for one in heap.record.columns} if heap else set()
     following = set(heap.record.follow) if heap else set()
     for word, column in asked.adjust.items():
@@ -392,5 +392,5 @@ def _runs(data: Table, runs: Sequence[Run], means: Means, design: Design, of: np
         others=np.stack(others, axis=1) if others else np.zeros((len(runs), 0)),
         column="" if k is None else design.names[k],
         scale=Scale(0.0, 1.0) if k is None else design.scales[k],
-        theirs={ours: theirs for theirs, ours in data.theirs.items()},
+        theirs=data.theirs,
     )

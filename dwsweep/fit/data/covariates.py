@@ -181,7 +181,7 @@ class Request:
 
 
 def request(
-    adjust: Iterable[str], leave: Iterable[str], at: Mapping[str, Any], theirs: Mapping[str, str], roles: Roles
+    adjust: Iterable[str], leave: Iterable[str], at: Mapping[str, Any], ours_of: Callable[[str], str], roles: Roles
 ) -> Request:
     """Options of a user by covariate; a column goes by the table's name, by ours or in words.
 
@@ -191,7 +191,7 @@ def request(
     """
 
     def asked_for(given: str, option: str) -> tuple[str, str]:
-        ours = next((columns[0] for word, columns in ALL.items() if given == word), theirs.get(given, given))
+        ours = next((columns[0] for word, columns in ALL.items() if given == word), ours_of(given))
         near = [ours, *(one for one in roles if plain(one) == plain(given)), by_bare_name(roles).get(bare(ours))]
         near += OF_SHAPE.get(WORDS.get(ours, ""), ())
         column = next((one for one in near if one in roles), None)
@@ -206,7 +206,7 @@ def request(
     held: dict[str, Any] = {}
     columns: dict[str, str] = {}
     for name, value in at.items():
-        ours, word = theirs.get(name, name), word_of(theirs.get(name, name))
+        ours, word = ours_of(name), word_of(ours_of(name))
         if word in RATIOS and ours in OF_SHAPE[word] and ours != RATIOS[word]:
             raise InputError(
                 f"{option}: {name}={value}; {name} grows with the width, so that all nets are compared at one {word}; "
