@@ -22,7 +22,6 @@ from dwsweep.fit.adjustment import adjustment_of, sentences
 from dwsweep.fit.cells import Run, Selection, select_runs
 from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import HEAD_SIZE, LEARNING_RATE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates
-from dwsweep.fit.data.roles import is_date
 from dwsweep.fit.data.rows import ALIKE, ARM, Row, positive
 from dwsweep.fit.data.shape import n_params_of, places
 from dwsweep.fit.data.table import Table
@@ -150,7 +149,6 @@ def _selected(
     one shape and is neither adjusted for nor ``left`` out by the user."""
     adjusted = tuple(dict.fromkeys(one.column for one in found.columns))
     unknown = [name for name in data.settings if name not in adjusted and found_in.word_of(name) not in left]
-    unknown = [name for name in unknown if not is_date({row.get(name) for row in found.rows} - {None})]
     selections = {
         arm: select_runs(
             [row for row in rows if not arm or row.get(ARM) == arm],
@@ -234,7 +232,7 @@ def _found(
     of_grid = {*([TOKENS] if curved else []), *([LEARNING_RATE] if found_in.swept_rates(rows) else [])}
     never = {*([TOKENS] if spent else []), *([found_in.OF_STEPS] if spent or curved else [])}
     members = members_of(rows, arms)
-    found = found_in.find(rows, *places(rows), asked, lambda name: name not in never, data.settings, members)
+    found = found_in.find(rows, *places(rows), asked, never, data.numbers, members)
     return found if spent or {one.name for one in found.columns} - (of_grid - set(asked.adjust)) else None
 
 

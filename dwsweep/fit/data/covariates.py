@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.data.roles import Roles, bare, chosen_numbers, is_beside_blanks, why_refused
+from dwsweep.fit.data.roles import Roles, bare, is_beside_blanks, why_refused
 from dwsweep.fit.data.rows import ALIKE, Row, is_number, plain, positive
 from dwsweep.fit.data.shape import inner_width, of_shapes
 from dwsweep.records.columns import OF_RUNS, STEPS
@@ -233,7 +233,7 @@ def swept_rates(rows: Sequence[Row]) -> bool:
 
 @dataclass
 class _Search:
-    """State of ``find``. keep: (K,) rows that can be tied together. usual: whether a covariate enters unasked.
+    """State of ``find``. keep: (K,) rows that can be tied together. never: covariates that do not enter unasked.
     unknown: columns neither requested nor known. out: (reason, option) → how many cannot. arm: (K,) recipe of each row,
     where several are compared."""
 
@@ -241,7 +241,7 @@ class _Search:
     x: np.ndarray
     y: np.ndarray
     asked: Request
-    usual: Callable[[str], bool]
+    never: Collection[str]
     keep: np.ndarray
     arm: np.ndarray
     unknown: frozenset[str] = frozenset()
@@ -253,7 +253,7 @@ class _Search:
         return ~np.isin(self.arm, self.arm[~blank])
 
     def wanted(self, word: str) -> bool:
-        return word not in self.asked.leave and (word in self.asked.adjust or self.usual(word))
+        return word not in self.asked.leave and (word in self.asked.adjust or word not in self.never)
 
     def texts(self, word: str, column: str) -> list[Covariate]:
         """Values of a text, without the held one; rows of a value that cannot be compared with the others are left
@@ -326,22 +326,20 @@ def find(
     x: np.ndarray,
     y: np.ndarray,
     asked: Request,
-    usual: Callable[[str], bool] = lambda name: True,
-    settings: Iterable[str] = (),
-    arms: np.ndarray | None = None,
+    never: Collection[str],
+    unknown: Collection[str],
+    members: np.ndarray,
 ) -> Covariates:
-    """Covariates of ``rows`` at x = ln size and y = ln depth (K,). settings: columns that are settings by their values,
-    of which chosen numbers enter. arms: (K, A) members of recipes that are compared, of which a column is a part that
-    differs between them alone.
+    """Covariates of ``rows`` at x = ln size and y = ln depth (K,). never: covariates that do not enter unasked.
+    unknown: further columns of chosen numbers. members: (K, A) of recipes that are compared, of which a column is a
+    part that differs between them alone.
 
     Raises:
         InputError: a requested held value is not in the table.
     """
-    unknown = chosen_numbers(rows, settings)
     known_not = frozenset(unknown) - set(asked.adjust.values())
-    members = np.zeros((len(rows), 0)) if arms is None else arms
     arm = members @ np.arange(1.0, members.shape[1] + 1.0)
-    search = _Search(rows, x, y, asked, usual, np.ones(len(rows), dtype=bool), arm, known_not)
+    search = _Search(rows, x, y, asked, never, np.ones(len(rows), dtype=bool), arm, known_not)
     short = by_bare_name({name for row in rows for name, value in row.items() if value is not None})
     numbers: dict[str, list[str]] = {}
     for word, of_word in ALL.items():
