@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.data.roles import Roles, bare, is_beside_blanks, why_refused
+from dwsweep.fit.data.roles import bare, is_beside_blanks, why_refused
 from dwsweep.fit.data.rows import ALIKE, Row, is_number, plain, positive
 from dwsweep.fit.data.shape import inner_width, of_shapes
+from dwsweep.fit.data.table import Table
 from dwsweep.records.columns import OF_RUNS, STEPS
+from dwsweep.records.fit import FitOptions
 from dwsweep.text import format_count, join
 
 NUMBER, TEXT, RATE = "number", "text", "rate"
@@ -180,49 +182,48 @@ class Request:
     at: Mapping[str, Any]
 
 
-def request(
-    adjust: Iterable[str], leave: Iterable[str], at: Mapping[str, Any], ours_of: Callable[[str], str], roles: Roles
-) -> Request:
-    """Options of a user by covariate; a column goes by the table's name, by ours or in words.
+def request(options: FitOptions, data: Table) -> Request:
+    """Columns of ``data`` that ``options`` name by the table's name, by ours or in words, by covariate.
 
     Raises:
         InputError: the table has no such column, or it is no setting; a value is held of a count that grows with the
             net, in place of its ratio; two names of one column have a value.
     """
-
-    def asked_for(given: str, option: str) -> tuple[str, str]:
-        ours = next((columns[0] for word, columns in ALL.items() if given == word), ours_of(given))
-        near = [ours, *(one for one in roles if plain(one) == plain(given)), by_bare_name(roles).get(bare(ours))]
-        near += OF_SHAPE.get(WORDS.get(ours, ""), ())
-        column = next((one for one in near if one in roles), None)
-        if column is None:
-            shown = sorted(one for one in roles if not why_refused(one, roles[one]))
-            raise InputError(f"{option}: {given!r}; not in the table, it has {join(shown)}")
-        if why := why_refused(column, roles[column]):
-            raise InputError(f"{option}: {given!r}; {why}")
-        return word_of(column), column
-
     option = argument("at", "--at")
     held: dict[str, Any] = {}
     columns: dict[str, str] = {}
-    for name, value in at.items():
-        ours, word = ours_of(name), word_of(ours_of(name))
-        if word in RATIOS and ours in OF_SHAPE[word] and ours != RATIOS[word]:
+    for name, value in dict(options.at).items():
+        word, column = _asked_for(name, option, data)
+        if word in RATIOS and (ours := data.ours(name)) in OF_SHAPE[word] and ours != RATIOS[word]:
             raise InputError(
                 f"{option}: {name}={value}; {name} grows with the width, so that all nets are compared at one {word}; "
                 f"allowed: {RATIOS[word]}=VALUE"
             )
-        word, column = asked_for(name, option)
         if word in held:
             values = f"{word}={held[word]} and {name}={value}"
             raise InputError(f"{option}: {values}; one answer holds one value of a column")
         held[word], columns[word] = value, column
-    both = dict(asked_for(name, argument("adjust", "--adjust")) for name in adjust) | columns
+    both = dict(_asked_for(name, argument("adjust", "--adjust"), data) for name in options.adjust) | columns
     option = argument("no_adjust", "--no-adjust")
-    not_for = frozenset(asked_for(name, option)[0] for name in leave)
-    if again := sorted(both.keys() & not_for):
+    leave = frozenset(_asked_for(name, option, data)[0] for name in options.no_adjust)
+    if again := sorted(both.keys() & leave):
         raise InputError(f"{option}: {again[0]!r}; also adjusted for; allowed: one of both")
-    return Request(both, not_for, held)
+    return Request(both, leave, held)
+
+
+def _asked_for(given: str, option: str, data: Table) -> tuple[str, str]:
+    """(covariate, column) that a user named."""
+    roles = data.roles
+    ours = ALL[given][0] if given in ALL else data.ours(given)
+    near = [ours, *(one for one in roles if plain(one) == plain(given)), by_bare_name(roles).get(bare(ours))]
+    near += OF_SHAPE.get(WORDS.get(ours, ""), ())
+    column = next((one for one in near if one in roles), None)
+    if column is None:
+        shown = sorted(one for one in roles if not why_refused(one, roles[one]))
+        raise InputError(f"{option}: {given!r}; not in the table, it has {join(shown)}")
+    if why := why_refused(column, roles[column]):
+        raise InputError(f"{option}: {given!r}; {why}")
+    return word_of(column), column
 
 
 def swept_rates(rows: Sequence[Row]) -> bool:

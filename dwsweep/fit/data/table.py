@@ -42,9 +42,9 @@ class Table:
     columns: names in order. source: origin of the rows, for messages. sha256: of the content as read. directory: the
     sweep directory, where there is one (documents.npy lie below it). n_read: rows before ``where``, with lines of
     comments among them. named: further columns to which the user gave a name. taken: ``ours = theirs`` for columns
-    under another usual name; theirs: our name of a column → the table's, where they differ. loss_column: the table's
-    name of the loss. unit: of the losses. roles: of each column. account: rows that are out already. notes: meanings
-    taken for the columns. doubts: warnings about them.
+    under another usual name; theirs: our name of a column → the table's, where they differ. unit: of the losses. roles:
+    of each column. account: rows that are out already. notes: meanings taken for the columns. doubts: warnings about
+    them.
     """
 
     rows: list[Row]
@@ -55,7 +55,6 @@ class Table:
     n_read: int
     named: tuple[str, ...] = ()
     taken: tuple[str, ...] = ()
-    loss_column: str = "loss"
     unit: str = NATS
     roles: Roles = field(default_factory=dict)
     theirs: Mapping[str, str] = field(default_factory=dict)
@@ -140,7 +139,6 @@ def read_table(
         n_read=n_read + loaded.comments,
         named=tuple(name for name in names.asked if name not in MEASURED),
         taken=tuple(f"{ours} = {theirs}" for ours, theirs in names.taken.items()),
-        loss_column=names.theirs("loss"),
         unit=of_loss,
         roles=of,
         theirs=names.renamed,
