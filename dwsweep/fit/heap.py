@@ -234,7 +234,8 @@ def _found(
     of_grid = {*([TOKENS] if curved else []), *([LEARNING_RATE] if found_in.swept_rates(rows) else [])}
     never = {*([TOKENS] if spent else []), *([found_in.OF_STEPS] if spent or curved else [])}
     members = members_of(rows, arms)
-    found = found_in.find(rows, *places(rows), asked, never, data.numbers, members)
+    numbers = [name for name in data.settings if data.roles[name] == "number"]
+    found = found_in.find(rows, *places(rows), asked, never, numbers, members)
     return found if spent or {one.name for one in found.columns} - (of_grid - set(asked.adjust)) else None
 
 

@@ -78,7 +78,6 @@ CLOCK = re.compile(r"(?:\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/.])\d{1,2}\2\d{4
 SECONDS = ((6e8, 4.2e9), (6e11, 4.2e12))  # seconds and milliseconds since 1970, of years 1989 to 2103
 DAY = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])?(?:\.0)?")  # or month: 20260131, 202601
 LONGEST_STUDY = 1.05  # last over first of the moments of one study: of counts that differ by less nothing is said
-ROUND, DIGITS = 1e8, 4  # numbers of a time since 1970 have more digits than these
 FEWEST_COUNTED = 5  # fewest whole numbers without a gap that count as run numbers
 FEWEST_VALUES, MOST_VALUES = 3, 16  # values of a chosen number: two make a switch, more are declared by the user
 
@@ -100,7 +99,7 @@ def _role(name: str, values: Sequence[Hashable], shapes: Sequence[Hashable], at:
     known = [value for value in values if value is not None]
     words, distinct = set(plain(name).split("_")), set(known)
     names_depths = words & ROW_NAME and words <= ROW_NAME | BESIDE_IT and _one_to_one(values, at["depth"])
-    if words & OF_RUN or is_moment(known) or names_depths:
+    if words & OF_RUN or _is_moment(known) or names_depths:
         return "run"
     if "seed" in words or _one_to_one(values, at["seed"]):
         return "seed"
@@ -154,14 +153,14 @@ def is_beside_blanks(rows: Sequence[Row], name: str) -> bool:
     return len(values) == 2 and None in values
 
 
-def is_moment(known: Sequence[Any]) -> bool:
+def _is_moment(known: Sequence[Any]) -> bool:
     """True if a column has moments, which runs that end in one second share: texts of a day and a time, numbers of days
     or months, or seconds or milliseconds since 1970."""
     if known and all(isinstance(value, str) for value in known):
         return all(CLOCK.fullmatch(value.strip()) for value in known)
-    if not known or not all(map(is_number, known)) or max(known) > LONGEST_STUDY * min(known):
+    if not known or not all(map(is_number, known)) or not min(known) < max(known) <= LONGEST_STUDY * min(known):
         return False
-    seconds = any(first <= min(known) and max(known) <= last for first, last in SECONDS) and not _is_round(known)
+    seconds = any(first <= min(known) and max(known) <= last for first, last in SECONDS)
     return seconds or all(DAY.fullmatch(str(value)) for value in known)
 
 
@@ -182,11 +181,6 @@ def names_a_result(name: str) -> bool:
 
 def hashable(value: Any) -> Any:
     return value if value is None or isinstance(value, Hashable) else str(value)
-
-
-def _is_round(values: Collection[float]) -> bool:
-    """True for large round numbers, such as 1e9 and 2e9: they are counts, and no times."""
-    return min(values) >= ROUND and all(float(f"{value:.{DIGITS}g}") == value for value in values)
 
 
 def _one_to_one(values: Sequence[Hashable], others: Sequence[Any]) -> bool:

@@ -67,11 +67,6 @@ class Table:
         """Columns that distinguish runs of one shape, as their values show."""
         return tuple(name for name in chosen(self.roles) if name not in self.named)
 
-    @property
-    def numbers(self) -> tuple[str, ...]:
-        """Settings of several numbers, for which losses are adjusted unasked."""
-        return tuple(name for name in self.settings if self.roles[name] == "number")
-
     def ours(self, name: str) -> str:
         """Our name of a column, by the table's name of it."""
         return next((ours for ours, theirs in self.theirs.items() if theirs == name), name)
