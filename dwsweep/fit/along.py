@@ -93,7 +93,7 @@ def fit_along(
     others = list(others)
     tables = tables_of(table, others, chosen)
     if column not in tables[0].columns:
-        column = tables[0].theirs.get(column, column)
+        column = tables[0].ours(column)
     check_column(tables, column)
     tables = [at_equal_length(data, chosen) for data in in_one_unit(tables)]
     names = labels(tables) if len(tables) > 1 else [""]

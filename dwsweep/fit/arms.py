@@ -185,7 +185,7 @@ def _in_one(tables: Sequence[Table], apart: bool, names: Sequence[str]) -> Table
         directory=tables[0].directory if all(data.directory for data in tables) else None,
         n_read=sum(data.n_read for data in tables),
         roles=roles(rows, each("columns")),
-        theirs={their: our for data in reversed(tables) for their, our in data.theirs.items()},
+        theirs={ours: theirs for data in reversed(tables) for ours, theirs in data.theirs.items()},
         named=each("named"),
         account=tuple(line for data in tables for line in data.account),
         notes=each("notes"),

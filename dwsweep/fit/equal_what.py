@@ -72,7 +72,7 @@ class Runs:
     others: np.ndarray
     column: str
     scale: Scale
-    theirs: dict[str, str]
+    theirs: Mapping[str, str]
 
     def numbers(self, name: str) -> np.ndarray:
         """(n,) a positive column of numbers; NaN where it is blank."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from dwsweep.errors import argument, either
 from dwsweep.fit.data.covariates import FEWEST_OF_LEVEL, left, quadratic
-from dwsweep.fit.data.roles import KNOWN, LENGTHS, Role, hashable, is_beside_blanks, is_date, is_index
+from dwsweep.fit.data.roles import KNOWN, LENGTHS, Role, hashable, is_beside_blanks
 from dwsweep.fit.data.rows import ALIKE, VALUES_LISTED, Row, is_number, positive
 from dwsweep.fit.data.shape import places
 from dwsweep.fit.noise import f_tail
@@ -60,7 +60,7 @@ def sentences(
     tested, said = {}, []
     for name, role in roles.items():
         of_length = role == "length" and lengths
-        if name in skipped or not (of_length or role in ("setting", "label")):
+        if name in skipped or not (of_length or role in ("setting", "number", "label")):
             continue
         values = [hashable(row.get(name)) for row in rows]
         joined = is_beside_blanks(rows, name)
@@ -83,7 +83,7 @@ def sentences(
     shares = {name: _explained(loss, base, own) for name, own in tested.items()}
     following = [name for name in tested if _scatter(y, plane[:, [0, 1, 3]], tested[name])[2] > FOLLOWS]
     said += _that_losses_follow({name: share for name, share in shares.items() if share}, following)
-    if untested := [name for name in tested if shares[name] is None and roles[name] == "setting"]:
+    if untested := [name for name in tested if shares[name] is None and roles[name] != "label"]:
         differ = "differs" if len(untested) == 1 else "differ"
         said.append(
             f"{join(untested)} {differ} between nets of equal size, and too few runs tell what that does to the loss"
@@ -175,10 +175,10 @@ def _that_losses_follow(shares: Mapping[str, float], following: Sequence[str]) -
 
 def _columns(values: Sequence[Any]) -> np.ndarray | None:
     """(K, ·) values of a column: members of each common value of a text or switch, or of a number that is blank in many
-    rows; ranks of other numbers; None if it names runs or dates."""
+    rows; ranks of other numbers; None if it names runs."""
     present = [value for value in values if value is not None]
     if all(map(is_number, present)) and len(present) >= (1.0 - MOST_BLANK) * len(values):
-        if not all(map(math.isfinite, present)) or (len(set(present)) > 2 and (is_date(present) or is_index(present))):
+        if not all(map(math.isfinite, present)):
             return None
         middle = float(np.median(present))
         return _ranks(np.array([middle if value is None else float(value) for value in values]))[:, None]

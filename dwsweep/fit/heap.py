@@ -10,8 +10,10 @@ The loss that cells, pairs and figures show is the run's own less the mean effec
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,8 +24,7 @@ from dwsweep.fit.adjustment import adjustment_of, sentences
 from dwsweep.fit.cells import Run, Selection, select_runs
 from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import HEAD_SIZE, LEARNING_RATE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates
-from dwsweep.fit.data.roles import is_date
-from dwsweep.fit.data.rows import ALIKE, ARM, Row, positive
+from dwsweep.fit.data.rows import ALIKE, ARM, Row, is_number, positive
 from dwsweep.fit.data.shape import n_params_of, places
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.equal_what import Budget, Runs, equal_what, spent_by_all
@@ -88,7 +89,7 @@ def heap_of(
     """
     asked = _asked(data, options)
     explicit = bool(asked.adjust)
-    budget = spent_by_all(data.rows, {ours: theirs for theirs, ours in data.theirs.items()}, trained)
+    budget = spent_by_all(data.rows, data.theirs, trained)
     axes = ("n_params", *((budget.axis,) if budget else ()))
     if (data.directory and not explicit and not trained) or options.axis not in axes:
         if explicit and options.axis not in axes:
@@ -121,7 +122,7 @@ def heap_of(
     enough = len(x) >= ask.FEWEST_CELLS + FEWEST_ROWS_EACH * (len(found.columns) + 3 * compared)
     depths = FEWEST_ADJUSTED_DEPTHS if found.columns else ask.FEWEST_DEPTHS
     spread = distinct_sizes(x) >= ask.FEWEST_SIZES and len(np.unique(y)) >= depths
-    of_size = _one_variable(x, y)
+    of_size = found_in.share_left(y, found_in.quadratic(x, y)[:, [0, 1, 3]]) < found_in.LEAST_OWN / 2.0
     if not (enough and spread) or (of_size and trained is None):
         return None
     account = [LeftOutRows(rows=n, why=why, option=option) for (why, option), n in found.left_out.items()]
@@ -150,7 +151,6 @@ def _selected(
     one shape and is neither adjusted for nor ``left`` out by the user."""
     adjusted = tuple(dict.fromkeys(one.column for one in found.columns))
     unknown = [name for name in data.settings if name not in adjusted and found_in.word_of(name) not in left]
-    unknown = [name for name in unknown if not is_date({row.get(name) for row in found.rows} - {None})]
     selections = {
         arm: select_runs(
             [row for row in rows if not arm or row.get(ARM) == arm],
@@ -206,7 +206,7 @@ def _with_spent(data: Table, trained: TrainedBudgets) -> Table:
 
 def _asked(data: Table, options: FitOptions) -> found_in.Request:
     """Columns that ``options`` name, ``at_tokens`` among them."""
-    asked = found_in.request(options.adjust, options.no_adjust, dict(options.at), data.theirs, data.roles)
+    asked = found_in.request(options, data)
     if options.at_tokens is None:
         return asked
     if TOKENS in asked.at:
@@ -234,7 +234,8 @@ def _found(
     of_grid = {*([TOKENS] if curved else []), *([LEARNING_RATE] if found_in.swept_rates(rows) else [])}
     never = {*([TOKENS] if spent else []), *([found_in.OF_STEPS] if spent or curved else [])}
     members = members_of(rows, arms)
-    found = found_in.find(rows, *places(rows), asked, lambda name: name not in never, data.settings, members)
+    numbers = [name for name in data.settings if data.roles[name] == "number"]
+    found = found_in.find(rows, *places(rows), asked, never, numbers, members)
     return found if spent or {one.name for one in found.columns} - (of_grid - set(asked.adjust)) else None
 
 
@@ -255,7 +256,7 @@ def check_answered(data: Table, options: FitOptions, heap: Heap | None) -> None:
     Raises:
         InputError: they are not: the answer would be for another value than the requested one.
     """
-    asked = found_in.request(options.adjust, (), dict(options.at), data.theirs, data.roles)
+    asked = found_in.request(options, data)
     adjusted = {one.column for one in heap.record.columns} if heap else set()
     following = set(heap.record.follow) if heap else set()
     for word, column in asked.adjust.items():
@@ -279,11 +280,9 @@ def _shown(value: Any) -> str:
 
 def _alike(held: Any, same: Any) -> bool:
     """True if ``held`` is the value of all runs."""
-    numbers = [found_in.number_of("", {"": value}, [""]) for value in (held, same)]
-    if None in numbers:
-        return same is not None and str(held) == str(same)
-    low, high = sorted(float(number or 0.0) for number in numbers)
-    return high <= low * ALIKE
+    if is_number(held) and is_number(same):
+        return math.isclose(held, same, rel_tol=ALIKE - 1.0)
+    return same is not None and str(held) == str(same)
 
 
 def _why_unadjusted(data: Table, word: str) -> str:
@@ -297,11 +296,6 @@ def _why_unadjusted(data: Table, word: str) -> str:
         lacks = join(f"{count} of the {needed[name]} needed" for name, count in counts.items())
         return f"losses are not adjusted, for the table has {lacks}"
     return f"losses are not adjusted for {word}: it follows from depth and size, or too few runs have other values"
-
-
-def _one_variable(x: np.ndarray, y: np.ndarray) -> bool:
-    """True if the depth follows from the size."""
-    return found_in.share_left(y, found_in.quadratic(x, y)[:, [0, 1, 3]]) < found_in.LEAST_OWN / 2.0
 
 
 def _fitted(
@@ -340,10 +334,10 @@ def _fitted(
     record = replace(record, sentences=tuple(said))
     settings = dict(zip(design.names, design.values, strict=True))
     moved = posterior.of_columns(means.x, means.y, settings).mean(axis=0)
-    gone = {one.column for one in columns} | {name for names in found_in.NUMBERS.values() for name in names}
-    gone |= {*data.settings, *found_in.TEXTS}
-    gone |= {"heads", "head_size", "steps"} if any(one.name == HEAD_SIZE for one in columns) else {"steps"}
-    gone -= {"d_ff", "mlp_ratio"}
+    gone = {*data.settings, *found_in.TEXTS, *chain(*found_in.NUMBERS.values()), *(one.column for one in columns)}
+    gone -= {*found_in.OF_SHAPE[found_in.D_FF]}
+    if any(one.name == HEAD_SIZE for one in columns):
+        gone |= {*found_in.OF_SHAPE[HEAD_SIZE]}
     at_held = {id(run): _moved(run, float(moved[k]), gone) for run, k in zip(runs, means.of, strict=True)}
     selections = {arm: replace(one, runs=[at_held[id(run)] for run in one.runs]) for arm, one in selections.items()}
     notes, rows = (*record.sentences, *data.notes), [run.row for run in at_held.values()]
@@ -392,5 +386,5 @@ def _runs(data: Table, runs: Sequence[Run], means: Means, design: Design, of: np
         others=np.stack(others, axis=1) if others else np.zeros((len(runs), 0)),
         column="" if k is None else design.names[k],
         scale=Scale(0.0, 1.0) if k is None else design.scales[k],
-        theirs={ours: theirs for theirs, ours in data.theirs.items()},
+        theirs=data.theirs,
     )

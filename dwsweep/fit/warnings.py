@@ -73,7 +73,7 @@ def check_runs(runs: Sequence[Run], data: Table, shorter: bool = False) -> Itera
         return
     losses = np.array([run.loss for run in runs])
     rising = [] if shorter else _rising(runs)
-    loss_column = data.loss_column
+    loss_column = data.theirs.get("loss", "loss")
     parts = loss_column.lower().replace("-", "_").replace("/", "_").split("_")
     kind = next((kind for kind, words in OTHER_QUANTITIES.items() if any(word in parts for word in words)), None)
     middle = float(np.median(losses))

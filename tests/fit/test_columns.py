@@ -306,10 +306,20 @@ def test_the_names_of_trackers_are_read_without_a_flag(names, taken, unit):
     ("name", "value", "role"),
     [
         ("mixer", lambda k, s: ("a", "b")[k % 2], "setting"),
-        ("wd_factor", lambda k, s: (0.1, 0.2, 0.4)[k % 3], "setting"),
+        ("wd_factor", lambda k, s: (0.1, 0.2, 0.4)[k % 3], "number"),
         ("drop_path", lambda k, s: (0.0, 0.1)[k % 2], "setting"),
         ("init_std", lambda k, s: 0.02 + k * 1e-5, "label"),
         ("hostname", lambda k, s: ("n1", "n2")[k % 2], "label"),
+        # places of a run that differ between seeds were refused as unknown recipes
+        ("n_gpus", lambda k, s: (1, 2, 4)[k % 3], "label"),
+        ("config.num_workers", lambda k, s: (4, 8)[k % 2], "label"),
+        ("gpu", lambda k, s: k % 2, "label"),
+        ("Tags", lambda k, s: ("night", "day, again")[k % 2], "label"),
+        ("batch_per_gpu", lambda k, s: (8, 16)[k % 2], "setting"),
+        ("day", lambda k, s: 20260130 + k % 2, "run"),
+        ("window", lambda k, s: (2000, 2048)[k % 2], "setting"),  # no years
+        ("toks", lambda k, s: 491_520_000 * (2, 3, 4)[k % 3], "number"),  # no seconds since 1970
+        ("job_array", lambda k, s: k // 2 % 5, "setting"),
         ("throughput", lambda k, s: 1000.0 + k * 1.37, "cost"),
         ("memory", lambda k, s: (16, 32)[k % 2], "setting"),  # of few values that come again
         ("best_so_far", lambda k, s: 3.0 + k * 1e-3, "run"),
@@ -330,7 +340,7 @@ def test_a_column_has_one_role_by_its_name_and_by_how_its_values_repeat(name, va
     ]
     table = read_table(rows)
     assert table.roles[name] == role
-    assert table.settings == ((name,) if role == "setting" else ())
+    assert table.settings == ((name,) if role in ("setting", "number") else ())
 
 
 # Conditions

@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.data.roles import Roles, bare, chosen_numbers, is_beside_blanks, why_refused
+from dwsweep.fit.data.roles import bare, is_beside_blanks, why_refused
 from dwsweep.fit.data.rows import ALIKE, Row, is_number, plain, positive
 from dwsweep.fit.data.shape import inner_width, of_shapes
+from dwsweep.fit.data.table import Table
 from dwsweep.records.columns import OF_RUNS, STEPS
+from dwsweep.records.fit import FitOptions
 from dwsweep.text import format_count, join
 
 NUMBER, TEXT, RATE = "number", "text", "rate"
@@ -180,49 +182,48 @@ class Request:
     at: Mapping[str, Any]
 
 
-def request(
-    adjust: Iterable[str], leave: Iterable[str], at: Mapping[str, Any], theirs: Mapping[str, str], roles: Roles
-) -> Request:
-    """Options of a user by covariate; a column goes by the table's name, by ours or in words.
+def request(options: FitOptions, data: Table) -> Request:
+    """Columns of ``data`` that ``options`` name by the table's name, by ours or in words, by covariate.
 
     Raises:
         InputError: the table has no such column, or it is no setting; a value is held of a count that grows with the
             net, in place of its ratio; two names of one column have a value.
     """
-
-    def asked_for(given: str, option: str) -> tuple[str, str]:
-        ours = next((columns[0] for word, columns in ALL.items() if given == word), theirs.get(given, given))
-        near = [ours, *(one for one in roles if plain(one) == plain(given)), by_bare_name(roles).get(bare(ours))]
-        near += OF_SHAPE.get(WORDS.get(ours, ""), ())
-        column = next((one for one in near if one in roles), None)
-        if column is None:
-            shown = sorted(one for one in roles if not why_refused(one, roles[one]))
-            raise InputError(f"{option}: {given!r}; not in the table, it has {join(shown)}")
-        if why := why_refused(column, roles[column]):
-            raise InputError(f"{option}: {given!r}; {why}")
-        return word_of(column), column
-
     option = argument("at", "--at")
     held: dict[str, Any] = {}
     columns: dict[str, str] = {}
-    for name, value in at.items():
-        ours, word = theirs.get(name, name), word_of(theirs.get(name, name))
-        if word in RATIOS and ours in OF_SHAPE[word] and ours != RATIOS[word]:
+    for name, value in dict(options.at).items():
+        word, column = _asked_for(name, option, data)
+        if word in RATIOS and (ours := data.ours(name)) in OF_SHAPE[word] and ours != RATIOS[word]:
             raise InputError(
                 f"{option}: {name}={value}; {name} grows with the width, so that all nets are compared at one {word}; "
                 f"allowed: {RATIOS[word]}=VALUE"
             )
-        word, column = asked_for(name, option)
         if word in held:
             values = f"{word}={held[word]} and {name}={value}"
             raise InputError(f"{option}: {values}; one answer holds one value of a column")
         held[word], columns[word] = value, column
-    both = dict(asked_for(name, argument("adjust", "--adjust")) for name in adjust) | columns
+    both = dict(_asked_for(name, argument("adjust", "--adjust"), data) for name in options.adjust) | columns
     option = argument("no_adjust", "--no-adjust")
-    not_for = frozenset(asked_for(name, option)[0] for name in leave)
-    if again := sorted(both.keys() & not_for):
+    leave = frozenset(_asked_for(name, option, data)[0] for name in options.no_adjust)
+    if again := sorted(both.keys() & leave):
         raise InputError(f"{option}: {again[0]!r}; also adjusted for; allowed: one of both")
-    return Request(both, not_for, held)
+    return Request(both, leave, held)
+
+
+def _asked_for(given: str, option: str, data: Table) -> tuple[str, str]:
+    """(covariate, column) that a user named."""
+    roles = data.roles
+    ours = ALL[given][0] if given in ALL else data.ours(given)
+    near = [ours, *(one for one in roles if plain(one) == plain(given)), by_bare_name(roles).get(bare(ours))]
+    near += OF_SHAPE.get(WORDS.get(ours, ""), ())
+    column = next((one for one in near if one in roles), None)
+    if column is None:
+        shown = sorted(one for one in roles if not why_refused(one, roles[one]))
+        raise InputError(f"{option}: {given!r}; not in the table, it has {join(shown)}")
+    if why := why_refused(column, roles[column]):
+        raise InputError(f"{option}: {given!r}; {why}")
+    return word_of(column), column
 
 
 def swept_rates(rows: Sequence[Row]) -> bool:
@@ -233,7 +234,7 @@ def swept_rates(rows: Sequence[Row]) -> bool:
 
 @dataclass
 class _Search:
-    """State of ``find``. keep: (K,) rows that can be tied together. usual: whether a covariate enters unasked.
+    """State of ``find``. keep: (K,) rows that can be tied together. never: covariates that do not enter unasked.
     unknown: columns neither requested nor known. out: (reason, option) → how many cannot. arm: (K,) recipe of each row,
     where several are compared."""
 
@@ -241,7 +242,7 @@ class _Search:
     x: np.ndarray
     y: np.ndarray
     asked: Request
-    usual: Callable[[str], bool]
+    never: Collection[str]
     keep: np.ndarray
     arm: np.ndarray
     unknown: frozenset[str] = frozenset()
@@ -253,7 +254,7 @@ class _Search:
         return ~np.isin(self.arm, self.arm[~blank])
 
     def wanted(self, word: str) -> bool:
-        return word not in self.asked.leave and (word in self.asked.adjust or self.usual(word))
+        return word not in self.asked.leave and (word in self.asked.adjust or word not in self.never)
 
     def texts(self, word: str, column: str) -> list[Covariate]:
         """Values of a text, without the held one; rows of a value that cannot be compared with the others are left
@@ -326,22 +327,20 @@ def find(
     x: np.ndarray,
     y: np.ndarray,
     asked: Request,
-    usual: Callable[[str], bool] = lambda name: True,
-    settings: Iterable[str] = (),
-    arms: np.ndarray | None = None,
+    never: Collection[str],
+    unknown: Collection[str],
+    members: np.ndarray,
 ) -> Covariates:
-    """Covariates of ``rows`` at x = ln size and y = ln depth (K,). settings: columns that are settings by their values,
-    of which chosen numbers enter. arms: (K, A) members of recipes that are compared, of which a column is a part that
-    differs between them alone.
+    """Covariates of ``rows`` at x = ln size and y = ln depth (K,). never: covariates that do not enter unasked.
+    unknown: further columns of chosen numbers. members: (K, A) of recipes that are compared, of which a column is a
+    part that differs between them alone.
 
     Raises:
         InputError: a requested held value is not in the table.
     """
-    unknown = chosen_numbers(rows, settings)
     known_not = frozenset(unknown) - set(asked.adjust.values())
-    members = np.zeros((len(rows), 0)) if arms is None else arms
     arm = members @ np.arange(1.0, members.shape[1] + 1.0)
-    search = _Search(rows, x, y, asked, usual, np.ones(len(rows), dtype=bool), arm, known_not)
+    search = _Search(rows, x, y, asked, never, np.ones(len(rows), dtype=bool), arm, known_not)
     short = by_bare_name({name for row in rows for name, value in row.items() if value is not None})
     numbers: dict[str, list[str]] = {}
     for word, of_word in ALL.items():

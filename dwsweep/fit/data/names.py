@@ -86,18 +86,22 @@ class Names:
             held = {**held, **found}
             first = ", ".join(f"{ours} {values[0]}" for ours, values in found.items())
             said.append(f"shapes are read in {column}: {held[column][0]!r} is {first}")
-        known = {**asked, **taken}
         held = _renamed(held, taken)
         beside = [name for name, values in held.items() if _names_held_out(name) and _has_numbers(values)]
-        if "loss" not in known and beside:
+        if "loss" not in {*asked, *taken} and beside:
             option = example(f"columns={{'loss': {beside[0]!r}}}", f"--column loss={shlex.quote(beside[0])}")
             what = f"which may be of training, and not {join(beside, 3)}"
             said.insert(0, f"THE LOSS IS THE COLUMN loss, {what}: {option} takes that")
-        return cls(held, given, asked, taken, (*said, *_converted(held, known)))
+        return cls(held, given, asked, taken, (*said, *_converted(held, {**asked, **taken})))
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        """Our name → the table's, of each column that has another one there."""
+        return {**self.taken, **self.asked}
 
     def theirs(self, ours: str) -> str:
         """The table's name of a column."""
-        return {**self.taken, **self.asked}.get(ours, ours)
+        return self.renamed.get(ours, ours)
 
     def of_loss(self, unit: str) -> Iterator[str]:
         """Notes on the loss column and its unit, where several columns qualify or the name leaves a doubt."""

@@ -7,6 +7,7 @@
     seed      the seed, and columns with one value per seed
     run       a name, a moment or a running number, which belongs to one run
     setting   a value that somebody chose: it comes again at other shapes
+    number    a setting of three numbers or more, for which losses are adjusted unasked
     label     any other column: a machine, or a number of its own in each run, as a random search draws it
 
 Runs of one shape and learning rate are replicates if nothing but the seed differs. A known setting that differs within
@@ -29,7 +30,7 @@ from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.records import columns
 from dwsweep.records.columns import STEPS
 
-Role = Literal["shape", "loss", "length", "cost", "seed", "run", "setting", "label"]
+Role = Literal["shape", "loss", "length", "cost", "seed", "run", "setting", "number", "label"]
 Roles = Mapping[str, Role]
 
 RECIPE = columns.named("recipe")  # columns equal in all runs of a shape, at every learning rate
@@ -68,15 +69,15 @@ TEXTS_OF_RUN = {
 }  # words for a text that belongs to one run; drop_path is a number
 MACHINES = {
     *("gpu", "gpus", "devices", "device", "nodes", "node", "workers", "world", "host", "hostname", "port", "machine"),
-    "cluster",
-}  # words for the place where a run was trained: no setting, but one cluster may have trained longer than another
+    *("cluster", "year", "tags"),
+}  # words for the place and time of a run: no setting, but one cluster may have trained longer than another
+ON_EACH = {"batch", "per"}  # words beside those for a part of the recipe, such as batch_per_gpu
 ROW_NAME, BESIDE_IT = {"run", "name", "id", "exp", "experiment"}, {"display", "wandb", "job", "trial"}
 """Words of a column that names rows, and words that may stand beside them."""
 CLOCK = re.compile(r"(?:\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/.])\d{1,2}\2\d{4})[ T,]+\d{1,2}:\d{2}.*")
 SECONDS = ((6e8, 4.2e9), (6e11, 4.2e12))  # seconds and milliseconds since 1970, of years 1989 to 2103
-DATES = ((1990, 2100), (199001, 210012), (19900101, 21001231), *SECONDS)
+DAY = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])?(?:\.0)?")  # or month: 20260131, 202601
 LONGEST_STUDY = 1.05  # last over first of the moments of one study: of counts that differ by less nothing is said
-ROUND, DIGITS = 1e8, 4  # numbers of a time since 1970 have more digits than these
 FEWEST_COUNTED = 5  # fewest whole numbers without a gap that count as run numbers
 FEWEST_VALUES, MOST_VALUES = 3, 16  # values of a chosen number: two make a switch, more are declared by the user
 
@@ -98,7 +99,7 @@ def _role(name: str, values: Sequence[Hashable], shapes: Sequence[Hashable], at:
     known = [value for value in values if value is not None]
     words, distinct = set(plain(name).split("_")), set(known)
     names_depths = words & ROW_NAME and words <= ROW_NAME | BESIDE_IT and _one_to_one(values, at["depth"])
-    if words & OF_RUN or is_moment(known) or names_depths:
+    if words & OF_RUN or _is_moment(known) or names_depths:
         return "run"
     if "seed" in words or _one_to_one(values, at["seed"]):
         return "seed"
@@ -108,20 +109,23 @@ def _role(name: str, values: Sequence[Hashable], shapes: Sequence[Hashable], at:
     texts = any(isinstance(value, str) for value in known)
     if texts and words & TEXTS_OF_RUN:
         return "run"
-    if (texts and words & MACHINES) or len(set(values)) < 2:
+    if (words & MACHINES and not words & ON_EACH) or len(set(values)) < 2:
         return "label"
     if len(distinct) > OFTEN * len(known):  # each run has its own value
-        return "label" if numbers else "run"
+        return "label" if numbers and not _is_index(distinct) else "run"
     of: dict[Hashable, set[Hashable]] = defaultdict(set)
     for value, shape in zip(values, shapes, strict=True):
         of[value].add(shape)
     again = sum(len(of[value]) > 1 for value in values)
-    return "setting" if len(set(shapes)) == 1 or again >= OFTEN * len(values) else "label"
+    if len(set(shapes)) > 1 and again < OFTEN * len(values):
+        return "label"
+    several = FEWEST_VALUES <= len(distinct) <= MOST_VALUES and all(is_number(one) and one >= 0 for one in distinct)
+    return "number" if several and not (names_a_result(name) or _is_index(distinct)) else "setting"
 
 
 def chosen(of: Roles) -> list[str]:
     """Columns that are settings by their values."""
-    return [name for name, role in of.items() if role == "setting" and name not in KNOWN]
+    return [name for name, role in of.items() if role in ("setting", "number") and name not in KNOWN]
 
 
 def why_refused(name: str, role: Role | None) -> str:
@@ -137,19 +141,6 @@ def why_refused(name: str, role: Role | None) -> str:
     return ""
 
 
-def chosen_numbers(rows: Sequence[Row], names: Iterable[str]) -> list[str]:
-    """Settings among ``names`` of three numbers or more that somebody chose: no date, no index of runs, no count of
-    machines."""
-    found = []
-    for name in names:
-        values = {row.get(name) for row in rows} - {None}
-        chosen = FEWEST_VALUES <= len(values) <= MOST_VALUES and all(is_number(v) and v >= 0 for v in values)
-        measured = names_a_result(name) or bool(MACHINES & {*bare(name).split("_")})
-        if chosen and not (measured or is_date(values) or is_index(values)):
-            found.append(name)
-    return found
-
-
 def bare(column: str) -> str:
     """A column's plain name without the sections of settings that a tracker put before it (``config.batch_size``)."""
     return bare_name(plain(column).removesuffix("_value"), CONFIG | {"train", "training", "data"})
@@ -162,22 +153,18 @@ def is_beside_blanks(rows: Sequence[Row], name: str) -> bool:
     return len(values) == 2 and None in values
 
 
-def is_moment(known: Sequence[Any]) -> bool:
-    """True if a column has moments, which runs that end in one second share: texts of a day and a time, or seconds or
-    milliseconds since 1970."""
+def _is_moment(known: Sequence[Any]) -> bool:
+    """True if a column has moments, which runs that end in one second share: texts of a day and a time, numbers of days
+    or months, or seconds or milliseconds since 1970."""
     if known and all(isinstance(value, str) for value in known):
         return all(CLOCK.fullmatch(value.strip()) for value in known)
-    of_numbers = bool(known) and all(map(is_number, known)) and max(known) <= LONGEST_STUDY * min(known)
-    return of_numbers and not _is_round(known) and _within(known, SECONDS)
+    if not known or not all(map(is_number, known)) or not min(known) < max(known) <= LONGEST_STUDY * min(known):
+        return False
+    seconds = any(first <= min(known) and max(known) <= last for first, last in SECONDS)
+    return seconds or all(DAY.fullmatch(str(value)) for value in known)
 
 
-def is_date(values: Collection[Any]) -> bool:
-    """True if whole numbers are years, days such as 20260131, or seconds and milliseconds since 1970."""
-    whole = bool(values) and all(is_number(value) and float(value).is_integer() for value in values)
-    return whole and not _is_round(values) and _within(values, DATES)
-
-
-def is_index(values: Collection[Any]) -> bool:
+def _is_index(values: Collection[Any]) -> bool:
     """True if numbers are a running count: whole numbers without a gap."""
     if len(values) < FEWEST_COUNTED or not all(float(value).is_integer() for value in values):
         return False
@@ -194,15 +181,6 @@ def names_a_result(name: str) -> bool:
 
 def hashable(value: Any) -> Any:
     return value if value is None or isinstance(value, Hashable) else str(value)
-
-
-def _is_round(values: Collection[float]) -> bool:
-    """True for large round numbers, such as 1e9 and 2e9: they are counts, and no times."""
-    return min(values) >= ROUND and all(float(f"{value:.{DIGITS}g}") == value for value in values)
-
-
-def _within(values: Collection[Any], ranges: Iterable[tuple[float, float]]) -> bool:
-    return any(first <= min(values) and max(values) <= last for first, last in ranges)
 
 
 def _one_to_one(values: Sequence[Hashable], others: Sequence[Any]) -> bool:

@@ -42,9 +42,9 @@ class Table:
     columns: names in order. source: origin of the rows, for messages. sha256: of the content as read. directory: the
     sweep directory, where there is one (documents.npy lie below it). n_read: rows before ``where``, with lines of
     comments among them. named: further columns to which the user gave a name. taken: ``ours = theirs`` for columns
-    under another usual name; theirs: the table's name of a column → ours. loss_column: the table's name of the loss.
-    unit: of the losses. roles: of each column. account: rows that are out already. notes: meanings taken for the
-    columns. doubts: warnings about them.
+    under another usual name; theirs: our name of a column → the table's, where they differ. unit: of the losses. roles:
+    of each column. account: rows that are out already. notes: meanings taken for the columns. doubts: warnings about
+    them.
     """
 
     rows: list[Row]
@@ -55,7 +55,6 @@ class Table:
     n_read: int
     named: tuple[str, ...] = ()
     taken: tuple[str, ...] = ()
-    loss_column: str = "loss"
     unit: str = NATS
     roles: Roles = field(default_factory=dict)
     theirs: Mapping[str, str] = field(default_factory=dict)
@@ -67,6 +66,10 @@ class Table:
     def settings(self) -> tuple[str, ...]:
         """Columns that distinguish runs of one shape, as their values show."""
         return tuple(name for name in chosen(self.roles) if name not in self.named)
+
+    def ours(self, name: str) -> str:
+        """Our name of a column, by the table's name of it."""
+        return next((ours for ours, theirs in self.theirs.items() if theirs == name), name)
 
 
 def read_asked(table: Any, options: FitOptions) -> Table:
@@ -109,9 +112,8 @@ def read_table(
     names.require(loaded.source, n_read)
     held = _meant(names.columns if arm is None else _with_arms(names.columns, arm, names.taken))
     rows = [dict(zip(held, values, strict=True)) for values in zip(*held.values(), strict=True)]
-    theirs = {their: our for our, their in (*names.asked.items(), *names.taken.items())}
     out: Counter[LeftOut] = Counter()  # (why, option) → rows
-    rows = _selected(rows, tuple(held), theirs, where, out)
+    rows = _selected(rows, tuple(held), names.renamed, where, out)
     rows = _once(rows, out)
     out["begin with # and count as comments", ""] += loaded.comments
     rows = _with_sizes(rows, out)
@@ -132,10 +134,9 @@ def read_table(
         n_read=n_read + loaded.comments,
         named=tuple(name for name in names.asked if name not in MEASURED),
         taken=tuple(f"{ours} = {theirs}" for ours, theirs in names.taken.items()),
-        loss_column=names.theirs("loss"),
         unit=of_loss,
         roles=of,
-        theirs=theirs,
+        theirs=names.renamed,
         account=_left_out(out.items()),
         notes=(*names.of_loss(of_loss), *names.said, *said),
         doubts=tuple(doubts),
@@ -221,7 +222,7 @@ def _selected(
 ) -> list[Row]:
     """Rows that ``where`` keeps; the others are counted in ``out``."""
     written = {plain(name): name for name in reversed(names)}
-    written |= {one: our for their, our in theirs.items() for one in (plain(their), their)}
+    written |= {one: our for our, their in theirs.items() for one in (plain(their), their)}
     expressions, kept = [where] if isinstance(where, str) else list(where), rows
     for expression in expressions:
         keep, before = condition.compile_expression(expression, names, written), len(kept)
