@@ -10,7 +10,6 @@ from pathlib import PurePath
 from typing import Any
 
 from dwsweep.errors import InputError, argument, check_keywords, either
-from dwsweep.fit.answers import with_answers
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.cells import Run
 from dwsweep.fit.curves import Curves
@@ -19,7 +18,6 @@ from dwsweep.fit.data.rows import ALIKE, Row, check_one_arm
 from dwsweep.fit.data.table import Table, account, read_asked, read_other
 from dwsweep.fit.equal_what import spent_by_all
 from dwsweep.fit.guideline import (
-    SAME_BLOCK,
     depth_scatter_warnings,
     falling_warning,
     guideline_sizes,
@@ -42,6 +40,7 @@ from dwsweep.fit.width_law import LawReport, fit_laws
 from dwsweep.records.fit import (
     FORMAT,
     LARGEST_SIZE,
+    SAME_BLOCK,
     Account,
     FitKeywords,
     FitOptions,
@@ -101,7 +100,7 @@ def answered(asked: Request, beside: Iterable[Any] = (), arms: Sequence[TokenGro
     """The answer to a request. arms: runs of other recipes in its heap."""
     others = [_other(other, asked.options) for other in beside]
     adjusted = asked.heap.record if asked.heap else None
-    return with_answers(replace(_found(asked, arms), others=others, adjusted=adjusted))
+    return replace(_found(asked, arms), others=others, adjusted=adjusted)
 
 
 def fit_options(**given: Any) -> FitOptions:

@@ -19,7 +19,6 @@ from dwsweep.fit.analysis import fit_options
 from dwsweep.fit.ask import LossSurface, best_depth_interval
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.equal_what import equal_what
-from dwsweep.fit.guideline import layer_weights
 from dwsweep.fit.heap import heap_of
 from dwsweep.fit.next_runs import next_runs
 from dwsweep.records import fit as fit_record
@@ -349,7 +348,7 @@ def test_widths_are_of_nets_with_the_inner_width_that_is_held():
     for row in crossed:
         assert row.width == pytest.approx(math.sqrt(row.n_params / 8.0 / row.shallow), rel=1e-3)
     shown = next(row for row in result.surface.optima if row.depth)
-    assert layer_weights(result, shown.depth) == pytest.approx(8.0, rel=1e-3)
+    assert result.weights_at(shown.depth) == pytest.approx(8.0, rel=1e-3)
 
 
 def test_rates_that_every_shape_swept_are_no_average_where_the_batch_varies_too():
