@@ -211,8 +211,7 @@ class Request:
                 "values of it, so that no curve runs over it, and these shapes are too few for a best depth at each; "
                 "allowed: another axis"
             )
-        said = beside_a_grid(self.data, self.options, self.trained is not None)
-        return replace(self, data=replace(self.data, notes=(*said, *self.data.notes)))
+        return replace(self, data=beside_a_grid(self.data, self.options, self.trained is not None))
 
     def rows(self) -> dict[float | None, list[Row]]:
         """Rows that may be compared: rows of the main budget if all runs have a budget, else rows of each token
@@ -268,8 +267,6 @@ def _found(asked: Request, arms: Sequence[TokenGroup] = ()) -> FitResult:
             *held_out_warnings(drawn.record, axis),
             *depth_scatter_warnings(drawn, asked.data.unit),
         ]
-    if group.one_variable:
-        asked = replace(asked, data=replace(asked.data, notes=(group.one_variable, *asked.data.notes)))
     return _result(asked, group, [group, *arms], report, warnings, curves, drawn)
 
 
@@ -322,7 +319,9 @@ def _account(asked: Request, parts: Sequence[TokenGroup]) -> Account:
     shown = join((f"{found.run.shape}: {found.run.loss:.4g}" for found in bad), 3)
     left_out = {why: others, (f"have an impossible loss ({shown})", ""): len(bad)}
     used = sum(len(part.selection.runs) for part in parts)
-    return account(data.n_read, used, data.account, [left_out, *(part.selection.account for part in parts)], data.notes)
+    out = [left_out, *(part.selection.account for part in parts)]
+    found = account(data.n_read, used, data.account, out, data.notes)
+    return replace(found, one_variable=parts[0].one_variable, following_depth=data.following_depth)
 
 
 def provenance(data: Table, options: FitOptions, rows: Account) -> Provenance:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -327,9 +326,6 @@ class FitKeywords(TypedDict, total=False):
     beside: Iterable[Any]
 
 
-ONE_VARIABLE = "depth and width are one variable here"  # note of the account: no question of shape has an answer
-
-
 @dataclass(frozen=True, kw_only=True)
 class LeftOutRows(Record):
     """Rows of a table that a fit leaves out."""
@@ -353,16 +349,8 @@ class Account(Record):
     used: Count  # rows on which a loss of the fit rests
     left_out: tuple[LeftOutRows, ...] = ()  # most rows first
     notes: tuple[str, ...] = ()  # meanings that the columns were given, one sentence each
-
-    @property
-    def one_variable(self) -> bool:
-        """True if the width follows from the depth, so that shape has no answer."""
-        return any(note.startswith(ONE_VARIABLE) for note in self.notes)
-
-    @property
-    def following_depth(self) -> list[str]:
-        """Columns that cannot be told from depth, by the notes of fit/follows.py."""
-        return [found[1].lower() for note in self.notes if (found := re.match(r"(.+?) FOLLOWS? DEPTH \(", note))]
+    one_variable: str = ""  # reason for no answer on shape, in a sentence, if the width follows from the depth
+    following_depth: tuple[str, ...] = ()  # columns whose effect cannot be told from that of depth
 
     @property
     def sentence(self) -> str:

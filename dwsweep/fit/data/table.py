@@ -44,7 +44,7 @@ class Table:
     comments among them. named: further columns to which the user gave a name. taken: ``ours = theirs`` for columns
     under another usual name; theirs: the table's name of a column → ours. loss_column: the table's name of the loss.
     unit: of the losses. roles: of each column. account: rows that are out already. notes: meanings taken for the
-    columns. doubts: warnings about them.
+    columns. doubts: warnings about them. following_depth: columns whose effect cannot be told from that of depth.
     """
 
     rows: list[Row]
@@ -62,6 +62,7 @@ class Table:
     account: tuple[LeftOutRows, ...] = ()
     notes: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    following_depth: tuple[str, ...] = ()
 
     @property
     def settings(self) -> tuple[str, ...]:
