@@ -88,15 +88,11 @@ class NextRun(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class NextRuns(Record):
-    """Nets that most narrow the best depth at ``n_params``, in order. held: values to train them at. ln_depth_sd: of
-    the best depth at present. tokens: of each net; None: 20 per parameter. beyond: whether ``n_params`` is above the
-    sizes of the table."""
+    """Nets that most narrow ``best``, the best depth at a size, in order. held: values to train them at. ln_depth_sd:
+    of the best depth at present. tokens: of each net; None: 20 per parameter. beyond: whether the size is above those
+    of the table."""
 
-    n_params: float
-    depth: float | None
-    depth_low: float | None
-    depth_high: float | None
-    depth_interval = IntervalOf()
+    best: AnswerRow
     ln_depth_sd: float
     runs: tuple[NextRun, ...]
     beyond: bool = False
