@@ -338,7 +338,6 @@ def _fitted(
     others = [one[means.of][base] for one in design.values]
     lengths = not (budget or of_length)
     said[1:1], by_depth = follows.sentences(of_base.rows, data.roles, others, taken, data.unit, lengths)
-    record = replace(record, sentences=tuple(said))
     settings = dict(zip(design.names, design.values, strict=True))
     moved = posterior.of_columns(means.x, means.y, settings).mean(axis=0)
     gone = {one.column for one in columns} | {name for names in found_in.NUMBERS.values() for name in names}
@@ -347,7 +346,7 @@ def _fitted(
     gone -= {"d_ff", "mlp_ratio"}
     at_held = {id(run): _moved(run, float(moved[k]), gone) for run, k in zip(runs, means.of, strict=True)}
     selections = {arm: replace(one, runs=[at_held[id(run)] for run in one.runs]) for arm, one in selections.items()}
-    notes, rows = (*record.sentences, *data.notes), [run.row for run in at_held.values()]
+    notes, rows = (*said, *data.notes), [run.row for run in at_held.values()]
     table = replace(data, rows=rows, roles={}, named=(), notes=notes, following_depth=by_depth)
     return Heap(table, selections, bad, surface, record, budget is not None, means.paired, arms)
 

@@ -420,8 +420,8 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
         f"together with public evidence; from {OWN_REACH:g} times outside them on, public evidence alone"
     )
     notes += [f"fit: {line}" for line in fit.warnings if line.startswith(("rivals", "surface"))]
-    if fit.adjusted:
-        notes += [f"fit: {line}" for line in fit.adjusted.sentences[:1]]
+    if fit.adjusted:  # the first note has the values that are held
+        notes += [f"fit: {line}" for line in fit.provenance.account.notes[:1]]
     misfit = any(NO_FORM_FITS in line for line in fit.warnings)
     return replace(public_source(tokens, notes), **known, own=own, misfit=misfit, unit=fit.unit)
 

@@ -52,7 +52,6 @@ class Adjustment(Record):
     at_budgets: tuple[AnswerRow, ...] = ()  # of the budgets that the runs were trained to, the smallest first
     growth: tuple[AnswerRow, ...] = ()  # powers of the budget by which N, tokens and depth of the best net grow
     layer_weights: float | None = None  # weights of a layer over d² at the held inner width, where that varies
-    sentences: tuple[str, ...] = ()  # first lines: values that are held fixed, and effects that cannot be separated
 
     def answers(self, known: Collection[float | None]) -> Iterator[AnswerRow]:
         """Rows of answers.csv. known: sizes whose best depth at equal N the surface gives."""
