@@ -19,7 +19,7 @@ from dwsweep.fit.ask import LossSurface, accepted_forms, transitions
 from dwsweep.fit.laws import FORMS, Law
 from dwsweep.interval import layers
 from dwsweep.records.answers import BELOW, AnswerRow
-from dwsweep.records.fit import NO_FORM_FITS, HeldOut, Surface
+from dwsweep.records.fit import HeldOut, Surface
 from dwsweep.records.transitions import GuidelineRow
 from dwsweep.shapes import STANDARD
 from dwsweep.text import SHORT, format_count
@@ -60,7 +60,7 @@ def held_out_warnings(surface: Surface, axis: str) -> list[str]:
 def held_out_line(found: HeldOut) -> str:
     far = "far" if found.worst is None else f"{found.worst:+.1f} standard deviations"  # None: no noise is known
     return (
-        f"surface: {NO_FORM_FITS}, {found.shapes - found.inside} of {found.shapes} shapes lie outside the 95 % "
+        f"surface: no form fits, {found.shapes - found.inside} of {found.shapes} shapes lie outside the 95 % "
         f"intervals predicted from the other shapes; the farthest is {found.worst_depth}×{found.worst_width:.4g}, off "
         f"by {far}"
     )

@@ -50,7 +50,6 @@ class DepthSpan(Record):
     high: float
 
 
-NO_FORM_FITS = "no form fits"  # words of a warning: surface and losses disagree
 ModelForm = Literal["E + A·N^-α + waves + N^-a·h(ln N, ln L; transition law) + departures; nodes of hyperparameters"]
 (LOSS_FORM,) = get_args(ModelForm)
 
