@@ -34,7 +34,7 @@ def adjustment_of(
     options: FitOptions,
     cells: Cells,
 ) -> Adjustment:
-    """Record of the adjustment, without what is equal and without sentences."""
+    """Record of the adjustment, without the answers of ``equal_what``."""
     size = found_in.quadratic(means.x, means.y)[:, [0, 1, 3]]
     depth_left = found_in.share_left(means.y, np.hstack([size, *(one[:, None] for one in design.values)]))
     held = ask.LossSurface(surface)

@@ -35,7 +35,6 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument, either, example
 from dwsweep.fit.analysis import fit_options, fit_table, provenance
-from dwsweep.fit.answers import with_answers
 from dwsweep.fit.arms import labels, tables_of
 from dwsweep.fit.ask import enough
 from dwsweep.fit.cells import Run, Selection, number, select_runs
@@ -113,7 +112,7 @@ def fit_beside_along(
     assert found.along is not None
     if found.along.arms != ("",) or found.along.column not in ("depth", *SIZES):
         return found
-    return with_answers(replace(fit_table(table, **options), along=found.along))
+    return replace(fit_table(table, **options), along=found.along)
 
 
 def compared(
@@ -177,7 +176,7 @@ def _fit(found: Sequence[ArmAlong], along: Along, read: Sequence[Table], options
         [one.out for one in found],
         [note for table in read for note in table.notes],
     )
-    made = FitResult(
+    return FitResult(
         format=FORMAT,
         along=along,
         warnings=[line if len(by) == len(found) else f"{', '.join(by)}: {line}" for line, by in warnings.items()],
@@ -185,7 +184,6 @@ def _fit(found: Sequence[ArmAlong], along: Along, read: Sequence[Table], options
         unit=read[0].unit,
         provenance=provenance(read[0], options, rows),
     )
-    return with_answers(made)
 
 
 def _rows(group: Group, above_base: Mapping[Any, Interval], column: str, confidence: float) -> tuple[AlongRow, ...]:

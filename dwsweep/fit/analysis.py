@@ -10,7 +10,6 @@ from pathlib import PurePath
 from typing import Any
 
 from dwsweep.errors import InputError, argument, check_keywords, either
-from dwsweep.fit.answers import with_answers
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.cells import Run
 from dwsweep.fit.curves import Curves
@@ -19,7 +18,6 @@ from dwsweep.fit.data.rows import ALIKE, Row, check_one_arm
 from dwsweep.fit.data.table import Table, account, read_asked, read_other
 from dwsweep.fit.equal_what import spent_by_all
 from dwsweep.fit.guideline import (
-    SAME_BLOCK,
     depth_scatter_warnings,
     falling_warning,
     guideline_sizes,
@@ -42,6 +40,7 @@ from dwsweep.fit.width_law import LawReport, fit_laws
 from dwsweep.records.fit import (
     FORMAT,
     LARGEST_SIZE,
+    SAME_BLOCK,
     Account,
     FitKeywords,
     FitOptions,
@@ -101,7 +100,7 @@ def answered(asked: Request, beside: Iterable[Any] = (), arms: Sequence[TokenGro
     """The answer to a request. arms: runs of other recipes in its heap."""
     others = [_other(other, asked.options) for other in beside]
     adjusted = asked.heap.record if asked.heap else None
-    return with_answers(replace(_found(asked, arms), others=others, adjusted=adjusted))
+    return replace(_found(asked, arms), others=others, adjusted=adjusted)
 
 
 def fit_options(**given: Any) -> FitOptions:
@@ -212,8 +211,7 @@ class Request:
                 "values of it, so that no curve runs over it, and these shapes are too few for a best depth at each; "
                 "allowed: another axis"
             )
-        said = beside_a_grid(self.data, self.options, self.trained is not None)
-        return replace(self, data=replace(self.data, notes=(*said, *self.data.notes)))
+        return replace(self, data=beside_a_grid(self.data, self.options, self.trained is not None))
 
     def rows(self) -> dict[float | None, list[Row]]:
         """Rows that may be compared: rows of the main budget if all runs have a budget, else rows of each token
@@ -269,8 +267,6 @@ def _found(asked: Request, arms: Sequence[TokenGroup] = ()) -> FitResult:
             *held_out_warnings(drawn.record, axis),
             *depth_scatter_warnings(drawn, asked.data.unit),
         ]
-    if group.one_variable:
-        asked = replace(asked, data=replace(asked.data, notes=(group.one_variable, *asked.data.notes)))
     return _result(asked, group, [group, *arms], report, warnings, curves, drawn)
 
 
@@ -323,7 +319,9 @@ def _account(asked: Request, parts: Sequence[TokenGroup]) -> Account:
     shown = join((f"{found.run.shape}: {found.run.loss:.4g}" for found in bad), 3)
     left_out = {why: others, (f"have an impossible loss ({shown})", ""): len(bad)}
     used = sum(len(part.selection.runs) for part in parts)
-    return account(data.n_read, used, data.account, [left_out, *(part.selection.account for part in parts)], data.notes)
+    out = [left_out, *(part.selection.account for part in parts)]
+    found = account(data.n_read, used, data.account, out, data.notes)
+    return replace(found, one_variable=parts[0].one_variable, following_depth=data.following_depth)
 
 
 def provenance(data: Table, options: FitOptions, rows: Account) -> Provenance:

@@ -28,7 +28,6 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.analysis import Request, answered, fit_options
-from dwsweep.fit.answers import with_answers
 from dwsweep.fit.ask import (
     LossSurface,
     at_depths,
@@ -130,7 +129,7 @@ def compare_arms(
             together.compare(arm) if arm else together.nothing(name, _why_none(group))
             for name, arm, group in zip(names, every, groups, strict=True)
         ]
-        return with_answers(replace(result, comparisons=found[1:]))
+        return replace(result, comparisons=found[1:])
 
 
 def tables_of(table: Any, others: Sequence[Any], options: FitOptions) -> list[Table]:

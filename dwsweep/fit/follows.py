@@ -48,8 +48,9 @@ def sentences(
     taken: Collection[str],
     unit: str,
     lengths: bool = True,
-) -> list[str]:
-    """One sentence per column that follows depth, and one on the columns that losses follow.
+) -> tuple[list[str], tuple[str, ...]]:
+    """One sentence per column that follows depth, and one on the columns that losses follow; and the columns whose
+    effect cannot be told from that of depth.
 
     rows: runs with a loss and a size. others: (K,) values of the columns adjusted for. taken: columns adjusted for, or
     left out by the user. unit: of the losses. lengths: False if runs were trained at equal compute, so that lengths
@@ -57,7 +58,7 @@ def sentences(
     """
     x, y = places(rows)
     skipped = {*taken, *BY_A_RULE, *(PER_TOKEN if unit in OF_TEXT else ())}
-    tested, said = {}, []
+    tested, said, by_depth = {}, [], []
     for name, role in roles.items():
         of_length = role == "length" and lengths
         if name in skipped or not (of_length or role in ("setting", "number", "label")):
@@ -68,6 +69,7 @@ def sentences(
             continue
         blanks = joined or not (of_length or name in KNOWN)
         if where := _along_depth(x, y, values, blanks, of_length):
+            by_depth.append(name)
             how = f"; {either(argument('adjust'))} adjusts for {name}, {either(argument('drop'))} ignores it"
             said.append(
                 f"{name.upper()} FOLLOW{'' if name in LENGTHS else 'S'} DEPTH ({where}): losses are not adjusted for "
@@ -91,7 +93,7 @@ def sentences(
     heads = [row.get(HEADS) for row in rows] if HEADS not in skipped else []
     if heads and (where := _along_depth(x, y, heads, blanks=False, of_length=False)):
         said.append(f"{HEADS} follow depth here ({where}): best depths hold for nets in which they do so too")
-    return said
+    return said, tuple(by_depth)
 
 
 def _along_depth(x: np.ndarray, y: np.ndarray, values: Sequence[Any], blanks: bool, of_length: bool) -> str:

@@ -19,7 +19,7 @@ from dwsweep.fit.ask import LossSurface, accepted_forms, transitions
 from dwsweep.fit.laws import FORMS, Law
 from dwsweep.interval import layers
 from dwsweep.records.answers import BELOW, AnswerRow
-from dwsweep.records.fit import NO_FORM_FITS, FitResult, HeldOut, Surface
+from dwsweep.records.fit import HeldOut, Surface
 from dwsweep.records.transitions import GuidelineRow
 from dwsweep.shapes import STANDARD
 from dwsweep.text import SHORT, format_count
@@ -29,7 +29,6 @@ DEPTHS_FOR_A_LAW = 4  # three depths cannot contradict a law of two constants
 SMALLEST, LARGEST = 1e3, 1e12  # parameters of a guideline's row
 # scatter that a depth shares over the scatter of a shape, and its probability, from which a line names it
 MUCH_SHARED, LEAST_SHARED = 0.7, 0.8
-SAME_BLOCK = 0.02  # difference of ln of weights over d² of nets with equal blocks
 
 
 def falling_warning(surface: Surface, axis: str) -> list[str]:
@@ -61,7 +60,7 @@ def held_out_warnings(surface: Surface, axis: str) -> list[str]:
 def held_out_line(found: HeldOut) -> str:
     far = "far" if found.worst is None else f"{found.worst:+.1f} standard deviations"  # None: no noise is known
     return (
-        f"surface: {NO_FORM_FITS}, {found.shapes - found.inside} of {found.shapes} shapes lie outside the 95 % "
+        f"surface: no form fits, {found.shapes - found.inside} of {found.shapes} shapes lie outside the 95 % "
         f"intervals predicted from the other shapes; the farthest is {found.worst_depth}×{found.worst_width:.4g}, off "
         f"by {far}"
     )
@@ -103,21 +102,6 @@ def map_law(record: Surface | None, weights: float = STANDARD) -> Law | None:
     return Law.of_draws(
         name, equation, theta[np.isfinite(theta).all(axis=1)], (min(inside), max(inside)), record.confidence
     )
-
-
-def layer_weights(result: FitResult, depth: float) -> float | None:
-    """Weights of a layer over d_x², of nets like the ones that were compared: at the held inner width, else as trained
-    at the depths about ``depth``; None where nets of one depth differ."""
-    if result.adjusted and result.adjusted.layer_weights:
-        return result.adjusted.layer_weights
-    found: dict[int, list[float]] = {}
-    for cell in result.cells:
-        if not cell.excluded and cell.n_params:
-            found.setdefault(cell.depth, []).append(math.log(cell.n_params / (cell.depth * cell.width**2)))
-    if any(max(ln) - min(ln) > SAME_BLOCK for ln in found.values()):
-        return None
-    depths = sorted(found)
-    return math.exp(np.interp(math.log(depth), np.log(depths), [float(np.mean(found[d])) for d in depths]))
 
 
 def guideline_sizes(params: Iterable[float] = ()) -> list[GuidelineRow]:

@@ -330,8 +330,8 @@ def _fitted(
     taken = {one.column for one in columns} | {name for name in data.columns if found_in.word_of(name) in left}
     of_length = any(data.roles.get(name) == "length" for name in taken)
     others = [one[means.of][base] for one in design.values]
-    said[1:1] = follows.sentences(of_base.rows, data.roles, others, taken, data.unit, not (budget or of_length))
-    record = replace(record, sentences=tuple(said))
+    lengths = not (budget or of_length)
+    said[1:1], by_depth = follows.sentences(of_base.rows, data.roles, others, taken, data.unit, lengths)
     settings = dict(zip(design.names, design.values, strict=True))
     moved = posterior.of_columns(means.x, means.y, settings).mean(axis=0)
     gone = {*data.settings, *found_in.TEXTS, *chain(*found_in.NUMBERS.values()), *(one.column for one in columns)}
@@ -340,8 +340,8 @@ def _fitted(
         gone |= {*found_in.OF_SHAPE[HEAD_SIZE]}
     at_held = {id(run): _moved(run, float(moved[k]), gone) for run, k in zip(runs, means.of, strict=True)}
     selections = {arm: replace(one, runs=[at_held[id(run)] for run in one.runs]) for arm, one in selections.items()}
-    notes, rows = (*record.sentences, *data.notes), [run.row for run in at_held.values()]
-    table = replace(data, rows=rows, roles={}, named=(), notes=notes)
+    notes, rows = (*said, *data.notes), [run.row for run in at_held.values()]
+    table = replace(data, rows=rows, roles={}, named=(), notes=notes, following_depth=by_depth)
     return Heap(table, selections, bad, surface, record, budget is not None, means.paired, arms)
 
 
@@ -361,17 +361,18 @@ def _moved(run: Run, moved: float, gone: Collection[str]) -> Run:
     return replace(run, loss=loss, learning_rate=None, seed=None, settings=(), row=row)
 
 
-def beside_a_grid(data: Table, options: FitOptions, at_budgets: bool) -> list[str]:
-    """Sentences of ``follows`` on a table whose losses are adjusted for nothing. at_budgets: True if runs were trained
-    at equal compute."""
+def beside_a_grid(data: Table, options: FitOptions, at_budgets: bool) -> Table:
+    """A table whose losses are adjusted for nothing, with the sentences of ``follows``. at_budgets: True if runs were
+    trained at equal compute."""
     rows, _ = finished(data.rows)
     if options.arm or not rows:
-        return []
+        return data
     shared = [name for name in ("tokens", "learning_rate") if all(positive(row.get(name)) for row in rows)]
     others = [np.log([float(row[name]) for row in rows]) for name in shared]
     taken = [name for name in data.columns if found_in.word_of(name) in _asked(data, options).leave]
     at_equal_size = options.axis == "n_params" and not at_budgets
-    return follows.sentences(rows, data.roles, others, taken, data.unit, at_equal_size)
+    said, by_depth = follows.sentences(rows, data.roles, others, taken, data.unit, at_equal_size)
+    return replace(data, notes=(*said, *data.notes), following_depth=by_depth)
 
 
 def _runs(data: Table, runs: Sequence[Run], means: Means, design: Design, of: np.ndarray) -> Runs:

@@ -25,6 +25,7 @@ from dwsweep.errors import InputError, argument
 from dwsweep.fit import ask
 from dwsweep.fit.data.covariates import HEAD_SIZE, TOKENS
 from dwsweep.records.adjusted import NextRun, NextRuns
+from dwsweep.records.answers import BEST_DEPTH, N_PARAMS, AnswerRow
 from dwsweep.records.fit import FitResult
 from dwsweep.text import parse_count
 
@@ -89,11 +90,9 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
         flops = 6.0 * net.n_params * (tokens or TOKENS_PER_PARAM * net.n_params)
         left_sd = float(best.std())
         rows.append(NextRun(depth=net.depth, width=net.width, n_params=net.n_params, ln_depth_sd=left_sd, flops=flops))
-    interval = surface.at(params)
     held = tuple(one.held for one in result.adjusted.columns) if result.adjusted else ()
     return NextRuns(
-        n_params=params,
-        **interval.columns("depth"),
+        best=AnswerRow(question=BEST_DEPTH, equal=N_PARAMS, n_params=params, **surface.at(params).columns("depth")),
         ln_depth_sd=before,
         runs=tuple(rows),
         held=tuple(dict.fromkeys(held)),
@@ -107,7 +106,7 @@ def _held_tokens(result: FitResult) -> float | None:
     adjusted, nets = result.adjusted, result.nets.tokens if result.nets else None
     if adjusted is None:
         return nets
-    exact = (row.tokens for row in adjusted.equal if row.equal == "n_params" and row.tokens)
+    exact = (row.tokens for row in adjusted.equal if row.equal == N_PARAMS and row.tokens)
     # a heap that answers at equal size alone has its tokens among the held values
     held = (parse_count(one.held.split()[-1]) for one in adjusted.columns if one.name == TOKENS)
     return next(exact, next(held, nets))

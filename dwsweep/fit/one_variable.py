@@ -9,7 +9,6 @@ import numpy as np
 
 from dwsweep.fit.cells import Run
 from dwsweep.fit.model import SAME_SIZE
-from dwsweep.records.fit import ONE_VARIABLE
 from dwsweep.text import join
 
 ROUNDED = 1.05  # largest over smallest N of nets of one depth that are one size
@@ -38,4 +37,5 @@ def width_follows(runs: Sequence[Run]) -> str:
     else:
         pairs = [f"{depth}×{width:g}" for depth, width in zip(depths, widths, strict=True)]
         how = f"one width at each depth, {join(pairs, 4)}"
-    return f"{ONE_VARIABLE} ({how}): shape has no measured effect, which needs a size with two depths or more"
+    said = "shape has no measured effect, which needs a size with two depths or more"
+    return f"depth and width are one variable here ({how}): {said}"

@@ -402,7 +402,6 @@ def fitted_source(path: str | Path, tokens: Tokens | None = None) -> Source:
 def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) -> Source:
     """Source of a fit that was already read from ``path``, as in ``fitted_source``."""
     from dwsweep.fit.ask import LossSurface
-    from dwsweep.records.fit import NO_FORM_FITS
 
     notes, record, axis = [f"{path}: {fit.law_statement}"], fit.surface, fit.axis
     known: dict[str, Any] = {"nets": fit.nets, "budgets": OwnBudgets.of(fit)}
@@ -419,10 +418,10 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
         f"your own losses, from {span}{'' if two_sided else ', which bound the best depth on one side'}, answer "
         f"together with public evidence; from {OWN_REACH:g} times outside them on, public evidence alone"
     )
-    notes += [f"fit: {line}" for line in fit.warnings if line.startswith(("rivals", "surface"))]
-    if fit.adjusted:
-        notes += [f"fit: {line}" for line in fit.adjusted.sentences[:1]]
-    misfit = any(NO_FORM_FITS in line for line in fit.warnings)
+    notes += [f"fit: {line}" for line in fit.warnings if line.startswith("surface")]
+    if fit.adjusted:  # the first note has the values that are held
+        notes += [f"fit: {line}" for line in fit.provenance.account.notes[:1]]
+    misfit = record.held_out is not None and record.held_out.too_few
     return replace(public_source(tokens, notes), **known, own=own, misfit=misfit, unit=fit.unit)
 
 

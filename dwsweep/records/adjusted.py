@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
-from dwsweep.interval import IntervalOf
-from dwsweep.records.answers import AnswerRow
+from dwsweep.interval import Interval, IntervalOf
+from dwsweep.records.answers import BEST_VALUE, EFFECT, N_PARAMS, RATIO, AnswerRow
 from dwsweep.records.record import Count, Record, one_of
 
 
@@ -51,7 +52,25 @@ class Adjustment(Record):
     at_budgets: tuple[AnswerRow, ...] = ()  # of the budgets that the runs were trained to, the smallest first
     growth: tuple[AnswerRow, ...] = ()  # powers of the budget by which N, tokens and depth of the best net grow
     layer_weights: float | None = None  # weights of a layer over d² at the held inner width, where that varies
-    sentences: tuple[str, ...] = ()  # first lines: values that are held fixed, and effects that cannot be separated
+
+    def answers(self, known: Collection[float | None]) -> Iterator[AnswerRow]:
+        """Rows of answers.csv. known: sizes whose best depth at equal N the surface gives."""
+        nets, no_depth = (*self.equal, *self.at_budgets), Interval().columns("depth")
+        yield from (row for row in nets if row.equal != N_PARAMS or row.n_params not in known)
+        yield from self.growth
+        for row in nets:
+            if not row.n_params_interval.unbounded:
+                size: dict[str, Any] = {"column": N_PARAMS, **row.n_params_interval.columns("estimate"), **no_depth}
+                reason = "" if row.n_params else row.reason
+                yield replace(row, question=BEST_VALUE, monte_carlo_error=None, reason=reason, **size)
+        for row in self.along_tokens:
+            yield replace(row, **Interval().columns("estimate"))
+            if row.estimate is not None:
+                yield replace(row, question=RATIO, column="tokens", **no_depth)
+        yield from self.rates
+        for one in self.columns:
+            effect = one.matters_interval.columns("estimate")
+            yield AnswerRow(question=EFFECT, equal=N_PARAMS, column=one.column, value=one.held, **effect)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,15 +87,11 @@ class NextRun(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class NextRuns(Record):
-    """Nets that most narrow the best depth at ``n_params``, in order. held: values to train them at. ln_depth_sd: of
-    the best depth at present. tokens: of each net; None: 20 per parameter. beyond: whether ``n_params`` is above the
-    sizes of the table."""
+    """Nets that most narrow ``best``, the best depth at a size, in order. held: values to train them at. ln_depth_sd:
+    of the best depth at present. tokens: of each net; None: 20 per parameter. beyond: whether the size is above those
+    of the table."""
 
-    n_params: float
-    depth: float | None
-    depth_low: float | None
-    depth_high: float | None
-    depth_interval = IntervalOf()
+    best: AnswerRow
     ln_depth_sd: float
     runs: tuple[NextRun, ...]
     beyond: bool = False

@@ -6,10 +6,12 @@ all intervals hold together, at the confidence of the fit.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
 from dwsweep.interval import IntervalOf
+from dwsweep.records.answers import DIFFERENCE, N_PARAMS, AnswerRow
 from dwsweep.records.record import Count, Positive, Record, one_of
 from dwsweep.records.transitions import Numeric
 from dwsweep.text import SHORT
@@ -76,6 +78,14 @@ class Along(Record):
     @property
     def rows(self) -> list[AlongRow]:
         return [row for curve in self.curves for row in curve.rows]
+
+    @property
+    def answers(self) -> Iterator[AnswerRow]:
+        """Rows of answers.csv: the loss of each value above the best one of its group."""
+        for row in self.rows:
+            at = {name: row[name] for name in ("arm", "column", "value", "depth", "width")}
+            above = row.above_best_interval.columns("estimate")
+            yield AnswerRow(question=DIFFERENCE, equal=N_PARAMS, n_params=row.budget, reason=row.verdict, **at, **above)
 
     @property
     def groups(self) -> list[tuple[int | None, float | None]]:

@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
-import re
+import math
 import shlex
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Annotated, Any, Literal, TypedDict, get_args
 
 from pydantic import Field
@@ -18,7 +19,7 @@ from dwsweep.interval import Interval
 from dwsweep.records import record as reader
 from dwsweep.records.adjusted import Adjustment
 from dwsweep.records.along import Along, AlongRow
-from dwsweep.records.answers import ABOVE, BELOW, AnswerRow, Comparison
+from dwsweep.records.answers import ABOVE, BELOW, BEST_DEPTH, N_PARAMS, WALL_TIME, AnswerRow, Comparison
 from dwsweep.records.answers import COLUMNS as ANSWER_COLUMNS
 from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_text, one_of, table_text
 from dwsweep.records.transitions import (
@@ -29,7 +30,7 @@ from dwsweep.records.transitions import (
     Transition,
     verdicts,
 )
-from dwsweep.shapes import LARGEST_SIZE
+from dwsweep.shapes import LARGEST_SIZE, width_at
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
@@ -49,7 +50,6 @@ class DepthSpan(Record):
     high: float
 
 
-NO_FORM_FITS = "no form fits"  # words of a warning: surface and losses disagree
 ModelForm = Literal["E + A·N^-α + waves + N^-a·h(ln N, ln L; transition law) + departures; nodes of hyperparameters"]
 (LOSS_FORM,) = get_args(ModelForm)
 
@@ -229,7 +229,7 @@ class Surface(Record):
         return row.beyond + (" at this size" if (larger or 0.0) > (smaller or 0.0) else "")
 
 
-BEST_DEPTH, PAIRS = "best_depth", "pairs"  # laws: width of the best depth; width at which neighbouring depths tie
+PAIRS = "pairs"  # law of the width at which neighbouring depths tie, beside BEST_DEPTH, that of the best depth
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,9 +325,6 @@ class FitKeywords(TypedDict, total=False):
     beside: Iterable[Any]
 
 
-ONE_VARIABLE = "depth and width are one variable here"  # note of the account: no question of shape has an answer
-
-
 @dataclass(frozen=True, kw_only=True)
 class LeftOutRows(Record):
     """Rows of a table that a fit leaves out."""
@@ -351,16 +348,8 @@ class Account(Record):
     used: Count  # rows on which a loss of the fit rests
     left_out: tuple[LeftOutRows, ...] = ()  # most rows first
     notes: tuple[str, ...] = ()  # meanings that the columns were given, one sentence each
-
-    @property
-    def one_variable(self) -> bool:
-        """True if the width follows from the depth, so that shape has no answer."""
-        return any(note.startswith(ONE_VARIABLE) for note in self.notes)
-
-    @property
-    def following_depth(self) -> list[str]:
-        """Columns that cannot be told from depth, by the notes of fit/follows.py."""
-        return [found[1].lower() for note in self.notes if (found := re.match(r"(.+?) FOLLOWS? DEPTH \(", note))]
+    one_variable: str = ""  # reason for no answer on shape, in a sentence, if the width follows from the depth
+    following_depth: tuple[str, ...] = ()  # columns whose effect cannot be told from that of depth
 
     @property
     def sentence(self) -> str:
@@ -414,6 +403,8 @@ class OtherFit(Record):
         return next(found, None)
 
 
+SAME_BLOCK = 0.02  # difference of ln of weights over d² of nets with equal blocks
+EQUAL = {"device_seconds": WALL_TIME}  # axis of a fit → quantity held equal, where the names differ
 Format = Literal[6]  # of fit.json: raised when a field leaves or changes its meaning
 (FORMAT,) = get_args(Format)
 
@@ -427,7 +418,6 @@ class FitResult(Record):
     """
 
     format: Format
-    answers: list[AnswerRow] = field(default_factory=list)  # one row per answered question
     cells: list[Cell] = field(default_factory=list)  # one cell per shape
     transitions: list[Transition] = field(default_factory=list)  # one row per pair and estimator, the verdict first
     width_law: WidthLaw | None = None  # of the best depth
@@ -474,6 +464,65 @@ class FitResult(Record):
     def verdicts(self) -> list[Transition]:
         """Verdicts: the one row per pair of depths that every output reads."""
         return verdicts(self.transitions)
+
+    @cached_property
+    def answers(self) -> list[AnswerRow]:
+        """One row per answered question, made of the other fields: best depths first."""
+        rows = list(self._best_by_size())
+        rows += self.adjusted.answers({row.n_params for row in rows}) if self.adjusted else ()
+        rows += [row for one in self.comparisons for row in one.rows if row.arm == one.arm]  # the base's are above
+        rows += self.along.answers if self.along else ()
+        return sorted(rows, key=lambda row: row.question != BEST_DEPTH)
+
+    def _best_by_size(self) -> Iterator[AnswerRow]:
+        """Best depth and width at each size of the surface. A cost stands where the axis is one."""
+        if (surface := self.surface) is None:
+            return
+        equal = EQUAL.get(self.axis, self.axis)
+        of_size, flat = equal == N_PARAMS, surface.flat
+        for row in surface.optima:
+            known = not row.depth_interval.unbounded
+            depth = row.depth_interval if known else Interval()
+            unknown = "no effect of depth is shown" if flat else "these losses bound it on neither side"
+            yield replace(
+                row,
+                equal=equal,
+                n_params=row.place if of_size else None,  # the axis may be a cost or a total
+                cost=None if of_size else row.place,
+                tokens=self.nets.tokens,
+                arm=self.comparisons[0].base if self.comparisons else "",
+                **depth.columns("depth"),
+                **(self._widths(row.place, depth) if of_size else Interval()).columns("width"),
+                worst_depth=None if flat else row.worst_depth,
+                worst_percent=None if flat else row.worst_percent,
+                monte_carlo_error=depth.error or None,
+                reason="" if depth.value else surface.beyond(row) if known else unknown,
+            )
+
+    def _widths(self, n_params: float, depth: Interval) -> Interval:
+        """Width of the best depth at a size, as wide as nets of the table; the deep end is the narrow one."""
+
+        def width(layers: float | None) -> float | None:
+            weights = self.weights_at(layers) if layers else None
+            return width_at(n_params, layers, weights) if weights else None
+
+        return Interval(width(depth.value), width(depth.high), width(depth.low))
+
+    def weights_at(self, depth: float) -> float | None:
+        """Weights of a layer over d_x², of nets like the ones that were compared: at the held inner width, else as
+        trained at the depths about ``depth``; None where nets of one depth differ."""
+        import numpy as np
+
+        if self.adjusted and self.adjusted.layer_weights:
+            return self.adjusted.layer_weights
+        found: dict[int, list[float]] = {}
+        for cell in self.cells:
+            if not cell.excluded and cell.n_params:
+                found.setdefault(cell.depth, []).append(math.log(cell.n_params / (cell.depth * cell.width**2)))
+        if any(max(ln) - min(ln) > SAME_BLOCK for ln in found.values()):
+            return None
+        depths = sorted(found)
+        return math.exp(np.interp(math.log(depth), np.log(depths), [float(np.mean(found[d])) for d in depths]))
 
 
 def read(path: Any, argument: str = "--fit") -> FitResult:

@@ -120,10 +120,8 @@ def _size(row: AnswerRow) -> str:
 
 def next_runs_parts(found: NextRuns) -> list[Part]:
     """Nets to train next, in order, with the expected error after each."""
-    best = found.depth_interval.format(".1f", "not known")
-    lines = [
-        f"Best depth at {format_count(found.n_params)} by this table: {best}; sd of ln depth {found.ln_depth_sd:.3f}."
-    ]
+    best, size = found.best.depth_interval.format(".1f", "not known"), _size(found.best)
+    lines = [f"Best depth at {size} by this table: {best}; sd of ln depth {found.ln_depth_sd:.3f}."]
     if found.held:
         lines.append(f"Train these nets at {join(found.held, 12)}.")
     table = Table(

@@ -16,7 +16,7 @@ from dwsweep.fit.transitions import size_ratio
 from dwsweep.interval import Interval
 from dwsweep.interval import layers as in_layers
 from dwsweep.records.answers import AnswerRow
-from dwsweep.records.fit import ONE_VARIABLE, FitResult, OtherFit, Surface, WidthLaw
+from dwsweep.records.fit import FitResult, OtherFit, Surface, WidthLaw
 from dwsweep.records.transitions import CHECKS, Transition
 from dwsweep.report import console
 from dwsweep.report.adjusted_report import adjusted_parts, at_budget, at_budgets
@@ -105,8 +105,9 @@ def document(result: FitResult, folder: Any = None) -> list[Part]:
 def account(result: FitResult) -> list[str]:
     """Account of the table: rows used and left out, and the meaning assigned to its columns."""
     found = result.provenance.account
-    doubt = [note for note in found.notes if note.startswith((ONE_VARIABLE, "THE LOSS"))]
-    return ["; ".join([found.sentence, *doubt]) + ".", *(f"{note}." for note in found.notes if note not in doubt)]
+    doubt = [note for note in found.notes if note.startswith("THE LOSS")]
+    first = "; ".join(filter(None, [found.sentence, found.one_variable, *doubt]))
+    return [f"{first}.", *(f"{note}." for note in found.notes if note not in doubt)]
 
 
 def _taken(result: FitResult) -> list[str]:

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 import report_sweeps
 
-from dwsweep.fit.answers import with_answers
 from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment
@@ -49,7 +48,7 @@ def test_a_size_that_no_loss_bounds_has_a_reason_and_no_depth():
     none = replace(surface.optima[0], depth=None, depth_low=None, depth_high=None, at_edge=None)
     for effect_p, reason in ((None, "these losses bound it on neither side"), (0.5, "no effect of depth is shown")):
         of = replace(surface, optima=(none,), **({"effect_p": effect_p} if effect_p else {}))
-        (row, *_) = with_answers(replace(fit(), surface=of)).answers
+        (row, *_) = replace(fit(), surface=of).answers
         assert row.depth is None and row.reason == reason
         assert effect_p is None or row.worst_percent is None
 
@@ -70,7 +69,7 @@ def test_a_heap_answers_for_its_columns_tokens_rates_and_equal_quantities():
         along_tokens=(AnswerRow(tokens=2e9, estimate=1.2, estimate_low=1.1, estimate_high=1.4, **at),),
         equal=(AnswerRow(**{**at, "equal": "tokens_per_param", "cost": 20.0, "tokens": 2e8}),),
     )
-    rows = with_answers(replace(fit(), surface=None, adjusted=heap)).answers
+    rows = replace(fit(), surface=None, adjusted=heap).answers
     assert told(rows, "question", "equal", "column", "value", "tokens", "cost") == [
         ("best_depth", "tokens_per_param", "", None, 2e8, 20.0),
         ("best_depth", "n_params", "", None, 2e9, None),

@@ -196,8 +196,9 @@ def test_the_price_of_a_depth_at_one_budget_is_no_multiple_of_the_true_one(exact
         return TRUTH.loss(layers, math.sqrt(size / 12 / layers), tokens)
 
     slope = (loss(depth, n * 0.9) - loss(depth, n * 1.1)) / math.log(1.1 / 0.9)
-    (ends,) = [(row.depth_low, row.depth_high) for row in found.near_best if math.isclose(row.less_compute, 5.0)]
-    wastes = [100.0 * -math.expm1((loss(depth, n) - loss(end, n)) / slope) for end in ends]
+    near = found.near_best
+    assert math.isclose(near.less_compute, 5.0)
+    wastes = [100.0 * -math.expm1((loss(depth, n) - loss(end, n)) / slope) for end in (near.depth_low, near.depth_high)]
     assert min(wastes) > 2.0 and max(wastes) < 12.0
 
 

@@ -144,7 +144,7 @@ def test_runs_of_one_count_or_one_budget_answer_at_it_alone_and_two_budgets_tell
     one = fit(piled(60, budget=3600.0))
     assert {row.equal for row in one.adjusted.equal} == {"n_params and wall_time"}
     assert [(row.equal, round(row.cost, -2)) for row in one.adjusted.at_budgets] == [("wall_time", 3600)]
-    assert says(one.adjusted.sentences, "fit: equal wall time")
+    assert says(one.provenance.account.notes, "fit: equal wall time")
     assert "tokens" not in {column.name for column in one.adjusted.columns}
     rows = [{**row, "device_seconds": row["wall_seconds"]} for of in (600.0, 3600.0) for row in piled(30, budget=of)]
     two = fit(rows)

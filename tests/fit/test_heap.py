@@ -19,7 +19,6 @@ from dwsweep.fit.analysis import fit_options
 from dwsweep.fit.ask import LossSurface, best_depth_interval
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.equal_what import equal_what
-from dwsweep.fit.guideline import layer_weights
 from dwsweep.fit.heap import heap_of
 from dwsweep.fit.next_runs import next_runs
 from dwsweep.records import fit as fit_record
@@ -143,7 +142,7 @@ def fitted():
 def test_all_rows_of_a_heap_count_and_give_the_truth_and_the_first_lines_say_what_is_held():
     holds(fitted())
     record = fitted().adjusted
-    assert record.runs == 60 and not any("OUTSIDE" in line for line in record.sentences)
+    assert record.runs == 60 and not any("OUTSIDE" in line for line in fitted().provenance.account.notes)
     assert [row.depth for row in record.rates] == list(DEPTHS)
     first, second = fit_report.account(fitted())[:2]
     assert shows(first, "fit: all rows of a heap used", numbers=True)
@@ -194,9 +193,9 @@ def test_the_best_rate_follows_the_width_and_not_the_size_where_inner_widths_dif
 
 
 def test_values_that_were_not_tried_are_said_to_lie_outside():
-    said = heap(piled(60, more=low_rates)).record.sentences[1]
+    said = heap(piled(60, more=low_rates)).data.notes[1]
     assert said.startswith("OUTSIDE WHAT WAS TRIED: the best learning rate of 7 of 7 depths lies above the rates tried")
-    assert says(heap(piled(36, more=batches), at={"batch_size": 384}).record.sentences, "fit: a value not tried")
+    assert says(heap(piled(36, more=batches), at={"batch_size": 384}).data.notes, "fit: a value not tried")
 
 
 # Which columns are adjusted for
@@ -287,9 +286,9 @@ def test_a_number_of_which_each_shape_has_one_value_follows_the_shape_and_that_i
     for row in piled(24, more=batches):
         own = {"patience": int(np.random.default_rng(row["depth"] * 10000 + row["width"]).choice([10, 20, 40]))}
         rows += [{**row, **own, "loss": row["loss"] + rng.normal(0.0, 0.003)} for _ in range(2)]
-    record = heap(rows).record
-    assert "patience" not in {one.name for one in record.columns}
-    assert says(record.sentences, "fit: a column follows the shape")
+    found = heap(rows)
+    assert "patience" not in {one.name for one in found.record.columns}
+    assert says(found.data.notes, "fit: a column follows the shape")
 
 
 @pytest.mark.parametrize(
@@ -349,7 +348,7 @@ def test_widths_are_of_nets_with_the_inner_width_that_is_held():
     for row in crossed:
         assert row.width == pytest.approx(math.sqrt(row.n_params / 8.0 / row.shallow), rel=1e-3)
     shown = next(row for row in result.surface.optima if row.depth)
-    assert layer_weights(result, shown.depth) == pytest.approx(8.0, rel=1e-3)
+    assert result.weights_at(shown.depth) == pytest.approx(8.0, rel=1e-3)
 
 
 def test_rates_that_every_shape_swept_are_no_average_where_the_batch_varies_too():
@@ -374,7 +373,7 @@ def test_a_column_that_follows_depth_in_part_is_said_with_the_option_of_the_othe
         return {"heads": max(1, row["width"] // size)}, 0.0
 
     found = heap(piled(60, seed=2, more=following))
-    (line,) = [line for line in found.record.sentences if line.startswith("Head size follows depth in part (r = −0.8")]
+    (line,) = [line for line in found.data.notes if line.startswith("Head size follows depth in part (r = −0.8")]
     assert says(line, "fit: follows depth in your nets") and not found.record.inseparable
 
 
@@ -387,9 +386,9 @@ def test_what_cannot_be_told_from_depth_is_said_in_the_first_lines():
         nats = 0.1 * math.log(size / 32) ** 2 + rng.normal(0, 0.015)
         return {"heads": max(1, round(row["width"] / size)), "head_size": size}, nats
 
-    found = heap(piled(40, seed=4, more=heads)).record
-    assert found.inseparable == ("head size",) and found.depth_left < 0.5
-    (line,) = [line for line in found.sentences if "cannot separate depth" in line]
+    found = heap(piled(40, seed=4, more=heads))
+    assert found.record.inseparable == ("head size",) and found.record.depth_left < 0.5
+    (line,) = [line for line in found.data.notes if "cannot separate depth" in line]
     assert "depth from head size (r = −0.9" in line
 
 
@@ -416,11 +415,11 @@ def confounded(name):
 @pytest.mark.parametrize(("name", "idle"), [("mix", "init_std")])
 def test_a_column_that_losses_follow_though_nothing_adjusts_for_it_is_said_first_and_no_other(name, idle):
     rows = shapes_once(piled(60, more=confounded(name)))
-    said = heap(rows).record.sentences
+    said = heap(rows).data.notes
     assert said[1].startswith(f"NOT ADJUSTED FOR: {name} (") and f"--adjust {name}" in said[1]
     assert not any(f"NOT ADJUSTED FOR: {idle}" in line for line in said)
     asked = heap(rows, adjust=[name])
-    assert not any("NOT ADJUSTED" in line for line in asked.record.sentences)
+    assert not any("NOT ADJUSTED" in line for line in asked.data.notes)
     holds(asked)
 
 

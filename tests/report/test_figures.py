@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from shown import words_of
 
 from dwsweep.fit.analysis import fit_table
-from dwsweep.fit.answers import with_answers
 from dwsweep.fit.ask import LossSurface
 from dwsweep.records import fit as fit_record
 from dwsweep.records.adjusted import Adjustment
@@ -85,7 +84,7 @@ def test_best_depths_at_another_equal_quantity_have_a_panel() -> None:
     equal = AnswerRow(question="best_depth", equal="flops", cost=1e18, n_params=2e7, depth=20.0, depth_low=15.0)
     heap = Adjustment(runs=9, columns=(), depth_left=1.0, scatter=0.01, equal=(equal,))
     with style.styled():
-        _, by_flops = registry.figures(with_answers(replace(fit, adjusted=heap)))["best_depth"]().axes
+        _, by_flops = registry.figures(replace(fit, adjusted=heap))["best_depth"]().axes
     assert marks(by_flops) == [(1e18, 20.0)] and "training FLOPs" in by_flops.get_xlabel()
 
 

@@ -44,7 +44,7 @@ class Table:
     comments among them. named: further columns to which the user gave a name. taken: ``ours = theirs`` for columns
     under another usual name; theirs: our name of a column → the table's, where they differ. unit: of the losses. roles:
     of each column. account: rows that are out already. notes: meanings taken for the columns. doubts: warnings about
-    them.
+    them. following_depth: columns whose effect cannot be told from that of depth.
     """
 
     rows: list[Row]
@@ -61,6 +61,7 @@ class Table:
     account: tuple[LeftOutRows, ...] = ()
     notes: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    following_depth: tuple[str, ...] = ()
 
     @property
     def settings(self) -> tuple[str, ...]:
