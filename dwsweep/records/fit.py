@@ -439,8 +439,8 @@ class FitResult(Record):
     provenance: Provenance
 
     def to_json(self) -> str:
-        """Text of fit.json."""
-        return reader.text_of(self)
+        """Text of fit.json, with the rows of answers.csv for readers of JSON: they are made of the rest, and not read."""
+        return reader.text_of({**self.to_dict(), "answers": self.answers})
 
     @property
     def along_alone(self) -> bool:
