@@ -195,7 +195,7 @@ def test_regret_and_trust_name_one_number() -> None:
     """Trust is judged by the shape to build, not by the depth of least expected loss beside it."""
     (row,) = answer([8e5]).budgets
     assert row.optimum.trust.level == "low"
-    expected = row.risks[row.at].expected.less_compute
+    expected = row.risk.expected.less_compute
     assert f"wastes {expected:.1f} % of compute at equal size in expectation" in row.optimum.trust.reasons[0]
 
 
