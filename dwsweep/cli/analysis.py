@@ -39,7 +39,6 @@ from dwsweep.cli.options import (
     path_value,
     switch,
     text_option,
-    whole_numbers,
     whole_option,
 )
 from dwsweep.errors import InputError
@@ -296,12 +295,6 @@ def design(
     ] = None,
     hours: Annotated[float | None, hours_option("Write a spec that fills this time, such as 24h …", PLAN)] = None,
     device: Annotated[str, typer.Option(help="… on one device of this kind.", rich_help_panel=PLAN)] = DEVICE,
-    depths: Annotated[
-        Any,
-        typer.Option(
-            metavar="L,L,…", parser=whole_numbers, help="Use these depths in that spec.", rich_help_panel=PLAN
-        ),
-    ] = None,
     out: Annotated[
         PathValue | None, path_option("--out", "FILE", "File of that spec; default DEVICE-HOURSh.yaml.", PLAN)
     ] = None,
@@ -324,11 +317,11 @@ def design(
     from dwsweep.spec import load_spec
 
     options = {"SPEC": spec, "--hours": hours, "--fit": fit, "--target": target, "--out": out, "--set": set_}
-    options |= {"--depths": depths, "--device": device != DEVICE, "--runs": runs != NEXT_RUNS, "--noise": noise}
+    options |= {"--device": device != DEVICE, "--runs": runs != NEXT_RUNS, "--noise": noise}
     way = "SPEC"
-    excluded: tuple[str, ...] = ("--out", "--depths", "--device", "--runs")
+    excluded: tuple[str, ...] = ("--out", "--device", "--runs")
     if params is not None:
-        way, excluded = "--params", ("--hours", "--fit", "--target", "--out", "--set", "--depths", "--device")
+        way, excluded = "--params", ("--hours", "--fit", "--target", "--out", "--set", "--device")
     elif hours is not None:
         way, excluded = "--hours", ("SPEC", "--runs")
     elif spec is None:
@@ -345,7 +338,7 @@ def design(
     filled, file = None, out
     with terminal.waiting("judging"):
         if hours is not None:
-            filled = fill(hours, device, make_prior(fit, noise)[0], depths or (), set_ or ())
+            filled = fill(hours, device, make_prior(fit, noise)[0], set_ or ())
             file = out or paths.as_path(f"{filled.spec.name}.yaml")
             check_free("--out", file)
         sweep = filled.spec if filled else load_spec(spec or "", set_ or ())

@@ -21,6 +21,7 @@ INSTEAD = {  # by "command" or "command --option"
     "report --card": "results.csv and fit/guideline.md, as `dwsweep run` and `fit` write them, make a data set",
     "export --to": "`dwsweep export RUN OUT` writes what transformers loads",
     "plan --full": "`dwsweep plan SPEC` prints a row per shape",
+    "design --depths": "`dwsweep design --hours H` chooses depths; edit grid.depths in the spec that it writes",
     "guide --total": "`dwsweep guide N` takes the weights of the blocks; a layer of embeddings adds vocabulary × width",
     "guide --rule": "`dwsweep guide --params N1 --params N2` prints the best shapes to compare a rule with",
     "guide --heads": "`--head-size P` gives width / P heads; `--export hf` prints a configuration to edit",

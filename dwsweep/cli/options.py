@@ -64,11 +64,6 @@ def whole_value(text: str | int) -> int:
     return int(count)
 
 
-def whole_numbers(text: str) -> list[int]:
-    """Parse whole numbers separated by commas."""
-    return [whole_value(part) for part in text.split(",")]
-
-
 def number_value(text: str | float) -> float:
     found = numerals.number(str(text))  # a default is already parsed
     try:

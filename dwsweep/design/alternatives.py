@@ -1,4 +1,4 @@
-"""Alternatives to a planned sweep: more seeds, more sizes, wider ranges, a deeper net, with their costs and errors.
+"""Alternatives to a planned sweep: more seeds, more sizes, wider ranges, a deeper net.
 
 No single runs are proposed. Shapes chosen greedily for their gain per FLOP promised a fifth less error than evenly
 spaced sizes of equal FLOPs, and did not leave less in simulated sweeps.
@@ -7,49 +7,23 @@ spaced sizes of equal FLOPs, and did not leave less in simulated sweeps.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
 
 from dwsweep.design.expected_fit import Planned
-from dwsweep.design.judge import Errors, Judge
+from dwsweep.design.judge import Errors
 from dwsweep.shapes import Shape, match_width
 from dwsweep.spec import Spec
 from dwsweep.text import format_count
 
 
-@dataclass(frozen=True)
-class Alternative:
-    """Alternative to a sweep: a change, its cost and the errors that it leaves."""
-
-    name: str
-    runs: int
-    flops: int
-    errors: Errors
-
-
-def alternatives(
-    spec: Spec, judge: Judge, planned: Planned, shapes: list[Shape], costs: Callable[[Shape], int]
-) -> list[Alternative]:
-    """Alternatives, each with the FLOPs that it adds. costs: FLOPs of a shape, all learning rates together."""
-    block, found = spec.block(), []
-    for name, cells, deeper in _changes(spec, judge, planned, shapes):
-        judged = Judge(judge.prior, [*judge.depths, *deeper], judge.target, judge.precise) if deeper else judge
-        added = {key: len(seeds - planned.get(key, frozenset())) for key, seeds in cells.items()}
-        runs = sum(added.values()) * len(spec.grid.learning_rates)
-        flops = sum(costs(block.shape(*key)) * count for key, count in added.items() if count)
-        found.append(Alternative(name, runs, flops, judged.judge(cells)))
-    return found
-
-
-def _changes(
-    spec: Spec, judge: Judge, planned: Planned, shapes: list[Shape]
-) -> Iterator[tuple[str, Planned, tuple[int, ...]]]:
-    """(name, cells, further depths) of each change."""
-    block, multiple, depths = spec.block(), spec.grid.width_multiple, judge.depths
+def alternatives(spec: Spec, planned: Planned, shapes: list[Shape], errors: Errors) -> Iterator[tuple[str, Planned]]:
+    """(name, cells) of each change of a grid of ``shapes``; planned: its cells, with those of finished runs."""
+    block, multiple = spec.block(), spec.grid.width_multiple
     seeds, own = len(spec.grid.seed_values()), {(shape.depth, shape.width) for shape in shapes}
+    depths, crossings = sorted({depth for depth, _ in planned}), [math.log(pair.n_params) for pair in errors.pairs]
     sizes = np.log(sorted({shape.n_params for shape in shapes}))
     low, high = float(sizes[0]), float(sizes[-1])
     n_widths = max(sum(shape.depth == depth for shape in shapes) for depth in depths)
@@ -65,21 +39,21 @@ def _changes(
 
     for factor in (2, 4):
         more = {key: value | frozenset(range(factor * seeds)) for key, value in planned.items() if key in own}
-        yield f"{factor * seeds} seeds instead of {seeds}", {**planned, **more}, ()
+        yield f"{factor * seeds} seeds instead of {seeds}", {**planned, **more}
     between, width_step = dict(planned), block.width_step(multiple)
     for depth in depths:  # a new width between every two neighbours, with the wider one's seeds
         for left, right in pairwise(sorted(width for d, width in planned if d == depth)):
             width = width_step * round(math.sqrt(left * right) / width_step)
             if left < width < right:
                 between[depth, width] = planned[depth, right]
-    yield f"{2 * n_widths - 1} widths per depth instead of {n_widths}", between, ()
+    yield f"{2 * n_widths - 1} widths per depth instead of {n_widths}", between
     step = (high - low) / max(n_widths - 1, 1)
-    if max(judge.crossings) > high - step:
-        stop = max(max(judge.crossings) + step, high + step)
+    if max(crossings) > high - step:
+        stop = max(max(crossings) + step, high + step)
         extra = math.ceil((stop - high) / step)
-        yield f"sizes up to {format_count(math.exp(stop))}", grid(depths, high + step, high + extra * step, extra), ()
-    if min(judge.crossings) < low + step:
+        yield f"sizes up to {format_count(math.exp(stop))}", grid(depths, high + step, high + extra * step, extra)
+    if min(crossings) < low + step:
         start = low - 2 * step
-        yield f"sizes down to {format_count(math.exp(start))}", grid(depths, start, low - step, 2), ()
+        yield f"sizes down to {format_count(math.exp(start))}", grid(depths, start, low - step, 2)
     deeper = 2 * depths[-1] - depths[-2]
-    yield f"depth {deeper} too", grid([deeper], low, high, n_widths), (deeper,)
+    yield f"depth {deeper} too", grid([deeper], low, high, n_widths)

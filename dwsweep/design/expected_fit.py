@@ -84,14 +84,12 @@ def law_errors(form: str, posterior: Posterior) -> tuple[float | None, float | N
     return a, b
 
 
-def pair_error(
-    prior: Prior, cells: Planned, posterior: Posterior | None, shallow: int, deep: int, x: float
-) -> PairError:
-    """Expected error of the transition of two depths, whose losses cross at ln N = x: a crossing is found with the
-    probability that noise leaves the lead of the deeper net sure at the farthest shared sizes, or half-way to them, on
-    both sides."""
+def pair_error(prior: Prior, cells: Planned, posterior: Posterior | None, shallow: int, deep: int) -> PairError:
+    """Expected error of the transition of two depths: a crossing is found with the probability that noise leaves the
+    lead of the deeper net sure at the farthest shared sizes, or half-way to them, on both sides."""
     from scipy.special import ndtr  # norm.cdf without importing scipy.stats
 
+    x = prior.crossing(shallow, deep)
     n = math.exp(x)
     width = math.sqrt(n / (prior.layer_weights * shallow))
     sizes = [prior.ln_size(depth, np.array([w for d, w in cells if d == depth])) for depth in (shallow, deep)]

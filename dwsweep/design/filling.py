@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dwsweep.cost.devices import find, suggestion
-from dwsweep.design.judge import Judge
+from dwsweep.design.judge import judge
 from dwsweep.design.prior import Prior
 from dwsweep.errors import InputError
 from dwsweep.plan import DROP, build
@@ -58,34 +58,29 @@ CHOSEN = ("grid.depths", "grid.budgets", "grid.widths", "execution.device", "tra
 """Keys that no override of a filled sweep may set."""
 
 
-def fill(hours: float, device: str, prior: Prior, depths: Sequence[int] = (), overrides: Sequence[str] = ()) -> Filled:
-    """Most useful sweep for ``hours`` on one ``device``. ``depths`` fixes its depths, ``overrides`` other keys.
+def fill(hours: float, device: str, prior: Prior, overrides: Sequence[str] = ()) -> Filled:
+    """Most useful sweep for ``hours`` on one ``device``, with ``overrides`` of its other keys.
 
     Raises:
-        InputError: the device is unknown, a depth or an override is invalid, an override sets a chosen key, or the time
-        is too short to find a transition.
+        InputError: the device is unknown, an override is invalid or sets a chosen key, or the time is too short to find
+        a transition.
     """
     found = find(device)
     if found is None:
         raise InputError(f"--device: {device!r} is not in the table; allowed: {suggestion(device)}")
     if not (math.isfinite(hours) and 0 < hours <= 1e6):
         raise InputError(f"--hours: {hours:g}; must be above 0 and at most 1e6")
-    wrong = sorted({depth for depth in depths if not 1 <= depth <= 1000})
-    if wrong or (depths and len(set(depths)) < 2):
-        raise InputError(f"--depths: {', '.join(map(str, depths))}; must be two or more depths from 1 to 1000")
     for override in overrides:
         if override.partition("=")[0].strip() in CHOSEN:
-            allowed = "other keys; --hours, --device and --depths determine sizes and depths"
+            allowed = "other keys; --hours and --device determine sizes and depths"
             raise InputError(f"--set: {override[:80]!r}; allowed: {allowed}")
-    candidates = [tuple(sorted(set(depths)))] if depths else CANDIDATES
     # an invalid override is invalid at any size
-    _seconds(_spec(found.name, hours, candidates[0], SMALLEST, 10 * SMALLEST, overrides))
-    tried = [_largest(found.name, hours, each, prior, overrides) for each in candidates]
+    _seconds(_spec(found.name, hours, CANDIDATES[0], SMALLEST, 10 * SMALLEST, overrides))
+    tried = [_largest(found.name, hours, each, prior, overrides) for each in CANDIDATES]
     if best := max(filter(None, tried), key=lambda one: one.rank, default=None):
         return best
     raise InputError(
-        f"--hours: {hours:g} on one {found.name} reach no decade of sizes around a transition; allowed: more hours, or "
-        "other --depths"
+        f"--hours: {hours:g} on one {found.name} reach no decade of sizes around a transition; allowed: more hours"
     )
 
 
@@ -93,7 +88,7 @@ def _largest(
     device: str, hours: float, depths: tuple[int, ...], prior: Prior, overrides: Sequence[str]
 ) -> Filled | None:
     """Sweep of these depths with the largest sizes that the time allows; None if the sizes span less than a decade."""
-    low = max(SMALLEST, math.exp(Judge(prior, depths, 1e9).crossings[0]) / BELOW)
+    low = max(SMALLEST, math.exp(prior.crossing(*depths[:2])) / BELOW)
     first, last = math.log(low) + FEWEST_DECADES * math.log(10.0), math.log(LARGEST)
 
     def fits(ln_high: float) -> bool:
@@ -112,7 +107,7 @@ def _largest(
     high = math.floor(math.exp(first) / digits) * digits
     spec = _spec(device, hours, depths, float(f"{low:.2g}"), high, overrides)
     shapes = {(run.shape.depth, run.shape.width) for run in build(spec).runs if run.action != DROP}
-    errors = Judge(prior, depths, high).judge(dict.fromkeys(shapes, frozenset(spec.grid.seed_values())))
+    errors = judge(prior, dict.fromkeys(shapes, frozenset(spec.grid.seed_values())), high)
     likely = sum((pair.power or 0.0) >= LIKELY for pair in errors.pairs)
     return Filled(spec, hours, _seconds(spec), (likely, -errors.rms))
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -55,59 +53,44 @@ class Errors:
         }
 
 
-class Judge:
-    """Judge of designs for one prior and one target. precise: True for numbers that are printed, at three times the
+def judge(prior: Prior, cells: Planned, target: float, precise: bool = False) -> Errors:
+    """Errors of a design for a best depth at ``target``. precise: True for numbers that are printed, at three times the
     time; False for a search."""
+    cells = {shape: cells[shape] for shape in sorted(cells)}
+    depths = sorted({depth for depth, _ in cells})
+    posterior = expected_posterior(prior, cells, precise) if _enough(cells) else None
+    pairs = tuple(pair_error(prior, cells, posterior, *pair) for pair in pairwise(depths))
+    best = prior.law.depth(target)[0]
+    if posterior is None:
+        reason = f"{len(depths)} depths and {len(cells)} shapes give no best depth: it takes three depths"
+        return Errors(pairs, target, best, reason)
+    low, middle, high = quantiles(best_depths(posterior, math.log(target)), ONE_SD)
+    half, reason = (high - low) / 2.0, _silence(prior, cells, target)
+    if not reason and not math.isfinite(half):
+        reason = "these runs leave the best depth without a bound"
+    if reason or best is None:
+        return Errors(pairs, target, best, reason)
+    bias, few = middle - math.log(best), len(depths) < DEPTHS_FOR_A_LAW
+    law = (None, None) if few else law_errors(prior.law.form, posterior)
+    reason = f"{len(depths)} depths give no law" if few else ""
+    return Errors(pairs, target, best, reason, *law, half * best, bias * best, math.hypot(half, bias))
 
-    def __init__(self, prior: Prior, depths: Iterable[int], target: float, precise: bool = False) -> None:
-        self.prior, self.target, self.precise = prior, target, precise
-        self.depths = sorted(set(depths))
-        self.best_depth = prior.law.depth(target)[0]
 
-    @cached_property
-    def crossings(self) -> list[float]:
-        """Crossings of neighbouring depths, ln N."""
-        return [self.prior.crossing(shallow, deep) for shallow, deep in pairwise(self.depths)]
-
-    def judge(self, cells: Planned) -> Errors:
-        """Errors of a design."""
-        ordered = {shape: cells[shape] for shape in sorted(cells) if cells[shape]}
-        depths = len({depth for depth, _ in ordered})
-        posterior = expected_posterior(self.prior, ordered, self.precise) if _enough(ordered) else None
-        pairs = tuple(
-            pair_error(self.prior, ordered, posterior, shallow, deep, x)
-            for (shallow, deep), x in zip(pairwise(self.depths), self.crossings, strict=True)
-        )
-        if posterior is None:
-            reason = f"{depths} depths and {len(ordered)} shapes give no best depth: it takes three depths"
-            return Errors(pairs, self.target, self.best_depth, reason)
-        low, middle, high = quantiles(best_depths(posterior, math.log(self.target)), ONE_SD)
-        half, reason, depth = (high - low) / 2.0, self._silence(ordered), self.best_depth
-        if not reason and not math.isfinite(half):
-            reason = "these runs leave the best depth without a bound"
-        if reason or depth is None:
-            return Errors(pairs, self.target, depth, reason)
-        bias, few = middle - math.log(depth), depths < DEPTHS_FOR_A_LAW
-        law = (None, None) if few else law_errors(self.prior.law.form, posterior)
-        reason = f"{depths} depths give no law" if few else ""
-        rms = math.hypot(half, bias)
-        return Errors(pairs, self.target, depth, reason, *law, half * depth, bias * depth, rms)
-
-    def _silence(self, cells: Planned) -> str:
-        """Reason why `fit` will give no best depth at the target; empty if it will."""
-        depth, width = np.array(list(cells), dtype=float).T
-        sizes, depths = np.exp(self.prior.ln_size(depth, width)), len(set(depth))
-        first, last = np.exp(self.prior.transition(np.array([depth.min(), depth.max()])))
-        low, high = max(sizes.min(), first), min(sizes.max(), last)
-        if low >= high:
-            return "no size of these runs has its best depth between their depths"
-        outside = max(1.0, self.target / high, low / self.target)
-        if depths < DEPTHS_FOR_A_LAW and outside > 1.0:
-            inside = f"{format_count(low)} … {format_count(high)} parameters"
-            return f"{depths} depths give no law, and so no best depth outside {inside}"
-        if outside > EXTRAPOLATION_LIMIT:
-            return f"the target is {outside:,.0f} times outside the sizes whose best depth these runs show"
-        return ""
+def _silence(prior: Prior, cells: Planned, target: float) -> str:
+    """Reason why `fit` will give no best depth at the target; empty if it will."""
+    depth, width = np.array(list(cells), dtype=float).T
+    sizes, depths = np.exp(prior.ln_size(depth, width)), len(set(depth))
+    first, last = np.exp(prior.transition(np.array([depth.min(), depth.max()])))
+    low, high = max(sizes.min(), first), min(sizes.max(), last)
+    if low >= high:
+        return "no size of these runs has its best depth between their depths"
+    outside = max(1.0, target / high, low / target)
+    if depths < DEPTHS_FOR_A_LAW and outside > 1.0:
+        inside = f"{format_count(low)} … {format_count(high)} parameters"
+        return f"{depths} depths give no law, and so no best depth outside {inside}"
+    if outside > EXTRAPOLATION_LIMIT:
+        return f"the target is {outside:,.0f} times outside the sizes whose best depth these runs show"
+    return ""
 
 
 def _enough(cells: Planned) -> bool:

@@ -9,30 +9,36 @@ from typing import Any
 import numpy as np
 
 from dwsweep.cost.arithmetic import training_flops
-from dwsweep.design.alternatives import Alternative, alternatives
-from dwsweep.design.judge import Errors, Judge
+from dwsweep.design.alternatives import alternatives
+from dwsweep.design.expected_fit import Planned
+from dwsweep.design.judge import Errors, judge
 from dwsweep.design.prior import Prior, make_prior
 from dwsweep.errors import InputError
 from dwsweep.plan import DROP, build
-from dwsweep.shapes import Shape
 from dwsweep.spec import Spec
 
 LARGEST_TARGET = 1e15  # parameters, more than in any net
 
 
 @dataclass(frozen=True)
-class Study:
-    """Result of ``dwsweep design``. FLOPs count planned, unfinished runs."""
+class Design:
+    """Design: the runs and the FLOPs that it adds to what is there, and the errors that all of them leave."""
 
-    spec: Spec
-    prior: Prior
-    errors: Errors  # errors of the planned sweep, finished runs included
+    name: str
     runs: int
     flops: int
-    alternatives: tuple[Alternative, ...]
+    errors: Errors
+
+
+@dataclass(frozen=True)
+class Study(Design):
+    """Result of ``dwsweep design``: the planned sweep, whose finished runs count, and changes of it."""
+
+    prior: Prior
+    alternatives: tuple[Design, ...]
 
     @property
-    def halving(self) -> Alternative | None:
+    def halving(self) -> Design | None:
         """Cheapest alternative that halves the target's error."""
         good = [a for a in self.alternatives if a.errors.known and a.errors.rms <= self.errors.rms / 2]
         return min(good, key=lambda a: a.flops, default=None)
@@ -40,7 +46,7 @@ class Study:
     def to_dict(self) -> dict[str, Any]:
         """Study as plain values, for ``--json``."""
         return {
-            **{"name": self.spec.name, "basis": list(self.prior.basis), "noise": self.prior.noise},
+            **{"name": self.name, "basis": list(self.prior.basis), "noise": self.prior.noise},
             **{"runs": self.runs, "flops": self.flops, "errors": self.errors.to_dict()},
             "alternatives": [{**vars(a), "errors": a.errors.to_dict()} for a in self.alternatives],
             "cheapest_that_halves": self.halving.name if self.halving else None,
@@ -74,18 +80,22 @@ def study(
     blocks = [shape.n_params / (shape.depth * shape.width**2) for shape in shapes]
     prior = replace(prior, layer_weights=float(np.median(blocks)))
     aim = target or float(max(shape.n_params for shape in shapes))
-    judge = Judge(prior, depths, aim, precise=True)
-
-    def costs(shape: Shape) -> int:
-        tokens = plan.lengths.total_steps(shape) * plan.lengths.tokens_per_step
-        return training_flops(shape, tokens) * len(spec.grid.learning_rates)
-
     finished = {shape: frozenset(range(n)) for shape, n in done.items()}
-    planned, todo = dict(finished), dict[Shape, int]()
+    planned, block, rates = dict(finished), spec.block(), len(spec.grid.learning_rates)
     for run in runs:
         key = (run.shape.depth, run.shape.width)
         planned[key] = planned.get(key, frozenset()) | {run.seed}
-        todo[run.shape] = len(planned[key] - finished.get(key, frozenset()))
-    errors = judge.judge(planned)
-    count, flops = sum(todo.values()) * len(spec.grid.learning_rates), sum(costs(one) * n for one, n in todo.items())
-    return Study(spec, prior, errors, count, flops, tuple(alternatives(spec, judge, planned, shapes, costs)))
+
+    def design(name: str, cells: Planned, before: Planned) -> Design:
+        """Design of ``cells``, of which those of ``before`` cost nothing."""
+        count = flops = 0
+        for key, seeds in cells.items():
+            if added := rates * len(seeds - before.get(key, frozenset())):
+                shape = block.shape(*key)
+                tokens = plan.lengths.total_steps(shape) * plan.lengths.tokens_per_step
+                count, flops = count + added, flops + added * training_flops(shape, tokens)
+        return Design(name, count, flops, judge(prior, cells, aim, precise=True))
+
+    found = design(spec.name, planned, finished)
+    changed = alternatives(spec, planned, shapes, found.errors)
+    return Study(**vars(found), prior=prior, alternatives=tuple(design(*one, planned) for one in changed))

@@ -146,11 +146,12 @@ def _losses(given: dict[str, Any]) -> Read:
 
 def _optima(given: dict[str, Any]) -> Read:
     """Published best depths, each with its own error, and a shared error."""
-    rows, shared = given["optima"], given.get("shared", 0.0)
-    found = {"depth": _independent([(r, math.log(r["depth"]), r["sd"]) for r in rows], shared)}
+    rows = given["optima"]
+    found = {"depth": _independent(rows, [math.log(row["depth"]) for row in rows], given.get("shared", 0.0))}
     for side in ("shallow", "deep"):
-        priced = [(r, r[side] / LAWS[given["loss"]].slope(r["n_params"])) for r in rows if side in r]
-        found[side] = _independent([(r, math.log(price), r[f"{side}_sd"] + SLOPE_SD) for r, price in priced])
+        priced = [row | {"sd": row[f"{side}_sd"] + SLOPE_SD} for row in rows if side in row]
+        prices = [row[side] / LAWS[given["loss"]].slope(row["n_params"]) for row in priced]
+        found[side] = _independent(priced, [math.log(price) for price in prices])
     return found
 
 
@@ -175,15 +176,14 @@ def _slope(given: dict[str, Any]) -> Read:
 def _pairs(given: dict[str, Any]) -> Read:
     """Two depths A < B of which B gains Δ nats: ln L* = ½·ln(A·B) + Δ / (2c·ln(B/A)); or a reading that is held, where
     Δ is beyond what any curvature explains or is no loss."""
-    rows = []
-    for row in given["pairs"]:
+
+    def value(row: dict[str, float]) -> float:
         if "held" in row:
-            value = math.log(row["held"])
-        else:
-            apart = math.log(row["deep"] / row["shallow"])
-            value = 0.5 * math.log(row["shallow"] * row["deep"]) + row["gain"] / (2.0 * row["curvature"] * apart)
-        rows.append((row, value, row["sd"]))
-    return {"depth": _independent(rows, given["shared"])}
+            return math.log(row["held"])
+        apart = math.log(row["deep"] / row["shallow"])
+        return 0.5 * math.log(row["shallow"] * row["deep"]) + row["gain"] / (2.0 * row["curvature"] * apart)
+
+    return {"depth": _independent(given["pairs"], list(map(value, given["pairs"])), given["shared"])}
 
 
 def _law(given: dict[str, Any]) -> Read:
@@ -208,11 +208,8 @@ def law_depth(n_params: float) -> float:
 def _built(given: dict[str, Any]) -> Read:
     """Median depths built near a size: shallower than the best by a factor that all teams share, since time, latency
     and parallelism count as well."""
-    rows = [
-        (row | {"tokens_per_param": TOKENS_PER_PARAM}, math.log(row["depth"]) + given["below"], given["sd"])
-        for row in given["depths"]
-    ]
-    return {"depth": _independent(rows, given["below_sd"])}
+    rows = [{"tokens_per_param": TOKENS_PER_PARAM, "sd": given["sd"]} | row for row in given["depths"]]
+    return {"depth": _independent(rows, [math.log(row["depth"]) + given["below"] for row in rows], given["below_sd"])}
 
 
 READINGS: Mapping[str, Callable[[dict[str, Any]], Read]]
@@ -250,13 +247,10 @@ def _fitted(given: dict[str, Any]) -> list[tuple[LossSurface, float | None]]:
     return rows
 
 
-def _independent(rows: Sequence[tuple[dict[str, float], float, float]], shared: float = 0.0) -> Estimates:
-    """Estimates from rows (sizes and tokens, value, sd): an error per row, and a shared error of sd ``shared``."""
-    if not rows:
-        return NOTHING
-    n, tokens = (tuple(float(row[name]) for row, _, _ in rows) for name in ("n_params", "tokens_per_param"))
-    value, sd = [value for _, value, _ in rows], [sd for _, _, sd in rows]
-    return Estimates(n, tokens, tuple(value), _lists(np.diag(np.array(sd) ** 2) + shared**2))
+def _independent(rows: Sequence[dict[str, float]], values: Sequence[float], shared: float = 0.0) -> Estimates:
+    """Estimates of ``values`` at rows of sizes and tokens: an error per row, and a shared error of sd ``shared``."""
+    n, tokens, sd = (tuple(float(row[name]) for row in rows) for name in ("n_params", "tokens_per_param", "sd"))
+    return Estimates(n, tokens, tuple(values), _lists(np.diag(np.array(sd) ** 2) + shared**2))
 
 
 def answers(tables: Sequence[tuple[LossSurface, float | None]], ratio: float | None, loss: str) -> Read:

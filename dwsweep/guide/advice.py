@@ -112,9 +112,10 @@ def exported(found: Answer, project: str) -> str:
     if not chosen:
         raise InputError(f"{refused}no shape is recommended here; give {named('params')} or {named('shapes')}")
     if nets.own_block is not None:
+        allowed = f"without {named('fit')}" if nets.idle else f"with {named('mlp_ratio')} and its neighbours"
         raise InputError(
             f"{refused}the shapes here have the blocks of your fit's nets, {nets.own_block:.3g}·d² weights in a "
-            f"layer; allowed with {named('mlp_ratio')} and its neighbours"
+            f"layer; allowed {allowed}"
         )
     return export.text(_own_shape(*chosen[0], nets), project)
 

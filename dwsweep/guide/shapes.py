@@ -154,26 +154,31 @@ class Options:
         """Options with the vocabulary, the context and the block of ``nets`` where none was given.
 
         Raises:
-            InputError: the nets have fewer weights in a layer than attention has, or an unknown share of experts.
+            InputError: the nets have fewer weights in a layer than attention has; or they have experts, and their share
+            or weight is unknown, or a block was asked for.
         """
         if nets is None:
             return self
         same = replace(self, vocab_size=self.vocab_size or nets.vocab_size, context=self.context or nets.seq_len)
-        weights, asked = nets.layer_weights, [name for name in OF_BLOCKS if name in self.given]
-        if weights is None or asked or not are_other_blocks(weights, STANDARD):
+        weights, experts, used = nets.layer_weights, nets.experts or 1, nets.top_k
+        asked = [name for name in OF_BLOCKS if name in self.given]
+        if experts > 1:
+            has = f"{named('fit')}: its nets have {experts} experts"
+            if asked:
+                said = f"asks for dense nets, and those of {named('fit')} have {experts} experts; allowed: one of them"
+                raise InputError(f"{', '.join(map(named, asked))}: {said}")
+            if used is None:
+                raise InputError(f"{has}, and no column says how many a token passes; allowed: a table with top_k")
+            if weights is None:
+                raise InputError(f"{has}, and no one number of weights in a layer; allowed: a table with one block")
+        elif weights is None or asked or not are_other_blocks(weights, STANDARD):
             return same
         if (inner := (weights - ATTENTION) / 2.0) < MLP_RATIOS[0]:
             raise InputError(
                 f"{named('fit')}: its nets have {weights:.3g}·d² weights in a layer, fewer than attention of "
                 f"{ATTENTION:g}·d²; allowed: {named('kv_heads')} and {named('mlp_ratio')} of these nets"
             )
-        experts, used = nets.experts or 1, nets.top_k or 1
-        if experts > 1 and nets.top_k is None:
-            raise InputError(
-                f"{named('fit')}: its nets have {experts} experts, and no column says how many a token passes; "
-                f"allowed: a table with top_k"
-            )
-        idle = 2.0 * inner * (experts / used - 1.0) if experts > used else 0.0
+        idle = 2.0 * inner * max(experts / (used or 1) - 1.0, 0.0)
         return replace(same, mlp_ratio=inner, own_block=weights, idle=idle)
 
     @property

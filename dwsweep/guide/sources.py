@@ -54,12 +54,19 @@ TWICE = 2.0  # factor beyond known tokens that a remark names, and beyond known 
 FORMS_AGREE = 1.1  # ratio of the forms' best depths beyond which both are named
 
 
+def compared_sizes() -> tuple[float, float]:
+    """Smallest and largest size at which public sources trained and compared shapes at equal size."""
+    sizes = [n for source in read() if source.kind in COMPARED for n in source.depth.n_params]
+    return min(sizes), max(sizes)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Source:
     """Source of answers by public evidence on a similar recipe; with ``own`` losses, on the user's recipe.
 
     notes: on the source. nets: of the user's fit; budgets: its best sizes at FLOPs. instead: why public evidence
     replaces the fit. unit: of the losses. misfit: True if the own losses contradict every form somewhere.
+    span: smallest and largest size of the evidence; spanned: its name.
     """
 
     name: str = PUBLIC
@@ -73,6 +80,8 @@ class Source:
     tokens: Tokens = field(default_factory=Tokens)
     own: OwnLosses | None = None
     misfit: bool = False
+    span: tuple[float, float] = field(default_factory=compared_sizes)
+    spanned: str = "the sizes at which shapes were compared"
 
     @cached_property
     def loss(self) -> Callable[[float], LossAt]:
@@ -107,12 +116,6 @@ class Source:
         own = self.own_at(n_params)
         return own.surface.at(n_params).error if own is not None and own.away(n_params) <= 1.0 else None
 
-    @cached_property
-    def span(self) -> tuple[float, float]:
-        """Smallest and largest size at which sources trained and compared shapes at equal size."""
-        sizes = [n for source in self.sources if source.kind in COMPARED for n in source.depth.n_params]
-        return min(sizes), max(sizes)
-
     def extrapolation(self, n_params: float) -> float:
         """Factor by which the size lies outside the sizes of the source; 1 inside."""
         factor, own = outside(n_params, *self.span), self.own_at(n_params)
@@ -138,7 +141,7 @@ class Source:
         """Reach of the answer: distance of the size from the data."""
         own, span = self.own_at(n_params), " to ".join(map(format_count, self.span))
         said = [] if own is None else [_away(own.away(n_params), "the sizes of your losses")]
-        said.append(_away(outside(n_params, *self.span), f"the sizes at which shapes were compared, {span}"))
+        said.append(_away(outside(n_params, *self.span), f"{self.spanned}, {span}"))
         return "; ".join(said)
 
     def _made(self, n_params: float) -> LossAt:
@@ -318,6 +321,8 @@ class ByLaw(Source):
     """The published law, with alternatives refitted to points of its law at the depths 6 to 36."""
 
     name: str = published_law.NAME
+    span: tuple[float, float] = published_law.TRAINED_N_PARAMS
+    spanned: str = "the range of the law"
     law: laws.Law = field(default_factory=laws.published)
     alternatives: tuple[laws.Law, ...] = field(default_factory=laws.published_alternatives)
 
@@ -342,19 +347,12 @@ class ByLaw(Source):
 
         return LossAt((best, *ends), ln_depth, priced, levels.slope(n_params), tag)
 
-    def extrapolation(self, n_params: float) -> float:
-        return self.law.extrapolation(n_params)
-
     def basis(self, n_params: float) -> str:
         return "law"
 
     def forms(self, n_params: float) -> dict[str, float]:
         found = ((law.form, law.depth(n_params)[0]) for law in self.alternatives)
         return {form: depth for form, depth in found if depth is not None}
-
-    def reach(self, n_params: float) -> str:
-        span = " to ".join(map(format_count, (self.law.valid_from, self.law.valid_to)))
-        return _away(self.extrapolation(n_params), f"the range of the law, {span}")
 
     def doubts(self, n_params: float, depth: float | None) -> tuple[list[str], list[str]]:
         every = [self.depth(n_params)[0], *self.forms(n_params).values()]

@@ -20,7 +20,7 @@ def render_design(study: Study) -> Group:
     """Report of :func:`dwsweep.design.study`: tables and sentences."""
     errors = study.errors
     head = f": {study.runs} runs to train, {format_count(study.flops)} FLOPs"
-    parts: list[Part] = [Heading(study.spec.name, head), soft(*study.prior.basis)]
+    parts: list[Part] = [Heading(study.name, head), soft(*study.prior.basis)]
     parts += [Heading("Transitions that this sweep would find"), _pair_errors(errors)]
     parts.append(Lines([(("Best depth:", "bold"), f" {depth_text(errors)}")], apart=True))
     parts += [Heading("What a change would buy"), _alternatives(study), Lines([_halving(study)], apart=True)]
@@ -60,14 +60,13 @@ def _pair_errors(errors: Errors) -> Table:
 def _alternatives(study: Study) -> Table:
     heads = ("runs", "FLOPs", "best depth ±", "stated ±", "of as planned")
     table = Table("", [label("change"), *map(number, heads)], ruled=False, apart=False)
-    rows = [("as planned", 0, 0, study.errors)]
-    rows += [(f"+ {a.name}", a.runs, a.flops, a.errors) for a in study.alternatives]
-    for name, runs, flops, errors in rows:
+    for one in (study, *study.alternatives):
+        errors, plus = one.errors, "" if one is study else "+"
         known = errors.depth is not None and errors.se_depth is not None
         table.add(
-            name,
-            f"+{runs}" if runs else str(study.runs),
-            f"+{format_count(flops)}" if flops else format_count(study.flops),
+            f"+ {one.name}" if plus else "as planned",
+            f"{plus}{one.runs}",
+            f"{plus}{format_count(one.flops)}",
             f"{errors.rms * (errors.depth or 0.0):.2f}" if known else "none",
             f"{errors.se_depth:.2f}" if known else "",
             f"{errors.rms / study.errors.rms:.0%}" if known and study.errors.known else "",

@@ -17,7 +17,6 @@ from dwsweep.cli.options import hours_value, layer_time_value
 pytestmark = pytest.mark.usefixtures("short_guideline")
 
 COMMANDS = typer.main.get_command(app)
-DEPTHS = ("--depths", "2,4")  # of a design that fills a time: it need not search for them
 
 
 def error_of(dwsweep: Command, *arguments: str | Path, cwd: Path | None = None) -> str:
@@ -41,7 +40,6 @@ def error_of(dwsweep: Command, *arguments: str | Path, cwd: Path | None = None) 
         ("guide --params 5T", "--params: 5T; must be from 100K to 1T non-embedding parameters"),
         ("zzz", "zzz: no such command; allowed: plan, prepare, run, "),
         ("design smoke --out d.yaml", "--out: not allowed with SPEC; allowed: "),
-        ("design --hours 1 --depths=²", "for '--depths': '²'; must be"),
         ("design runs.csv --params 300M --target 1B", "--target: not allowed"),
         ("design", "SPEC: missing; give"),
         ("run smoke --shard 3/2", "3/2"),
@@ -70,8 +68,11 @@ def test_hours_may_have_a_unit() -> None:
         assert hours_value(text) == hours and layer_time_value(f"{hours}ms") == pytest.approx(1e-3 * hours)
 
 
-def test_the_spec_of_a_design_is_written_to_the_file_that_out_names(dwsweep: Command, tmp_path: Path) -> None:
-    hours = ("design", "--hours", "1h", *DEPTHS)
+def test_the_spec_of_a_design_is_written_to_the_file_that_out_names(
+    dwsweep: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dwsweep.design.filling.CANDIDATES", [(2, 4)])
+    hours = ("design", "--hours", "1h")
     done = dwsweep(*hours, "--out", "new/d.yaml", cwd=tmp_path)
     assert done.returncode == 0 and done.stderr == "wrote new/d.yaml\n"
     assert [path.name for path in tmp_path.rglob("*")] == ["new", "d.yaml"]

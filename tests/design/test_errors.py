@@ -16,8 +16,9 @@ from sentences import says, shows
 from shown import printed
 from spec_tools import spec_of
 
-from dwsweep.design import Judge, Prior, fill, filling, make_prior, study
+from dwsweep.design import Prior, fill, filling, make_prior, study
 from dwsweep.design.expected_fit import covariance
+from dwsweep.design.judge import judge
 from dwsweep.design.prior import NOISE, Gain
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
@@ -74,7 +75,7 @@ def test_nets_of_other_blocks_are_judged_at_their_own_sizes() -> None:
     cells = cells_of(spec(budgets={"from": 5e5, "to": 3e8, "count": 5}))
     wider = {(depth, width * 2): seeds for (depth, width), seeds in cells.items()}
     one, other = prior(), replace(prior(), layer_weights=3.0)
-    found = [Judge(p, DEPTHS, 1e8).judge(c) for p, c in ((one, cells), (other, wider))]
+    found = [judge(p, c, 1e8) for p, c in ((one, cells), (other, wider))]
     assert found[0].se_depth == pytest.approx(found[1].se_depth) and found[0].reason == found[1].reason
     for a, b in zip(found[0].pairs, found[1].pairs, strict=True):
         assert a.n_params == pytest.approx(b.n_params) and 2 * a.width == pytest.approx(b.width)
@@ -88,7 +89,7 @@ def test_shared_seeds_cancel_and_lone_seeds_do_not() -> None:
     lone = {shape: frozenset({2 * i, 2 * i + 1}) for i, shape in enumerate(shared)}
 
     def noise_of(believed: Prior, cells: Any) -> float:
-        return Judge(believed, DEPTHS, 3e7).judge(cells).se_depth or 0.0
+        return judge(believed, cells, 3e7).se_depth or 0.0
 
     left = noise_of(prior(), shared)
     assert noise_of(prior(), lone) > 1.3 * left and left == pytest.approx(noise_of(prior(seed_sd=0.0), shared), rel=0.1)
@@ -111,17 +112,17 @@ def test_covariance_against_the_whole_matrix() -> None:
 
 def test_errors_of_transitions_against_the_draws_of_a_fit() -> None:
     """`design` said ± 0.044 by the pair's own two curves where all losses together left 0.023."""
-    judge = Judge(prior(0.002, 0.003, 0.001), DEPTHS, 3e7)
+    believed = prior(0.002, 0.003, 0.001)
     cells = dict(sorted(cells_of(spec(seeds=3)).items()))
-    errors = judge.judge(cells)
+    errors = judge(believed, cells, 3e7)
     predicted, surface = errors.pairs, LossSurface(simulated(cells))
     depths = np.exp(surface.posterior.depths)[:-1]
     ln_widths = (law(surface.posterior, "exponential", surface.posterior.depths) - np.log(12.0 * depths)) / 2.0
     assert errors.se_b == pytest.approx(np.polyfit(depths, ln_widths.T, 1)[0].std(), rel=0.5)
-    for pair, x in zip(predicted, judge.crossings, strict=True):
+    for pair in predicted:
         if pair.inside:
-            lead = surface.differences(np.array([x]), [(pair.shallow, pair.deep)])[0, 1:, 0]
-            assert pair.se_ln_n == pytest.approx(lead.std() / judge.prior.slope(pair.shallow, pair.deep), rel=0.5)
+            lead = surface.differences(np.log([pair.n_params]), [(pair.shallow, pair.deep)])[0, 1:, 0]
+            assert pair.se_ln_n == pytest.approx(lead.std() / believed.slope(pair.shallow, pair.deep), rel=0.5)
             assert abs(pair.bias_ln_n) < pair.se_ln_n
     assert sum(pair.inside for pair in predicted) >= 2
 
@@ -229,22 +230,22 @@ def test_tables() -> None:
 
 
 def test_the_prior_loses_least_at_its_best_depth() -> None:
-    judge, truth = Judge(prior(), DEPTHS, 1e8), SmoothTruth(tuple(DEPTHS))
+    believed, truth = prior(), SmoothTruth(tuple(DEPTHS))
     for depth in DEPTHS:
         x = np.array([14.0, 17.0, 20.0])
-        gap = judge.prior.losses(depth, x) - judge.prior.losses(6, x)
+        gap = believed.losses(depth, x) - believed.losses(6, x)
         np.testing.assert_allclose(gap, truth.loss(depth, x) - truth.loss(6, x), atol=1e-5)
-    assert judge.best_depth == pytest.approx(truth.best_depth(1e8), rel=1e-4)
-    assert judge.crossings[1] == pytest.approx(truth.crossing(12, 18), abs=1e-3)
+    assert believed.law.depth(1e8)[0] == pytest.approx(truth.best_depth(1e8), rel=1e-4)
+    assert believed.crossing(12, 18) == pytest.approx(truth.crossing(12, 18), abs=1e-3)
 
 
 def test_a_time_is_filled_with_a_sweep_that_can_be_planned(tmp_path, monkeypatch) -> None:
     """The written spec, planned again from its file, takes nine tenths of the time; more time buys larger sizes."""
-    monkeypatch.setattr(filling, "CANDIDATES", filling.CANDIDATES[2:4])
     prior = make_prior(None, None)[0]
     largest = []
-    for hours, depths in ((1.0, ()), (30.0, (8, 4, 16))):
-        filled = fill(hours, "H100", prior, depths)
+    for hours, candidates in ((1.0, filling.CANDIDATES[2:4]), (30.0, [(4, 8, 16)])):
+        monkeypatch.setattr(filling, "CANDIDATES", candidates)
+        filled = fill(hours, "H100", prior)
         (tmp_path / "spec.yaml").write_text(filled.text, encoding="utf-8")
         spec = load_spec(tmp_path / "spec.yaml")
         assert spec == filled.spec
@@ -260,25 +261,26 @@ def test_a_time_is_filled_with_a_sweep_that_can_be_planned(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((1.0, "abacus", ()), "--device: 'abacus'"),
-        ((float("nan"), "H100", ()), "--hours: nan"),
-        ((1.0, "H100", (0, 6)), "--depths: 0, 6"),
-        ((1.0, "H100", (40, 48)), "--hours: 1 on one H100 reach no decade"),
-        ((2.0, "H100", (), "grid.depths=[2,4]"), "--set: 'grid.depths=.*allowed: other keys"),
-        ((2.0, "H100", (), "train.precision=float32"), "train.precision: float32; allowed: bfloat16"),
-        ((2.0, "H100", (), "data.sorce=x"), "data.sorce: unknown key; did you mean `source`"),
+        ((1.0, "abacus"), "--device: 'abacus'"),
+        ((float("nan"), "H100"), "--hours: nan"),
+        ((1.0, "H100"), "--hours: 1 on one H100 reach no decade"),
+        ((2.0, "H100", "grid.depths=[2,4]"), "--set: 'grid.depths=.*allowed: other keys"),
+        ((2.0, "H100", "train.precision=float32"), "train.precision: float32; allowed: bfloat16"),
+        ((2.0, "H100", "data.sorce=x"), "data.sorce: unknown key; did you mean `source`"),
     ],
 )
-def test_a_time_that_fills_nothing_is_one_clear_line(arguments, message) -> None:
-    hours, device, depths, *overrides = arguments
+def test_a_time_that_fills_nothing_is_one_clear_line(arguments, message, monkeypatch) -> None:
+    hours, device, *overrides = arguments
+    monkeypatch.setattr(filling, "CANDIDATES", [(40, 48)])
     with pytest.raises(InputError, match=message):
-        fill(hours, device, make_prior(None, None)[0], depths, overrides)
+        fill(hours, device, make_prior(None, None)[0], overrides)
 
 
-def test_a_filled_sweep_takes_other_keys() -> None:
+def test_a_filled_sweep_takes_other_keys(monkeypatch) -> None:
     prior = make_prior(None, None)[0]
+    monkeypatch.setattr(filling, "CANDIDATES", [(2, 4, 6)])
     plain, changed = (
-        fill(2.0, "H100", prior, (2, 4, 6), overrides)
+        fill(2.0, "H100", prior, overrides)
         for overrides in (
             (),
             ("data.source=text:./a/*.txt", "grid.seeds=9", "model.preset=llama", "model.mlp_ratio=4"),

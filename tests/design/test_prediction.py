@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from dwsweep.design.judge import Judge
+from dwsweep.design.judge import judge
 from dwsweep.design.prior import Prior
 from dwsweep.fit import laws
 from dwsweep.fit.ask import LossSurface, fit_loss_model
@@ -74,7 +74,7 @@ def test_what_fit_finds_is_what_design_predicts() -> None:
     prior = Prior(laws.published(), NOISE, SEED_SD, SHAPE_SD, ())
     every = [found_of(truth) for truth in TRUTHS]
     for target in (INSIDE, OUTSIDE):
-        predicted = Judge(prior, smooth.depths, target).judge(cells)
+        predicted = judge(prior, cells, target)
         assert predicted.se_depth is not None and predicted.depth is not None
         of_all = rms([miss for one in every for miss in one.misses[target]])
         of_each = [rms(one.misses[target]) for one in every]
@@ -86,7 +86,7 @@ def test_what_fit_finds_is_what_design_predicts() -> None:
         assert median == pytest.approx(predicted.se_depth / predicted.depth, rel=close)
         assert 1.0 / factor < of_all / predicted.rms < factor
         assert of_each[0] < predicted.rms
-    for k, pair in enumerate(Judge(prior, smooth.depths, INSIDE).judge(cells).pairs):
+    for k, pair in enumerate(judge(prior, cells, INSIDE).pairs):
         assert pair.se_ln_n is not None and pair.power is not None
         of_all, of_each = rms([miss for one in every for miss in one.roots[k]]), [rms(one.roots[k]) for one in every]
         share = every[0].crossed[k] / SIMULATIONS

@@ -122,8 +122,30 @@ def test_shapes_and_prices_of_a_fit_have_its_own_block(tmp_path: Path) -> None:
     assert judged.optimum.n_params == pytest.approx(weights * 16 * 384**2, rel=0.03)
     with pytest.raises(InputError, match="project: the shapes here have the blocks of your fit's nets"):
         exported(found, "hf")
+
+
+def test_a_block_that_was_asked_for_replaces_that_of_dense_nets(tmp_path: Path) -> None:
+    fit_record.write(of_block(20.0), tmp_path)
     asked = answer([3e7], fit=tmp_path, options=Options(mlp_ratio=4.0)).budgets[0].recommended
     assert asked.n_params / (asked.depth * asked.width**2) == pytest.approx(12.0)
+
+
+@pytest.mark.parametrize(("name", "value"), [("mlp", "gated"), ("mlp_ratio", 4.0), ("kv_heads", 2)])
+def test_no_dense_block_is_answered_by_the_losses_of_a_mixture(tmp_path: Path, name: str, value: Any) -> None:
+    """`guide --fit` of 2 of 8 experts with `--mlp gated` built dense nets, trust high, without a word."""
+    fit_record.write(of_block(20.0, experts=8, top_k=2), tmp_path)
+    said = f"^{name}: asks for dense nets, and those of fit have 8 experts; allowed: one of them"
+    with pytest.raises(InputError, match=said):
+        answer([3e7], fit=tmp_path, options=Options(**{name: value}))
+
+
+def test_a_mixture_of_the_usual_active_weights_counts_its_other_experts(tmp_path: Path) -> None:
+    """Nets of 12·L·d² active weights, 1 of 8 experts, were answered by dense ones."""
+    fit_record.write(of_block(12.0, experts=8, top_k=1), tmp_path)
+    found = answer([3e7], fit=tmp_path)
+    one = found.budgets[0].recommended
+    idle = one.n_params_total - one.n_params - 2 * 50_257 * one.width
+    assert "1 of 8 experts" in found.notes[0] and idle == pytest.approx(56.0 * one.depth * one.width**2, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -135,10 +157,11 @@ def test_shapes_and_prices_of_a_fit_have_its_own_block(tmp_path: Path) -> None:
             {"experts": 8, "top_k": None},
             "fit: its nets have 8 experts, and no column says how many a token passes",
         ),
+        (None, {}, "fit: its nets have 8 experts, and no one number of weights in a layer"),
     ],
 )
 def test_a_block_that_weights_alone_do_not_describe_has_no_shape(
-    tmp_path: Path, weights: float, more: dict[str, Any], said: str
+    tmp_path: Path, weights: float | None, more: dict[str, Any], said: str
 ) -> None:
     made = of_block(20.0, experts=8, top_k=2)
     fit = replace(made, nets=replace(made.nets, layer_weights=weights, **more))
