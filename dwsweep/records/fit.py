@@ -439,7 +439,7 @@ class FitResult(Record):
     provenance: Provenance
 
     def to_json(self) -> str:
-        """Text of fit.json, with the rows of answers.csv for readers of JSON: they are made of the rest, and not read."""
+        """Text of fit.json. The rows of answers.csv are made of the rest: they stand there for other readers of JSON."""
         return reader.text_of({**self.to_dict(), "answers": self.answers})
 
     @property
