@@ -439,7 +439,7 @@ class FitResult(Record):
     provenance: Provenance
 
     def to_json(self) -> str:
-        """Text of fit.json. The rows of answers.csv are made of the rest: they stand there for other readers of JSON."""
+        """Text of fit.json. Its ``answers`` are made of the rest, for other readers of JSON."""
         return reader.text_of({**self.to_dict(), "answers": self.answers})
 
     @property
