@@ -250,6 +250,8 @@ REFUSED = [
     ("t.csv.gz", gzip.compress(CSV.encode())[:-20], "not readable as a packed file: "),
     ("t.csv", b"\x89PNG\r\n\x1a\n\x00\x00\x01\xff\xd8\xff\x02\x03", "not readable as csv: "),
     ("t.csv", "depth,width,loss\n6,64,3,1\n", "a row has more fields than the header"),
+    # every line ends in a comma, and so does a width with a comma of its own
+    ("t.csv", "depth,width,loss,\n6,64,3.1,\n6,1,024,2.9,\n", "a row has more fields than the header"),
     ("t.csv", f"{'x,' * 100_002}depth\n1\n", "100,003 columns; must be at most 10,000, one row per run"),
     # an unbalanced quote swallowed rows: of 28 rows 10 were "read, all used"
     ("t.csv", SWALLOWED, "of row 12 holds further rows: a quote without its partner"),

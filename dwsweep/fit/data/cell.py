@@ -112,13 +112,13 @@ def of_fields(what: str, rows: Iterable[Fields], separator: str = "") -> Cells:
         name = shown("" if one is None else one)
         names.append(name or " " * sum(not other.strip() for other in names))
     check_names(what, names)
-    kept, comments = [], 0
+    kept, comments, most = [], 0, len(_trimmed(header))
     for row in chain(first[begin:], rows):
-        if len(row) > len(header):
-            row = _trimmed(row)
+        surplus = len(row) > len(header)  # its last fields are blank, or a comma of a number has moved them
+        row = _trimmed(row) if surplus else row
         if str(row[0] if row else "")[:1] == "#" and len(_filled(row)) == 1:
             comments += 1
-        elif len(row) > len(header):
+        elif surplus and len(row) > most:
             raise InputError(f"{what} a row has more fields than the header")
         elif row != header and any(row):  # files put one behind the other repeat the header
             kept.append(row)
