@@ -234,7 +234,7 @@ class _Counts:
 
 
 def _blocks(of: _Counts) -> Reading | None:
-    """The blocks, to rounding, biases and norms; N is counted alike in all rows."""
+    """A count is the weights of the blocks but for rounding, biases and norms, alike in all rows."""
     for gate, own, what in of.blocks:
         if _holds((of.count / own - 1.0) / (1.0 + _rounded(of.count) / AGREES), AGREES):
             return Reading(f"{of.theirs} agrees with {what}", gated=gate)
@@ -242,7 +242,7 @@ def _blocks(of: _Counts) -> Reading | None:
 
 
 def _in_units(of: _Counts) -> Reading | None:
-    """Thousands, millions or billions: so far from the blocks of any net, and alike in all rows.
+    """A count is in thousands, millions or billions: it lies as far from the blocks of any net, alike in all rows.
 
     Raises:
         InputError: n_params is in such a unit.
@@ -261,7 +261,7 @@ def _in_units(of: _Counts) -> Reading | None:
 
 
 def _other_blocks(of: _Counts) -> Reading | None:
-    """The same multiple of all blocks: the table knows its blocks better than the columns."""
+    """A count is the same multiple of all blocks, and is used: the table knows its blocks better than the columns."""
     middle = float(np.median(of.ratio))
     if of.every or of.nets < 3 or not _holds(of.ratio / middle - 1.0, AGREES):
         return None
@@ -270,7 +270,7 @@ def _other_blocks(of: _Counts) -> Reading | None:
 
 
 def _blocks_and_embeddings(of: _Counts) -> Reading | None:
-    """Blocks and V·d of embeddings, with biases and norms of L·d."""
+    """A count holds the blocks, V·d of embeddings, and biases and norms of L·d."""
     for gate, own, what in of.blocks:
         rest = (of.count - own) / of.width
         basis = np.stack([np.ones_like(of.depth), of.depth], axis=1)
@@ -289,7 +289,7 @@ def _blocks_and_embeddings(of: _Counts) -> Reading | None:
 
 
 def _other_blocks_and_embeddings(of: _Counts) -> Reading | None:
-    """Other blocks and embeddings, if the values determine both."""
+    """A count holds other blocks and embeddings, if the values determine both."""
     if of.every or of.nets < FEWEST_FOR_BLOCKS:
         return None
     basis = np.stack([of.blocks[0][1], of.width], axis=1) / of.count[:, None]
@@ -302,7 +302,7 @@ def _other_blocks_and_embeddings(of: _Counts) -> Reading | None:
 
 
 def _nominal(of: _Counts) -> Reading | None:
-    """Sizes that a plan asked for: most nets share theirs with a net of other blocks."""
+    """A count is the size that a plan asked for: most nets share theirs with a net of other blocks."""
     if of.column != "n_params" or not NOMINAL[0] < of.ratio.min() < 1.0 < of.ratio.max() < NOMINAL[1]:
         return None
     _, own, formula = of.blocks[0]
