@@ -35,7 +35,7 @@ from dwsweep.fit.data.rows import Row, positive
 from dwsweep.fit.data.shape import n_params_of
 from dwsweep.fit.heap_design import Scale
 from dwsweep.fit.lengths import TrainedBudgets
-from dwsweep.fit.nets import ACROSS, LEAST_POINTS, UP, Grid, least
+from dwsweep.fit.nets import ACROSS, LEAST_POINTS, Grid, least
 from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
 from dwsweep.records.answers import BEST_DEPTH, FLOPS, GROWTH, N_PARAMS, PER_PARAM, TOTAL, WALL_TIME, AnswerRow
@@ -182,7 +182,7 @@ class _Question:
         self.surface, self.runs, self.rng = surface, runs, rng
         self.posterior: Posterior = surface.posterior
         record = surface.record
-        self.grid = Grid.of(runs.x, runs.y)
+        self.grid = Grid.of(runs.x, runs.y, self.posterior.grid[self.posterior.inside])
         self.x = [record.low + share * (record.high - record.low) for share in SHARES]
         self.tokens = np.log(runs.numbers("tokens"))
         known = self.tokens[np.isfinite(self.tokens)]
@@ -203,7 +203,7 @@ class _Question:
         per_width = self._embeddings()
         if per_width is None or self.held is None:
             return
-        ratio, y = self._aspect(), self._depths()
+        ratio, y = self._aspect(), self.grid.y
         b = per_width / np.sqrt(ratio * np.exp(y))
         for x in self.x:
             best = self.surface.at(math.exp(x)).value
@@ -241,7 +241,7 @@ class _Question:
 
     def at_size(self, cost: Cost) -> Iterator[AnswerRow]:
         """Best depth at the cost of each size's best net after the held tokens."""
-        held, y = self.runs.scale.at, self._depths()
+        held, y = self.runs.scale.at, self.grid.y
         for x in self.x:
             best = self.surface.at(math.exp(x)).value
             if best is None:
@@ -418,10 +418,6 @@ class _Question:
             return None
         return float(np.median(known))
 
-    def _depths(self) -> np.ndarray:
-        frame = self.posterior.frame
-        return np.linspace(frame.first, frame.last, UP)
-
     def _inside(self, x: float, y: float) -> bool:
         (first, last), frame = self.surface.reach(x), self.posterior.frame
         return frame.low - 1e-9 <= x <= frame.high + 1e-9 and first - 1e-9 <= y <= last + 1e-9
@@ -431,7 +427,7 @@ class _Question:
         """(x, y) of the nets that are compared: of the grid, or of the middle depth of each size where depth shows no
         effect."""
         if not self.surface.record.flat:
-            return self.grid.flat
+            return self.grid.nets
         x = np.linspace(self.surface.record.low, self.surface.record.high, ACROSS)
         return x, np.array([sum(self.surface.reach(a)) / 2.0 for a in x.tolist()])
 

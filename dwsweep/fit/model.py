@@ -323,6 +323,10 @@ class Frame:
     def ys(self) -> float:
         return max(self.last - self.first, 1e-6) / 2.0
 
+    def inside(self, x: float) -> float:
+        """x, or the end of the sizes of the data next to it."""
+        return min(max(x, self.low), self.high)
+
     def u(self, x: np.ndarray) -> np.ndarray:
         return (np.asarray(x, dtype=float) - self.x0) / self.xs
 

@@ -69,7 +69,7 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
     best = np.clip(ask.best_depths(posterior, x), posterior.grid[0], posterior.grid[-1])
     sizes = np.geomspace(LEAST * params, MOST * params, runs) if runs > 1 else np.array([params])
     nets = _candidates(surface, sizes, x > high, *_block(result))
-    losses = posterior.predict(*np.log([(net.n_params, net.depth) for net in nets]).T)
+    losses = posterior.losses(*np.log([(net.n_params, net.depth) for net in nets]).T)
     noise = float(np.median(np.exp(posterior.stacked("scatter"))))
     tokens = _held_tokens(result)
     left = set(range(runs))  # places of sizes without a net

@@ -14,6 +14,7 @@ import numpy as np
 from dwsweep.fit.course import Course, sizes_of
 from dwsweep.fit.model import (
     FORMS,
+    SAME,
     Cells,
     Effect,
     Frame,
@@ -52,22 +53,6 @@ class Draws:
 
 Setting = Mapping[str, float]
 """Values of further columns; 0 by default: the first arm, the mean of a covariate."""
-
-
-@dataclass
-class _Nets:
-    """Nets at x, y (n,) with values ``z`` of further columns, (n,) each. A grid of nets has few sizes and few depths:
-    exponentials of each are looked up for (D, n)."""
-
-    frame: Frame
-    x: np.ndarray
-    y: np.ndarray
-    z: Mapping[str, np.ndarray]
-
-    def __post_init__(self) -> None:
-        self.sizes, self.of_size = np.unique(self.x, return_inverse=True)
-        self.depths, self.of_depth = np.unique(self.y, return_inverse=True)
-        self.u, self.v = self.frame.u(self.x), self.frame.v(self.y)
 
 
 class Posterior:
@@ -194,24 +179,80 @@ class Posterior:
         """
         key = (x, *sorted((setting or {}).items()))
         if key not in self._profiles:
-            found = np.zeros((self.n_draws, len(self.grid)))
+            found = self._effect(np.full(len(self.grid), x), None, setting or {})
             while self._profiles and (len(self._profiles) + 1) * found.size > KEPT:
                 del self._profiles[next(iter(self._profiles))]
-            for place, rows in enumerate(self.rows):
-                if self.forms[place].model.form.effect:
-                    self._add(place, x, setting or {}, found[rows])
             self._profiles[key] = found
         return self._profiles[key]
 
-    def _missed(self, place: int, x: float) -> np.ndarray:
-        """(D, 1) x moved by the error of a form, which beyond the sizes is as large as the data's departures."""
-        at = min(max(x, self.frame.low), self.frame.high)
-        return x + (min(1.0, abs(x - at) / MISFIT_FROM) * self._misfits[place])[:, None]
+    def _effect(self, x: np.ndarray, at: np.ndarray | None, setting: Setting) -> np.ndarray:
+        """(D, n) ``profile`` at x (n,), inside the sizes and depths of the data, and at places ``at`` (n,) of the grid;
+        None: at one size, and on the whole grid."""
+        found = np.zeros((self.n_draws, len(x)))
+        for place, rows in enumerate(self.rows):
+            if self.forms[place].model.form.effect:
+                self._add(place, x, at, setting, found[rows])
+        return found
+
+    def _add(self, place: int, x: np.ndarray, at: np.ndarray | None, setting: Setting, out: np.ndarray) -> None:
+        """Add a form's effect of depth to its rows ``out`` (D, n) of ``_effect``."""
+        draws, frame, own = self.forms[place], self.frame, slice(None) if at is None else at
+        eta, grid, (sizes, of) = draws.eta, self.grid[own], np.unique(x, return_inverse=True)
+        law, delta = self._with(draws, setting)
+        decayed = decay(eta["a"][:, None], sizes, frame)[:, of]
+        out += self._law(place, x, at, law)
+        out *= decayed
+        if at is None:
+            self._limit(place, setting, law, frame.inside(x[0]) == x[0], out)
+        waves = self._cosines[:, own] * self.effect.scale(np.clip(x, frame.low, frame.high), grid)
+        for k, size in enumerate(sizes.tolist()):
+            same = slice(None) if len(sizes) == 1 else np.flatnonzero(of == k)
+            out[:, same] += self._departing(draws, size, delta) @ waves[:, same]
+        walk = self._walks[self.rows[place]][:, own]
+        out += (BRIDGE * self.effect.E * np.exp(eta["share"]))[:, None] * walk * decayed
+        if self.cells.columns:
+            v = frame.v(grid)
+            free = {one.name for one in self.cells.columns} - set(setting)
+            out += self._tuned(draws, np.clip(frame.u(x), -1.0, 1.0), v, free) + self._along_depth(draws, v, setting)
+        if (beyond := x[0] - frame.high) > 0.0:  # further decay beyond the largest size
+            out *= np.exp(-np.maximum(eta["a"], 0.0) * beyond)[:, None]
+
+    def _law(self, place: int, x: np.ndarray, at: np.ndarray | None, law: np.ndarray) -> np.ndarray:
+        """(D, n) effect of depth by the ``law`` (D, 4) of a form, nats, before its decay with size. Beyond the sizes x
+        is moved by the error of the form, which there is as large as the data's departures."""
+        of_power, of = self._laws[place]
+        columns = [one[of] for one in of_power.columns(x, at)]
+        found = _times(columns, law)
+        if away := abs(x[0] - self.frame.inside(x[0])):
+            moved = (min(1.0, away / MISFIT_FROM) * self._misfits[place])[:, None]
+            found -= moved * law[:, 2:3] * (columns[0] + columns[1])
+        return found
+
+    def _limit(self, place: int, setting: Setting, law: np.ndarray, among_sizes: bool, out: np.ndarray) -> None:
+        """Limit the slopes in y of ``out`` (D, G), the effect by the ``law`` (D, 4): beyond the depths trained, and
+        everywhere unless ``among_sizes``, none is steeper than among the nets trained. Powers of L and N are not
+        trusted to go on rising beyond them. The limit keeps signs, so it moves no best depth."""
+        key, spacing = (place, *sorted(setting.items())), np.diff(self.grid)
+        trained = slice(self.inside.start, self.inside.stop - 1)
+        if key not in self._steep:
+            slopes = []
+            for x in (self.frame.low, self.frame.high):
+                effect = self._law(place, np.full(len(self.grid), x), None, law)
+                effect *= decay(self.forms[place].eta["a"][:, None], np.array(x), self.frame)
+                slopes.append(np.abs(np.diff(effect, axis=1) / spacing)[:, trained])
+            self._steep[key] = np.concatenate(slopes, axis=1).max(axis=1, keepdims=True)
+        steps, most = np.diff(out, axis=1), self._steep[key] * spacing
+        kept = trained if among_sizes else slice(0, 0)
+        for beyond in (slice(0, kept.start), slice(kept.stop, None)):
+            np.clip(steps[:, beyond], -most[:, beyond], most[:, beyond], out=steps[:, beyond])
+        out[:, 0] = 0.0
+        np.cumsum(steps, axis=1, out=out[:, 1:])
+        out -= between(self.grid, out, np.array([self.frame.y0]))
 
     def _departing(self, draws: Draws, x: float, delta: np.ndarray) -> np.ndarray:
         """(D, M) waves in y of the departures ``delta`` (D, J, M) at x, forgotten beyond the sizes of the data."""
         frame, eta = self.frame, draws.eta
-        at = min(max(x, frame.low), frame.high)
+        at = frame.inside(x)
         waves = np.einsum("j,djm->dm", frame.in_x(np.array(at)), delta)
         if x != at:
             away = (x - at) / np.exp(eta["len_x"])
@@ -219,59 +260,6 @@ class Posterior:
             rough = np.exp(eta["share"])[:, None] * frame.rough_sd(eta["len_y"])
             waves = rho * waves + np.sqrt(1.0 - rho**2) * draws.other * rough
         return waves
-
-    def _beyond(self, draws: Draws, x: float) -> np.ndarray:
-        """(D, 1) further decay of depth effects beyond the largest size, at most 1."""
-        found: np.ndarray = np.exp(-np.maximum(draws.eta["a"], 0.0) * max(x - self.frame.high, 0.0))[:, None]
-        return found
-
-    def _law(self, place: int, x: float, law: np.ndarray) -> np.ndarray:
-        """(D, G) effect of depth by the ``law`` (D, 4) of a form at ln axis x, nats, on the grid."""
-        of_power, of = self._laws[place]
-        columns = [one[of] for one in of_power.columns(np.full(len(self.grid), x))]
-        found = _times(columns, law)
-        if not self.frame.low <= x <= self.frame.high:
-            found -= (self._missed(place, x) - x) * law[:, 2:3] * (columns[0] + columns[1])
-        found *= self._decayed(place, x)
-        return found
-
-    def _decayed(self, place: int, x: float) -> np.ndarray:
-        """(D, 1) decay of depth effects at ln axis x."""
-        return decay(self.forms[place].eta["a"], np.array(x), self.frame)[:, None]
-
-    def _steepest(self, place: int, law: np.ndarray) -> np.ndarray:
-        """(D, 1) largest slope of the ``law`` (D, 4) of a form in y among the nets trained, nats: its powers of L and
-        N are not trusted to go on rising beyond them. The limit keeps signs, so it moves no best depth."""
-        steps = np.diff(self.grid[self.inside])
-        rows = (self._law(place, x, law)[:, self.inside] for x in (self.frame.low, self.frame.high))
-        return np.concatenate([np.abs(np.diff(one, axis=1)) / steps for one in rows], axis=1).max(axis=1, keepdims=True)
-
-    def _add(self, place: int, x: float, setting: Setting, out: np.ndarray) -> None:
-        """Add a form's effect of depth at x to its rows ``out`` (D, G) of the profile."""
-        draws = self.forms[place]
-        eta, frame, inside = draws.eta, self.frame, self.inside
-        law, delta = self._with(draws, setting)
-        key = (place, *sorted(setting.items()))
-        if key not in self._steep:
-            self._steep[key] = self._steepest(place, law)
-        steps, spacing = np.diff(self._law(place, x, law), axis=1), np.diff(self.grid)
-        most = self._steep[key] * spacing
-        trained = slice(inside.start, inside.stop - 1) if frame.low <= x <= frame.high else slice(0, 0)
-        for beyond in (slice(0, trained.start), slice(trained.stop, None)):
-            np.clip(steps[:, beyond], -most[:, beyond], most[:, beyond], out=steps[:, beyond])
-        np.cumsum(steps, axis=1, out=out[:, 1:])
-        at = min(max(x, frame.low), frame.high)
-        waves = self._cosines * self.effect.scale(np.array(at), self.grid)
-        middle = between(self.grid, out, np.array([frame.y0]))
-        out += np.hstack([self._departing(draws, x, delta), -middle]) @ np.vstack([waves, np.ones(len(self.grid))])
-        bridge = BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * self._decayed(place, x)
-        out[:, inside] += bridge * self._walks[self.rows[place], inside]
-        if self.cells.columns:
-            v = frame.v(self.grid)
-            free = {one.name for one in self.cells.columns} - set(setting)
-            out += self._tuned(draws, frame.u(np.full(len(v), at)), v, free) + self._along_depth(draws, v, setting)
-        if x > frame.high:
-            out *= self._beyond(draws, x)
 
     def level(self, x: float, setting: Setting | None = None) -> np.ndarray:
         """(D,) level common to all depths at x, nats, to which ``profile`` adds. Beyond the sizes of the data it is the
@@ -293,57 +281,73 @@ class Posterior:
         return found
 
     def _level_inside(self, x: float, setting: Setting) -> np.ndarray:
-        middle = np.array([self.frame.y0])
-        effect = between(self.grid, self.profile(x, setting), middle)
-        return (self.losses(np.array([x]), middle, setting) - effect)[:, 0]
+        return self._levels(np.array([x]), setting)[:, 0]
 
-    def losses(self, x: np.ndarray, y: np.ndarray, setting: Mapping[str, Any] | None = None) -> np.ndarray:
-        """(D, n) losses at x, y (n,) inside the sizes and depths of the data, nats. setting: values of further columns,
-        a number or (n,) each; a tuned column without one is at the best value of each net."""
-        return self._evaluated(x, y, setting or {}, whole=True)
+    def _levels(self, x: np.ndarray, setting: Setting) -> np.ndarray:
+        """(D, n) ``level`` at each x (n,) inside the sizes of the data."""
+        z, middle = {name: np.full(len(x), value) for name, value in setting.items()}, np.full(len(x), self.frame.y0)
+        found = []
+        for draws in self.forms:
+            rows = draws.parts["level"] @ draws.model.level(x, middle, z).T + draws.model.reference(x)
+            level = asymptotic(np.exp(draws.eta["alpha"])[:, None], x, self.frame)
+            found.append(rows + draws.parts["asymptote"][:, None] * level)
+        return np.concatenate(found)
+
+    def losses(self, x: np.ndarray, y: np.ndarray, setting: Setting | None = None) -> np.ndarray:
+        """(D, n) losses of nets at x, y (n,), beyond the sizes and depths of the data too, nats. Between places of the
+        grid, which holds the depths trained, they are straight in y. setting: values of further columns; a tuned column
+        without one is at the best value of each net."""
+        x, y, frame, given = np.asarray(x, dtype=float), np.asarray(y, dtype=float), self.frame, setting or {}
+        inside = (frame.low <= x) & (x <= frame.high) & (frame.first - SAME <= y) & (y <= frame.last + SAME)
+        found = np.empty((self.n_draws, len(x)))
+        for k in np.flatnonzero(~inside).tolist():
+            effect = between(self.grid, self.profile(float(x[k]), given), y[k : k + 1])
+            found[:, k] = effect[:, 0] + self.level(float(x[k]), given)
+        most, by_size = max(1, MOST_NUMBERS // self.n_draws), np.lexsort((y, x))
+        by_size = by_size[inside[by_size]]
+        for cut in (by_size[k : k + most] for k in range(0, len(by_size), most)):
+            found[:, cut] = self._inside(x[cut], y[cut], given)
+        return found
+
+    def _inside(self, x: np.ndarray, y: np.ndarray, setting: Setting) -> np.ndarray:
+        """``losses`` inside the sizes and depths of the data."""
+        after = np.searchsorted(self.grid, y - SAME)
+        rows = self._effect(x, after, setting)
+        if (off := np.flatnonzero(self.grid[after] - y > SAME)).size:
+            right, left = self.grid[after[off]], self.grid[after[off] - 1]
+            share = (right - y[off]) / (right - left)
+            rows[:, off] += share * (self._effect(x[off], after[off] - 1, setting) - rows[:, off])
+        sizes, of = np.unique(x, return_inverse=True)
+        rows += self._levels(sizes, setting)[:, of]
+        return rows
 
     def of_columns(self, x: np.ndarray, y: np.ndarray, values: Mapping[str, Any]) -> np.ndarray:
-        """(D, n) losses with further columns at ``values``, less the losses without: see ``losses``."""
-        return self._evaluated(x, y, values, whole=False)
-
-    def _evaluated(self, x: np.ndarray, y: np.ndarray, values: Mapping[str, Any], whole: bool) -> np.ndarray:
-        """(D, n), by at most ``MOST_NUMBERS`` numbers at once."""
+        """(D, n) losses of nets at x, y (n,) inside the sizes and depths of the data with further columns at
+        ``values``, a number or (n,) each, less the losses without, nats; by at most ``MOST_NUMBERS`` numbers at
+        once."""
         x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
         z = {name: np.broadcast_to(np.asarray(value, dtype=float), x.shape) for name, value in values.items()}
         most = max(1, MOST_NUMBERS // self.n_draws)
         found = []
         for cut in (slice(k, k + most) for k in range(0, max(1, len(x)), most)):
-            nets = _Nets(self.frame, x[cut], y[cut], {name: value[cut] for name, value in z.items()})
-            found.append(np.concatenate([self._rows(place, nets, whole) for place in range(len(self.forms))]))
+            own = {name: value[cut] for name, value in z.items()}
+            found.append(np.concatenate([self._of_columns(draws, x[cut], y[cut], own) for draws in self.forms]))
         return np.concatenate(found, axis=1)
 
-    def _rows(self, place: int, nets: _Nets, whole: bool) -> np.ndarray:
-        """(D, n) losses of nets by a form; not ``whole``: what the values of the columns add to them."""
-        draws, x, y, z = self.forms[place], nets.x, nets.y, nets.z
-        parts, eta, model = draws.parts, draws.eta, draws.model
-        level = model.level(x, y, z) if whole else model.level(x, y, z) - model.level(x, y, {})
-        rows = parts["level"] @ level.T
-        if whole:
-            asymptote = asymptotic(np.exp(eta["alpha"])[:, None], nets.sizes, self.frame)[:, nets.of_size]
-            rows += parts["asymptote"][:, None] * asymptote + model.reference(x)
-        if not model.form.effect:
-            return rows
-        law, h = model.law(eta["p"], nets.depths), np.zeros((1, len(x)))
-        if whole:
-            walk = between(self.grid, self._walks[self.rows[place]], nets.depths)
-            h = _times(law.columns(x, nets.of_depth), parts["law"])
-            h += (BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * walk)[:, nets.of_depth]
-        moving = [(z[one.name], k) for k, one in enumerate(model.moving) if one.name in z]
-        straight = law.straight(x, nets.of_depth) if moving else ()
-        h = sum((value * _times(straight, parts["moves"][:, k]) for value, k in moving), start=h)
-        rows += h * decay(eta["a"][:, None], nets.sizes, self.frame)[:, nets.of_size]
-        departing = [float(whole), *(z.get(one.name, 0.0) for one in model.departing)]
-        if any(np.any(value) for value in departing):
-            waves = model.departures(x, y)
-            for k, value in enumerate(departing):
-                rows += value * (parts["departures"][:, k].reshape(len(rows), -1) @ waves.T) if np.any(value) else 0.0
-        gains = self._tuned(draws, nets.u, nets.v, [one.name for one in self.cells.columns if (one.name in z) != whole])
-        return rows + gains if whole else rows - gains
+    def _of_columns(self, draws: Draws, x: np.ndarray, y: np.ndarray, z: Mapping[str, np.ndarray]) -> np.ndarray:
+        """``of_columns`` by a form."""
+        parts, eta, model, frame = draws.parts, draws.eta, draws.model, self.frame
+        rows: np.ndarray = parts["level"] @ (model.level(x, y, z) - model.level(x, y, {})).T
+        if moving := [(z[one.name], k) for k, one in enumerate(model.moving) if one.name in z]:
+            (sizes, of_size), (depths, of_depth) = (np.unique(one, return_inverse=True) for one in (x, y))
+            straight = model.law(eta["p"], depths).straight(x, of_depth)
+            h = sum((value * _times(straight, parts["moves"][:, k]) for value, k in moving), start=0.0)
+            rows += h * decay(eta["a"][:, None], sizes, frame)[:, of_size]
+        if departing := [(z[one.name], k) for k, one in enumerate(model.departing, start=1) if one.name in z]:
+            waves = model.departures(x, y).T
+            for value, k in departing:
+                rows += value * (parts["departures"][:, k].reshape(len(rows), -1) @ waves)
+        return rows - self._tuned(draws, frame.u(x), frame.v(y), set(z))
 
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:
         """``Model.held_out`` of the likeliest form at its mean hyperparameters."""
@@ -398,12 +402,6 @@ class Posterior:
         """(D, n) gain of nets at u, v (n,) from the best value of each tuned column in ``names``, a learning rate."""
         places = [k for k, one in enumerate(self.cells.columns) if one.tuned and one.name in names]
         return sum((self.tuned_values(draws, place, u, v)[1] for place in places), start=0.0)
-
-    def predict(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """(D, n) losses of shapes at x, y (n,), beyond the sizes and depths of the data too, nats."""
-        each = zip(np.asarray(x, dtype=float).tolist(), y, strict=True)
-        rows = [between(self.grid, self.profile(a), np.array([b]))[:, 0] + self.level(a) for a, b in each]
-        return np.stack(rows, axis=1)
 
     @cached_property
     def of_depth(self) -> np.ndarray:

@@ -545,7 +545,7 @@ def test_the_loss_has_no_corner_at_the_largest_size_and_less_is_known_beyond():
     assert sds == sorted(sds) and sds[-1] > 3.0 * sds[0]
     for away in (0.3, 0.7, 1.1):
         n = math.exp(edge + away)
-        drawn = posterior.predict(np.array([edge + away]), np.array([math.log(best(n))]))[:, 0]
+        drawn = posterior.losses(np.array([edge + away]), np.array([math.log(best(n))]))[:, 0]
         assert abs(of_size(n, best(n)) + bent(n) - np.median(drawn)) < 2.5 * drawn.std() + 0.002
 
 
@@ -554,7 +554,7 @@ def test_losses_beyond_the_sizes_follow_the_best_nets_and_not_the_nets_of_one_de
     posterior = LossSurface(fitted().surface).posterior
     for factor, most in ((2.0, 0.01), (10.0, 0.03)):
         n = factor * math.exp(posterior.frame.high)
-        drawn = posterior.predict(np.array([math.log(n)]), np.array([math.log(best(n))]))[:, 0]
+        drawn = posterior.losses(np.array([math.log(n)]), np.array([math.log(best(n))]))[:, 0]
         low, middle, high = np.quantile(drawn, [0.025, 0.5, 0.975])
         truth = of_size(n, best(n))
         assert low < truth < high and abs(middle - truth) < most, (factor, low, middle, high, truth)

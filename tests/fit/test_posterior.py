@@ -25,7 +25,7 @@ from dwsweep.fit.model import (
     rooted,
 )
 from dwsweep.fit.nodes import SCRAMBLES, weigh
-from dwsweep.fit.posterior import Posterior, between
+from dwsweep.fit.posterior import Posterior
 from tests.simulations.scenarios import grid, scenarios
 from tests.simulations.truths import TRUTHS
 
@@ -130,11 +130,22 @@ def test_ends_of_other_seeds_lie_within_their_monte_carlo_errors(names: tuple[st
     assert len(within) >= 60 and np.mean(within) >= 0.9
 
 
-def test_losses_at_points_are_those_of_the_profile() -> None:
+def test_losses_of_the_shapes_are_the_design_of_their_data_times_the_coefficients() -> None:
+    """But for what shapes of one depth share, which is an error and no loss of other nets."""
     found = posterior("asymmetric, laptop")
-    x, depths = 12.5, np.array([1.0, 2.0, 4.0])
-    rows = between(found.grid, found.profile(x), np.log(depths)) + found.level(x)[:, None]
-    assert found.losses(np.full(3, x), np.log(depths)) == pytest.approx(rows, abs=2e-3)
+    rows = found.losses(found.cells.x, found.cells.y)
+    for place, own in enumerate(found.rows):
+        draws = found.forms[place]
+        model, eta = draws.model, draws.eta
+        law, n = draws.parts["law"], len(draws.scramble)
+        parts = [draws.parts["asymptote"][:, None], law[:, [0, 1, 3]], law[:, 2:3]] if model.form.effect else []
+        changing = np.hstack(parts or [draws.parts["asymptote"][:, None]])
+        expected = np.einsum("nkv,nv->nk", model.changing(eta), changing)
+        expected += draws.parts["level"] @ model.X[:, : model.n_level].T + model.reference(found.cells.x)
+        if model.form.effect:
+            waves = model.departures(found.cells.x, found.cells.y)
+            expected += draws.parts["departures"].reshape(n, -1) @ waves.T
+        assert rows[own] == pytest.approx(expected, abs=1e-9), model.form.name
     assert ask.best_depths(found, math.log(1e3)).min() == 0.0  # one layer is the least
 
 

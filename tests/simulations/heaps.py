@@ -237,7 +237,7 @@ def beyond(pile: Pile, heap: Heap, n: float) -> tuple[float, float, bool]:
     depth = np.array(pile.truth(n, away))
     truth = pile.level(n) + float(pile.shape(n, depth, away)[0])
     truth += pile.heads * away["head size"] + pile.inner * away["d_ff / d"]
-    drawn = posterior.predict(np.array([math.log(n)]), np.array([math.log(float(depth))]))[:, 0]
+    drawn = posterior.losses(np.array([math.log(n)]), np.array([math.log(float(depth))]))[:, 0]
     low, middle, high = np.quantile(drawn, [0.025, 0.5, 0.975])
     return float(middle - truth), float(drawn.std()), bool(low <= truth <= high)
 
