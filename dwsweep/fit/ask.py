@@ -30,7 +30,7 @@ from dwsweep.fit.model import (
     distinct_sizes,
     is_one_size,
 )
-from dwsweep.fit.nodes import DRAWS, SCRAMBLES, Chosen, Weighed, weigh, with_odd_depths
+from dwsweep.fit.nodes import SCRAMBLES, Chosen, Weighed, weigh, with_odd_depths
 from dwsweep.fit.parabola import vertex
 from dwsweep.fit.posterior import Posterior, Setting, between
 from dwsweep.interval import Interval
@@ -442,16 +442,15 @@ def surface_of(
     width: np.ndarray,
     confidence: float,
     seed: int = 0,
-    times: int = 1,
     own: int | None = None,
     forms: Sequence[str] = (),
 ) -> Surface:
-    """Posterior of ``cells`` for nets of ``depth`` and ``width`` (K,), with cached answers. times: draws over
-    ``DRAWS``, of as many nodes. own: number of cells of the first arm, whose answers they are; None: all. forms: of the
-    effect of depth, by default all that the depths can tell apart."""
+    """Posterior of ``cells`` for nets of ``depth`` and ``width`` (K,), with cached answers. own: number of cells of the
+    first arm, whose answers they are; None: all. forms: of the effect of depth, by default all that the depths can tell
+    apart."""
     spans = spans_of(depth[:own], cells.x[:own])
     cells = cells if forms else with_odd_depths(cells, seed)
-    weighed = weigh(cells, seed, forms, draws=times * DRAWS, per_node=times)
+    weighed = weigh(cells, seed, forms)
     record = surface_record(cells, weighed, spans, confidence, seed)
     _READ.append((record, None, Posterior(cells, weighed, seed)))  # a file alone is restored
     return with_optima(replace(record, held_out=held_out(depth, width, read(record))))
@@ -574,13 +573,12 @@ def _read(record: Surface, only: str | None) -> Posterior:
     scatter = Prior(*kept.scatter, "ln nats", "as fitted")
     learnt = {name: Prior(*prior, "ln", "as fitted") for name, prior in kept.learnt.items()}
     cells = Cells(x, y, mean, variance, factors, df, scatter, columns, shared, learnt, kept.odd)
-    chosen, times = [], max(1, sum(sum(form.counts) for form in record.forms) // DRAWS)
+    chosen = []
     for form in record.forms:
         if not form.counts or (only is not None and form.form != only):
             continue
         count = np.array(form.counts)
-        if only is not None:  # a form alone guides figures: of ``times`` draws of a node one is enough
-            count = count // times
+        if only is not None:
             count = count * max(1, math.ceil(LEAST_DRAWS / count.sum()))
         chosen.append(Chosen(form.form, form.ends, np.array(form.nodes), count, np.array(form.scrambles)))
     weights = {form.form: form.weight for form in record.forms}

@@ -36,10 +36,6 @@ LEAST_F = 0.01  # probability of the F test
 FEWEST_ROWS_EACH = 2.0  # rows per further coefficient
 LEAST_SCATTER = 1e-3  # sd of the middle's prior, nats
 RATE_T = 2.0  # standard errors by which a parabola in ln rate must open upwards
-# draws of a node, an antithetic pair. Where the loss hardly changes with depth an end of an interval is the 97.5 % of
-# a long tail: in the heap of proteins, 33.6 layers at 16M, moved by 3.6 with the seed by one draw of a node. Four draws
-# move it by 1.6 and take twice the time of two; digits that the error of the draws takes are not printed
-TIMES = 2
 # A heap learns the size of its interactions: the prior keeps the 95 % point of ``PRIORS``, 0.7, and reaches to nothing.
 # Interactions of public heaps are 0.3 to 0.6 of the effect of depth under them, 0.03 of simulated heaps without any
 INTERACT = Prior(math.log(0.08), 1.3, "ln of E", "as large as in public heaps, or nothing")
@@ -310,9 +306,9 @@ def shared_effects(means: Means, values: Sequence[np.ndarray]) -> np.ndarray | N
 
 
 def surface_of(cells: Cells, means: Means, options: FitOptions, forms: Sequence[str] = ()) -> Surface:
-    """The posterior of a heap, with ``TIMES`` as many draws as a plain table has, and the answers of the base."""
+    """The posterior of a heap, with the answers of the base."""
     own = int((means.arm == 0).sum())
-    return ask.surface_of(cells, means.depth, means.width, options.confidence, options.seed, TIMES, own, forms)
+    return ask.surface_of(cells, means.depth, means.width, options.confidence, options.seed, own, forms)
 
 
 def cells_of(means: Means, design: Design, options: FitOptions, levels: np.ndarray | float = 0.0) -> Cells:

@@ -194,13 +194,12 @@ def weigh(
     draws: int = DRAWS,
     enough: float = ENOUGH,
     many: int = MANY,
-    per_node: int = 1,
     passes: int = PASSES,
 ) -> Weighed:
     """Importance nodes of every form, and the number of draws of each. forms: by default all that the depths can tell
     apart: of two depths every law is a power. enough: effective nodes up to which more are
-    taken. many: nodes per scramble of a form with much weight, from the second time it is sampled. per_node: least
-    number of draws of a node that has any; ``draws`` is a multiple of it. passes: see ``PASSES``."""
+    taken. many: nodes per scramble of a form with much weight, from the second time it is sampled. passes: see
+    ``PASSES``."""
     samplers: list[Sampler] = []
     start: dict[str, float] = {}
     depths = len(np.unique(cells.y))
@@ -230,7 +229,7 @@ def weigh(
             each[k] = min(MOST, max(2 * each[k], many if share[k] > MUCH else 0))
             samplers[k].more(each[k])
     scramble = np.concatenate([one.scramble for one in nodes])
-    count = per_node * _systematic(weight, scramble, draws // per_node, seed)
+    count = _systematic(weight, scramble, draws, seed)
     chosen, at = [], 0
     for one in nodes:
         own = slice(at, at + len(one.z))
