@@ -68,14 +68,10 @@ def without_bad_runs(selection: Selection) -> tuple[Selection, list[BadRun]]:
 def without(selection: Selection, bad: Sequence[BadRun]) -> Selection:
     """The selection without impossible runs."""
     out = {id(found.run) for found in bad}
-    kept = [run for run in selection.runs if id(run) not in out]
-    left = {run.shape for run in kept}
-    notes, excluded = dict(selection.notes), dict(selection.excluded)
+    reasons = defaultdict(list, {shape: [*why] for shape, why in selection.reasons.items()})
     for found in bad:
-        where = notes if found.run.shape in left else excluded
-        text = f"impossible loss {found.run.loss:.4g} left out"
-        where[found.run.shape] = "; ".join(filter(None, (where.get(found.run.shape), text)))
-    return replace(selection, runs=kept, notes=notes, excluded=excluded)
+        reasons[found.run.shape].append(f"impossible loss {found.run.loss:.4g} left out")
+    return replace(selection, runs=[run for run in selection.runs if id(run) not in out], reasons=reasons)
 
 
 def impossible(runs: Sequence[Run], terms: np.ndarray | None = None) -> tuple[list[BadRun], list[str]]:
