@@ -181,7 +181,7 @@ _USUAL = {
 }
 ALIASES: dict[str, tuple[str, ...]] = {ours: tuple(names.split()) for ours, names in _USUAL.items()}
 """Usual names elsewhere, the likelier first, by ours."""
-IN_ANY_CASE = (*ALIASES, "device_seconds", "run_id")
+IN_ANY_CASE = (*dict.fromkeys((*ALIASES, *(one.name for one in COLUMNS if one.word), "device_seconds", "run_id")),)
 """Columns recognised in another case, or under an alias."""
 HELD_OUT = ALIASES["loss"][:-3]
 """Names of a held-out loss: such a column wins over a column called loss."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -22,7 +22,7 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.data.roles import bare, is_beside_blanks, why_refused
-from dwsweep.fit.data.rows import ALIKE, Row, is_number, plain, positive
+from dwsweep.fit.data.rows import ALIKE, Row, is_number, positive
 from dwsweep.fit.data.shape import inner_width, of_shapes
 from dwsweep.fit.data.table import Table
 from dwsweep.records.columns import ALIASES, COLUMNS, OF_RUNS, STEPS
@@ -149,14 +149,6 @@ def number_of(name: str, row: Row, columns: Sequence[str] = ()) -> float | None:
     return None
 
 
-def by_bare_name(present: Iterable[str]) -> dict[str, str]:
-    """Columns by their bare names; of two, the column with that very name."""
-    found: dict[str, str] = {}
-    for column in sorted(present, key=lambda one: (one != bare(one), one)):
-        found.setdefault(bare(column), column)
-    return found
-
-
 def word_of(column: str) -> str:
     """Name of a column's covariate in words."""
     return WORDS.get(bare(column), bare(column).replace("_", " "))
@@ -205,10 +197,10 @@ def request(options: FitOptions, data: Table) -> Request:
 def _asked_for(given: str, option: str, data: Table) -> tuple[str, str]:
     """(covariate, column) that a user named."""
     roles = data.roles
-    ours = ALL[given][0] if given in ALL else data.ours(given)
-    near = [ours, *(one for one in roles if plain(one) == plain(given)), by_bare_name(roles).get(bare(ours))]
-    near += OF_SHAPE.get(WORDS.get(ours, ""), ())
-    column = next((one for one in near if one in roles), None)
+    ours = data.ours(given)
+    of_word = ALL.get(given if given in ALL else WORDS.get(ours, ""), ())
+    column = next((one for one in (ours, *of_word) if one in roles), None)
+    column = column or next((one for one in roles if bare(one) == bare(given)), None)
     if column is None:
         shown = sorted(one for one in roles if not why_refused(one, roles[one]))
         raise InputError(f"{option}: {given!r}; not in the table, it has {join(shown)}")
@@ -333,7 +325,8 @@ def find(
     known_not = frozenset(unknown) - set(asked.adjust.values())
     arm = members @ np.arange(1.0, members.shape[1] + 1.0)
     search = _Search(rows, x, y, asked, never, np.ones(len(rows), dtype=bool), arm, known_not)
-    short = by_bare_name({name for row in rows for name, value in row.items() if value is not None})
+    present = {name for row in rows for name, value in row.items() if value is not None}
+    short = {bare(name): name for name in sorted(present, key=lambda one: (one == bare(one), one))}
     numbers: dict[str, list[str]] = {}
     for word, of_word in ALL.items():
         kept = numbers.setdefault(word, [])
