@@ -201,7 +201,7 @@ def _one_recipe(
 
 
 def _merge_duplicates(parts: Selection) -> None:
-    """Several rows of one shape, learning rate and seed are one run: identical ones repeat, others are averaged."""
+    """Several rows of one shape, learning rate and seed are one run, of the mean of their different losses."""
     first: dict[tuple[Any, ...], int] = {}
     merged: list[Run] = []
     several: dict[int, list[Run]] = {}
@@ -211,23 +211,17 @@ def _merge_duplicates(parts: Selection) -> None:
             merged.append(run)
         else:
             several.setdefault(place, [merged[place]]).append(run)
-    averaged = repeated = 0
     for place, runs in several.items():
         losses = {run.loss for run in runs}
-        repeated += len(runs) - len(losses)
-        averaged += len(losses) - 1
         mean, x = math.fsum(losses) / len(losses), math.fsum(run.x for run in runs) / len(runs)
         merged[place] = replace(runs[0], loss=mean, x=x)
-    parts.runs = merged
-    if repeated:
-        parts.account["repeat the run of another row", ""] += repeated
-        parts.warnings.append(f"{repeated} row(s) repeat another row exactly; each run counts once")
-    if averaged:
+    if averaged := len(parts.runs) - len(merged):
         parts.account["are averaged with another row of their shape, learning rate and seed", ""] += averaged
         parts.warnings.append(
-            f"{averaged} row(s) have the shape, learning rate and seed of another row and a different loss; averaged "
+            f"{averaged} row(s) have the shape, learning rate and seed of another row; their losses are averaged "
             "(if they differ in a recipe, choose one with a `where` expression)"
         )
+    parts.runs = merged
 
 
 def _treat_diverged(parts: Selection) -> str | None:

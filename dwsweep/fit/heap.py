@@ -126,8 +126,8 @@ def heap_of(
     if others := len(data.rows) - len(of):
         account.insert(0, LeftOutRows(rows=others, why="were trained to other values of flops"))
     data = replace(data, account=(*data.account, *account))
-    usable, kept = {id(row) for row in rows}, {id(row) for row in found.rows}
-    rows = [row for row in of if id(row) in kept or id(row) not in usable]
+    tried, kept = {id(row) for row in (*rows, *(one.run.row for one in wild))}, {id(row) for row in found.rows}
+    rows = [row for row in of if id(row) in kept or id(row) not in tried]
     selections, bad = _selected(data, rows, found, wild, asked.leave, arms)
     if sum(len(one.runs) for one in selections.values()) < ask.FEWEST_CELLS:
         return None
@@ -158,11 +158,8 @@ def _selected(
         for arm in arms or ("",)
     }
     runs = [run for one in selections.values() for run in one.runs]
-    known = {id(one.run.row): one for one in wild}
-    bad = [replace(known[id(run.row)], run=run) for run in runs if id(run.row) in known]
-    runs = [run for run in runs if id(run.row) not in known]
     more, doubts = impossible(runs, _terms(runs, found, arms))
-    bad += more
+    bad = [*wild, *more]
     selections = {arm: without(one, bad) for arm, one in selections.items()}
     first, *others = selections
     # the account of a recipe without a run is part of the base's: it is compared with nothing

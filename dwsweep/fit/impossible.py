@@ -28,9 +28,8 @@ LEAST_NATS = 1e-3  # misfit below which no run is called impossible, however sma
 LARGEST_SHARE, DIVERGED_SHARE = 0.05, 0.15  # of all runs; the second if all lie above the others
 FEWEST = 6  # fewest losses, or gaps between seeds, that have a robust scale
 DEGREES = (4, 3, 2)  # of the polynomial through shapes
-FARTHER = (
-    4.0  # multiples of the next residual at which a shape is off the polynomial: none of 1,050 clean grids has one
-)
+# multiples of the next residual at which a shape is off the polynomial: none of 1,050 clean grids has one
+FARTHER = 4.0
 # multiples of the farthest other residual at which several shapes diverged: 1 of 1,500 clean tables has such shapes, in
 # a corner where depth costs most
 TOGETHER = 6.0
@@ -71,7 +70,8 @@ def without(selection: Selection, bad: Sequence[BadRun]) -> Selection:
     reasons = defaultdict(list, {shape: [*why] for shape, why in selection.reasons.items()})
     for found in bad:
         reasons[found.run.shape].append(f"impossible loss {found.run.loss:.4g} left out")
-    return replace(selection, runs=[run for run in selection.runs if id(run) not in out], reasons=reasons)
+    sizes = {found.run.shape: found.run.n_params for found in bad} | selection.sizes
+    return replace(selection, runs=[run for run in selection.runs if id(run) not in out], reasons=reasons, sizes=sizes)
 
 
 def impossible(runs: Sequence[Run], terms: np.ndarray | None = None) -> tuple[list[BadRun], list[str]]:

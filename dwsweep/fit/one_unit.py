@@ -46,8 +46,4 @@ def _has_loss(row: Row) -> bool:
 
 
 def _by_bits(row: Row, factor: float) -> Row:
-    return _times(row, factor * row["bits_per_byte"] / row["loss"]) if _has_loss(row) else row
-
-
-def _times(row: Row, factor: float) -> Row:
-    return {**row, "loss": factor * row["loss"], IN_NATS: row["loss"]} if _has_loss(row) else row
+    return {**row, "loss": factor * row["bits_per_byte"], IN_NATS: row["loss"]} if _has_loss(row) else row
