@@ -67,6 +67,7 @@ def _column(k: int, means: Means, design: Design, surface: ask.LossSurface) -> A
         column=one.column,
         kind="rate" if tuned else "text" if one.kind == TEXT else "number",
         held="each net's best learning rate" if tuned else held,
+        value=None if tuned or one.kind == TEXT else float(one.held),
         low=None if one.kind == TEXT else one.low,
         high=None if one.kind == TEXT else one.high,
         own=one.own,

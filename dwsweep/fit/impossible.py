@@ -77,7 +77,13 @@ def without(selection: Selection, bad: Sequence[BadRun]) -> Selection:
 def impossible(runs: Sequence[Run], terms: np.ndarray | None = None) -> tuple[list[BadRun], list[str]]:
     """(the impossible runs, the worst first; a warning where they are so many that the noise model is wrong, not the
     runs: none is left out then). terms: (n, ·) of each run, beside a polynomial in size and depth."""
-    bad = find_bad_runs(runs, terms)
+    bad: list[BadRun] = []
+    every = np.zeros((len(runs), 0)) if terms is None else terms
+    for test in (_against_all, _against_seeds, _against_surface):
+        out = {id(one.run) for one in bad}
+        left = [k for k, run in enumerate(runs) if id(run) not in out]
+        bad += test([runs[k] for k in left], every[left])
+    bad.sort(key=lambda one: -one.deviations)
     # runs that diverged, or were not finished, lie above the others; noise lies on both sides
     above = all(one.run.loss > one.expected for one in bad)
     if len(bad) <= max(1.0, (DIVERGED_SHARE if above else LARGEST_SHARE) * len(runs)):
@@ -93,17 +99,6 @@ def named(found: BadRun) -> str:
     run = found.run
     which = "" if run.seed is None else f" seed {run.seed}"
     return f"{run.row['depth']:g}×{run.width:g}{which}: loss {run.loss:.4g}, expected {found.expected:.4g}"
-
-
-def find_bad_runs(runs: Sequence[Run], terms: np.ndarray | None = None) -> list[BadRun]:
-    """Impossible runs, the worst first; more than LARGEST_SHARE of ``runs`` are a statement about the noise."""
-    found: list[BadRun] = []
-    every = np.zeros((len(runs), 0)) if terms is None else terms
-    for test in (_against_all, _against_seeds, _against_surface):
-        out = {id(one.run) for one in found}
-        left = [k for k, run in enumerate(runs) if id(run) not in out]
-        found += test([runs[k] for k in left], every[left])
-    return sorted(found, key=lambda one: -one.deviations)
 
 
 def _against_all(runs: Sequence[Run], _: np.ndarray | None = None) -> list[BadRun]:

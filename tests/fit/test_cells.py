@@ -118,7 +118,6 @@ def test_the_recipe_of_a_cell_is_chosen_by_the_user_where_the_table_does_not_say
     for mixed, named, line in (
         (table, (), r"warmup \(100, 400 at 12×112\); choose, such as with where='warmup == "),
         ([{**row, "heads": heads} for row in table for heads in (2, 8)], (), r"where='heads == 8 and warmup == 400'"),
-        ([{**row, "lr": row["warmup"], "warmup": 1} for row in table], (), r"columns=\{'learning_rate': 'lr'\}"),
         (rows(lambda row, k: {"stuff": k % 2}), ["stuff"], r"stuff \(0, 1 at"),
         # runs without a dropout were averaged with runs that had one
         (rows(lambda row, k: {"dropout": (None, 0.1)[k % 2]}), (), r"dropout \(0.1, blank at"),

@@ -296,7 +296,7 @@ def _refusal(
         (shape, _), values = min(mixed.items(), key=lambda item: str(item[0]))
         parts.append(f"{name} ({listed_values(values)} at {shape[0]}×{shape[1]:g})")
         numbers += [name] if all(map(is_number, values)) and name != "tokens" else []
-    names = [name for name in varying if name != "lr"]
+    names = list(varying)
     of: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
     for k, shape in enumerate(shapes):
         of[tuple(varying[name][0][k] for name in names)].add(shape)
@@ -317,7 +317,5 @@ def _refusal(
     elif numbers:
         along = example(f"fit_table(table, along={numbers[0]!r})", f"--along {numbers[0]}")
         advice.append(f"or compare them with {along}")
-    if "lr" in varying:
-        advice.append("rename with " + example("columns={'learning_rate': 'lr'}", "--column learning_rate=lr"))
     how = "; ".join(advice).removeprefix("or ")
     return f"recipes that differ within one shape would be averaged: {', '.join(parts)}; {how}"
