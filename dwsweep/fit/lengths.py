@@ -20,7 +20,7 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument, either
 from dwsweep.fit.data import steps
-from dwsweep.fit.data.rows import Row, positive
+from dwsweep.fit.data.rows import ALIKE, Row, positive
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.interpolation import pchip
@@ -144,11 +144,10 @@ def token_warnings(groups: dict[float | None, list[Row]], main: float | None) ->
 
 
 FLOPS, ASKED = "flops", "train_flops"
-ALIKE = 1.15  # largest over smallest FLOPs within one budget, and least ratio of one budget to the next
+ONE_BUDGET = 1.15  # largest over smallest FLOPs within one budget, and least ratio of one budget to the next
 SIZES_FACTOR = 2.0  # least factor of sizes in a budget
 FEWEST_SHAPES = 3
 COVERED = 0.8  # least share of runs in budgets, for a table trained at budgets
-SAME_TOKENS = 1.02
 
 
 @dataclass(frozen=True)
@@ -199,18 +198,18 @@ def _spent_whole(rows: Sequence[Row]) -> list[Row]:
     most: dict[tuple[Any, Any], float] = defaultdict(float)
     for row in rows:
         most[row["depth"], row["width"]] = max(most[row["depth"], row["width"]], row.get("tokens") or 0.0)
-    whole = [row for row in rows if SAME_TOKENS * (row.get("tokens") or 0.0) >= most[row["depth"], row["width"]]]
+    whole = [row for row in rows if ALIKE * (row.get("tokens") or 0.0) >= most[row["depth"], row["width"]]]
     return [{**row, FLOPS: row.get(FLOPS) or row[ASKED]} for row in whole]
 
 
 def _agreeing(rows: Sequence[Row], name: str) -> dict[float, list[Row]]:
     """Groups of rows with equal values of a column and different sizes, by their middle value."""
     having = sorted((row for row in rows if positive(row.get(name))), key=lambda row: row[name])
-    ends = [k for k in range(1, len(having)) if having[k][name] > ALIKE * having[k - 1][name]]
+    ends = [k for k in range(1, len(having)) if having[k][name] > ONE_BUDGET * having[k - 1][name]]
     groups: dict[float, list[Row]] = {}
     for start, end in pairwise([0, *ends, len(having)]):
         found = having[start:end]
-        if found and found[-1][name] <= ALIKE * found[0][name] and _spans(found):
+        if found and found[-1][name] <= ONE_BUDGET * found[0][name] and _spans(found):
             groups[float(np.median([row[name] for row in found]))] = found
     return groups
 
@@ -253,7 +252,7 @@ def _with_blank(groups: dict[float, list[Row]], rows: Sequence[Row]) -> dict[flo
             like = priced[int(np.lexsort((np.abs(depth - row["depth"]), np.abs(x - math.log(n))))[0])]
             spent = math.log(row["tokens"] * like[FLOPS] / like["tokens"] * n / n_params_of(like))
             away = np.abs(budgets - spent)
-            if away.min() < math.log(ALIKE) / 2.0:
+            if away.min() < math.log(ONE_BUDGET) / 2.0:
                 found[list(groups)[int(away.argmin())]].append(row)
         elif len(groups) == 1 and not _finished(row):
             next(iter(found.values())).append(row)

@@ -104,6 +104,13 @@ def test_repeated_rows_count_once_and_conflicting_ones_are_averaged():
     assert next(run.loss for run in selection.runs if run.seed == 1) == pytest.approx(table[1]["loss"] + 0.005)
 
 
+def test_a_setting_under_another_name_has_its_role_and_messages_name_the_column_of_the_table():
+    table = read_table([*rows(batch=64), *({**row, "batch": 128, "loss": 1.0} for row in rows()[:3])])
+    selection = select_runs(table.rows, theirs=table.theirs)
+    assert len(selection.runs) == 24 and "batch = 128" in selection.notes[FIRST]
+    assert selection.warnings[0].startswith("batch: 64, 128 within one shape; only batch = 64 is used there")
+
+
 def test_mixed_recipes_within_a_shape_are_not_averaged():
     table = rows(heads=2) + [{**row, "heads": 8, "loss": 1.0} for row in rows()[:3]]
     selection = select_runs(table)

@@ -202,7 +202,7 @@ def _asked_for(given: str, option: str, data: Table) -> tuple[str, str]:
     column = next((one for one in (ours, *of_word) if one in roles), None)
     column = column or next((one for one in roles if bare(one) == bare(given)), None)
     if column is None:
-        shown = sorted(one for one in roles if not why_refused(one, roles[one]))
+        shown = sorted(data.theirs.get(one, one) for one in roles if not why_refused(one, roles[one]))
         raise InputError(f"{option}: {given!r}; not in the table, it has {join(shown)}")
     if why := why_refused(column, roles[column]):
         raise InputError(f"{option}: {given!r}; {why}")
