@@ -15,11 +15,11 @@ from dwsweep.fit.equal_what import Budget
 from dwsweep.fit.heap_design import Design, Means, layer_weights
 from dwsweep.fit.model import Cells
 from dwsweep.fit.posterior import Posterior
-from dwsweep.interval import Interval, layers
+from dwsweep.interval import Interval
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment
-from dwsweep.records.answers import BEST_DEPTH, BEST_VALUE, N_PARAMS, SIZE_AND_FLOPS, SIZE_AND_TIME, AnswerRow
+from dwsweep.records.answers import BEST_DEPTH, BEST_VALUE, N_PARAMS, AnswerRow
 from dwsweep.records.fit import FitOptions, Surface
-from dwsweep.text import format_count, join
+from dwsweep.text import join
 
 ONE_VARIABLE = 0.95  # |r| above which two columns are inseparable: variance is inflated tenfold
 TOKEN_SHARES = (0.0, 0.5, 1.0)  # quantiles of the tokens at which best depths are told, if there are many counts
@@ -67,6 +67,7 @@ def _column(k: int, means: Means, design: Design, surface: ask.LossSurface) -> A
         column=one.column,
         kind="rate" if tuned else "text" if one.kind == TEXT else "number",
         held="each net's best learning rate" if tuned else held,
+        value=None if tuned or one.kind == TEXT else float(one.held),
         low=None if one.kind == TEXT else one.low,
         high=None if one.kind == TEXT else one.high,
         own=one.own,
@@ -160,9 +161,6 @@ def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequenc
         elif abs(own.r) >= found_in.CONFOUNDED:
             verb = "follow" if name.endswith("s") else "follows"
             said.append(f"{name[0].upper()}{name[1:]} {verb} depth in part {r}: {_if_it_follows(own)}")
-    said += _tokens_said(record)
-    if line := _equal_sentence(record):
-        said.append(line)
     if line := _untried_rates(record):
         said.insert(1, line)
     return said
@@ -185,29 +183,3 @@ def _untried_rates(record: Adjustment) -> str:
         f"OUTSIDE WHAT WAS TRIED: the best learning rate of {every} depths lies {side} the rates tried; losses there "
         "are by the parabola alone"
     )
-
-
-def _tokens_said(record: Adjustment) -> list[str]:
-    """Sentence on the best depth against tokens, as a list of one or none."""
-    if len(record.along_tokens) < 2 or record.along_tokens[-1].estimate is None:
-        return []
-    first, last = record.along_tokens[0], record.along_tokens[-1]
-    n, after, before = (format_count(value or 0.0) for value in (last.n_params, last.tokens, first.tokens))
-    ratio = last.estimate_interval.format(".2f")
-    return [f"At {n} the best depth after {after} tokens is {ratio} times the one after {before}"]
-
-
-def _equal_sentence(record: Adjustment) -> str:
-    """Best depths at the middle size of each kind of equality at equal size."""
-    rows = {
-        name: {row.n_params: row for row in record.equal if row.equal == equal and row.n_params and row.depth}
-        for equal, name in ((N_PARAMS, "N"), (SIZE_AND_FLOPS, "N and FLOPs"), (SIZE_AND_TIME, "N and wall time"))
-    }
-    told = [set(of) for of in rows.values() if of]
-    shared = sorted(set.intersection(*told)) if len(told) > 1 else []
-    if not shared:
-        return ""
-    n = shared[len(shared) // 2]
-    found = {name: of[n] for name, of in rows.items() if n in of}
-    texts = [f"{row.depth_interval.format(layers)} at equal {name}" for name, row in found.items()]
-    return f"Equal what: at {format_count(n)} the best depth is {join(texts)}"

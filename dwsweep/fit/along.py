@@ -436,7 +436,7 @@ def _selected(data: Table, column: str, options: FitOptions) -> Selection:
     blank = len(data.rows) - len(rows)
     if column not in ("depth", *SIZES):
         rows = [{**row, BLOCK: f"{row.get(BLOCK, '')} {column} {row[column]}".strip()} for row in rows]
-    selection = select_runs(rows, options.axis, data.named, data.unit, data.settings)
+    selection = select_runs(rows, options.axis, data.named, data.unit, data.settings, theirs=data.theirs)
     if blank:
         selection.warnings.append(f"{column}: blank in {blank} rows, which are left out")
         selection.account[f"have no {column}", ""] += blank

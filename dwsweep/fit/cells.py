@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -74,21 +74,36 @@ class Run:
 
 @dataclass
 class Selection:
-    """``runs``: runs that count. excluded: shape → reason, for shapes without any run left. notes: shape → the part
-    left out of a shape that stays. diverged_rule: how diverged replicas were treated, or None if there were none.
-    account: rows that are out, by reason. sizes: N of each shape. lost_rates: learning rates of a shape whose runs
-    diverged or have NaN for a loss. diverged: runs to be treated; missing: reasons of rows that are out, by shape."""
+    """``runs``: runs that count. reasons: why other runs of a shape are out. diverged_rule: how diverged replicas were
+    treated, or None if there were none. account: rows that are out, by reason. sizes: N of each shape. lost_rates:
+    learning rates of a shape whose runs diverged or have NaN for a loss. diverged: runs to be treated."""
 
     runs: list[Run] = field(default_factory=list)
-    excluded: dict[Shape, str] = field(default_factory=dict)
-    notes: dict[Shape, str] = field(default_factory=dict)
+    reasons: dict[Shape, list[str]] = field(default_factory=lambda: defaultdict(list))
     warnings: list[str] = field(default_factory=list)
     diverged_rule: str | None = None
     account: Counter[LeftOut] = field(default_factory=Counter)
     sizes: dict[Shape, float] = field(default_factory=dict)
     lost_rates: dict[Shape, set[float]] = field(default_factory=lambda: defaultdict(set))
     diverged: list[Run] = field(default_factory=list)
-    missing: dict[Shape, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def excluded(self) -> dict[Shape, str]:
+        """Reasons of shapes without a run that counts."""
+        return self._said(staying=False)
+
+    @property
+    def notes(self) -> dict[Shape, str]:
+        """Reasons of the runs that are out at shapes that stay."""
+        return self._said(staying=True)
+
+    def _said(self, staying: bool) -> dict[Shape, str]:
+        left = {run.shape for run in self.runs}
+        counted = {shape: Counter(why) for shape, why in self.reasons.items() if (shape in left) == staying}
+        return {
+            shape: "; ".join(f"{count} × {why}" if count > 1 else why for why, count in each.items())
+            for shape, each in counted.items()
+        }
 
 
 def number(value: float) -> Any:
@@ -103,10 +118,12 @@ def select_runs(
     unit: str = NATS,
     settings: Collection[str] = (),
     adjusted: Collection[str] | None = None,
+    theirs: Mapping[str, str] = {},
 ) -> Selection:
     """Choose the rows that count as losses. named: columns that the user has named, each part of a run's recipe; unit:
     of the losses; settings: columns found to tell recipes apart; adjusted: columns that losses are adjusted for, so
-    that ``settings`` alone must not differ within a shape; None: the losses count as they are.
+    that ``settings`` alone must not differ within a shape; None: the losses count as they are. theirs: our name of a
+    column → the table's.
 
     Rows that failed, are not finished or have NaN for a loss are missing at random: their seeds keep their pairing. A
     diverged replica (or an infinite loss) is not at random, and averaging only the good seeds of a deep net would
@@ -119,17 +136,10 @@ def select_runs(
     if axis != "n_params" and not any(row.get(axis) is not None for row in rows):
         raise InputError(f"{argument('axis')}: {axis!r}; the table has no column of that name with values in it")
     parts = sort_rows(rows, axis, adjusted or ())
-    _one_recipe(parts, named, settings, adjusted is not None)
+    _one_recipe(parts, named, settings, adjusted is not None, theirs)
     _merge_duplicates(parts)
     parts.diverged_rule = _treat_diverged(parts)
     _leave_out_untrained(parts, unit)
-    kept = {run.shape for run in parts.runs}
-    for shape, reasons in parts.missing.items():
-        text = "; ".join(f"{count} × {reason}" if count > 1 else reason for reason, count in Counter(reasons).items())
-        if shape in kept:
-            parts.notes[shape] = text
-        else:
-            parts.excluded.setdefault(shape, text)
     return parts
 
 
@@ -149,10 +159,10 @@ def sort_rows(rows: Sequence[Row], axis: str = "n_params", adjusted: Collection[
         if rate is not None and (diverged or loss != loss):
             parts.lost_rates[shape].add(rate)
         if reason := why_no_loss(row):
-            parts.missing[shape].append(reason)
+            parts.reasons[shape].append(reason)
             parts.account[no_loss(reason), ""] += 1
         elif value is None or not math.isfinite(value) or value <= 0:
-            parts.missing[shape].append(f"no {axis}")
+            parts.reasons[shape].append(f"no {axis}")
             parts.account[f"have no {axis}", ""] += 1
         else:
             run = Run(
@@ -171,17 +181,19 @@ def sort_rows(rows: Sequence[Row], axis: str = "n_params", adjusted: Collection[
     return parts
 
 
-def _one_recipe(parts: Selection, named: Iterable[str], settings: Collection[str], adjusted: bool) -> None:
+def _one_recipe(
+    parts: Selection, named: Iterable[str], settings: Collection[str], adjusted: bool, theirs: Mapping[str, str]
+) -> None:
     """Leave out runs whose recipe differs from the rest of their cell; if losses are ``adjusted``, refuse a shape with
     several values of one of ``settings``."""
     both = [*parts.runs, *parts.diverged]
     count = len(parts.runs)
     rows = [{name: run.row.get(name) for name in settings} if adjusted else run.row for run in both]
     cells = [(run.shape, None if adjusted else run.learning_rate) for run in both]
-    out, warnings = one_recipe(rows, cells, count, named, settings)
+    out, warnings = one_recipe(rows, cells, count, named, settings, theirs)
     for k, (name, value, used) in out.items():
         if k < count:
-            parts.missing[both[k].shape].append(f"{name} = {value}")
+            parts.reasons[both[k].shape].append(f"{name} = {value}")
         parts.account[f"have {name} = {value} and not {used}", f'--where "{name} == {value!r}"'] += 1
     kept = [(k < count, run) for k, run in enumerate(both) if k not in out]
     parts.runs, parts.diverged = ([run for finished, run in kept if finished == side] for side in (True, False))
@@ -189,7 +201,7 @@ def _one_recipe(parts: Selection, named: Iterable[str], settings: Collection[str
 
 
 def _merge_duplicates(parts: Selection) -> None:
-    """Several rows of one shape, learning rate and seed are one run: identical ones repeat, others are averaged."""
+    """Several rows of one shape, learning rate and seed are one run, of the mean of their different losses."""
     first: dict[tuple[Any, ...], int] = {}
     merged: list[Run] = []
     several: dict[int, list[Run]] = {}
@@ -199,23 +211,17 @@ def _merge_duplicates(parts: Selection) -> None:
             merged.append(run)
         else:
             several.setdefault(place, [merged[place]]).append(run)
-    averaged = repeated = 0
     for place, runs in several.items():
         losses = {run.loss for run in runs}
-        repeated += len(runs) - len(losses)
-        averaged += len(losses) - 1
         mean, x = math.fsum(losses) / len(losses), math.fsum(run.x for run in runs) / len(runs)
         merged[place] = replace(runs[0], loss=mean, x=x)
-    parts.runs = merged
-    if repeated:
-        parts.account["repeat the run of another row", ""] += repeated
-        parts.warnings.append(f"{repeated} row(s) repeat another row exactly; each run counts once")
-    if averaged:
+    if averaged := len(parts.runs) - len(merged):
         parts.account["are averaged with another row of their shape, learning rate and seed", ""] += averaged
         parts.warnings.append(
-            f"{averaged} row(s) have the shape, learning rate and seed of another row and a different loss; averaged "
+            f"{averaged} row(s) have the shape, learning rate and seed of another row; their losses are averaged "
             "(if they differ in a recipe, choose one with a `where` expression)"
         )
+    parts.runs = merged
 
 
 def _treat_diverged(parts: Selection) -> str | None:
@@ -232,7 +238,7 @@ def _treat_diverged(parts: Selection) -> str | None:
         rules.append(f"{len(dropped)} diverged {many}")
         for shape, rate, settings in dropped:
             alone = rate is not None and not settings
-            parts.missing[shape].append(f"learning rate {rate:g} diverged" if alone else "diverged")
+            parts.reasons[shape].append(f"learning rate {rate:g} diverged" if alone else "diverged")
         parts.runs = [run for run in parts.runs if run.candidate not in dropped]
     left = [run for run in parts.diverged if run.candidate not in dropped]
     if left:
@@ -267,9 +273,9 @@ def _leave_out_untrained(parts: Selection, unit: str) -> None:
         return
     n_shapes = len({run.shape for run in parts.runs})
     for shape in shapes:
-        parts.excluded[shape] = f"not trained: loss {best[shape]:.3f}, ln(vocab_size) = {uniform[shape]:.3f}"
+        parts.reasons[shape].append(f"not trained: loss {best[shape]:.3f}, ln(vocab_size) = {uniform[shape]:.3f}")
     before = len(parts.runs)
-    parts.runs = [run for run in parts.runs if run.shape not in parts.excluded]
+    parts.runs = [run for run in parts.runs if run.shape not in shapes]
     parts.account["are of shapes that have learned nothing", ""] += before - len(parts.runs)
     first, percent = shapes[0], 100 * LEARNED_SHARE
     example = f"{first}: {best[first]:.3f}, ln V = {uniform[first]:.3f}"
@@ -291,11 +297,11 @@ def _censor_or_drop(parts: Selection, diverged: list[Run]) -> str:
     if None not in seeds and len(remaining_seeds) >= 2 and heavy and not swept:
         parts.runs = [run for run in parts.runs if run.seed not in seeds]
         for run in diverged:
-            parts.missing[run.shape].append(f"seed {run.seed} diverged")
+            parts.reasons[run.shape].append(f"seed {run.seed} diverged")
         named = join(str(number(seed)) if isinstance(seed, float) else str(seed) for seed in sorted(seeds, key=str))
         return f"seed {named} diverged at {len(shapes)} shapes and is left out at every depth"
     parts.runs = [run for run in parts.runs if run.shape not in shapes]
     for shape, count in Counter(run.shape for run in diverged).items():
-        parts.excluded[shape] = f"{count} replicas diverged: the cell is censored"
+        parts.reasons[shape].append(f"{count} replicas diverged: the cell is censored")
     named = join(map(str, sorted(shapes)))
     return f"{named}: replicas diverged, the whole cell is censored"

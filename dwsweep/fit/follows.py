@@ -17,9 +17,10 @@ import numpy as np
 
 from dwsweep.errors import argument, either
 from dwsweep.fit.data.covariates import FEWEST_OF_LEVEL, left, quadratic
-from dwsweep.fit.data.roles import KNOWN, LENGTHS, Role, hashable, is_beside_blanks
+from dwsweep.fit.data.roles import KNOWN, LENGTHS, hashable, is_beside_blanks
 from dwsweep.fit.data.rows import ALIKE, VALUES_LISTED, Row, is_number, positive
 from dwsweep.fit.data.shape import places
+from dwsweep.fit.data.table import Table
 from dwsweep.fit.noise import f_tail
 from dwsweep.text import OF_TEXT, format_count, join
 
@@ -42,41 +43,37 @@ MOST_NAMED = 3
 
 
 def sentences(
-    rows: Sequence[Row],
-    roles: Mapping[str, Role],
-    others: Sequence[np.ndarray],
-    taken: Collection[str],
-    unit: str,
-    lengths: bool = True,
+    data: Table, rows: Sequence[Row], others: Sequence[np.ndarray], taken: Collection[str], lengths: bool
 ) -> tuple[list[str], tuple[str, ...]]:
     """One sentence per column that follows depth, and one on the columns that losses follow; and the columns whose
     effect cannot be told from that of depth.
 
     rows: runs with a loss and a size. others: (K,) values of the columns adjusted for. taken: columns adjusted for, or
-    left out by the user. unit: of the losses. lengths: False if runs were trained at equal compute, so that lengths
-    follow from the shape.
+    left out by the user. lengths: False if runs were trained at equal compute, so that lengths follow from the shape.
     """
     x, y = places(rows)
-    skipped = {*taken, *BY_A_RULE, *(PER_TOKEN if unit in OF_TEXT else ())}
-    tested, said, by_depth = {}, [], []
-    for name, role in roles.items():
+    skipped = {*taken, *BY_A_RULE, *(PER_TOKEN if data.unit in OF_TEXT else ())}
+    tested, said, by_depth, labels = {}, [], [], set()
+    for ours, role in data.roles.items():
         of_length = role == "length" and lengths
-        if name in skipped or not (of_length or role in ("setting", "number", "label")):
+        if ours in skipped or not (of_length or role in ("setting", "number", "label")):
             continue
-        values = [hashable(row.get(name)) for row in rows]
-        joined = is_beside_blanks(rows, name)
+        name = ours if of_length else data.theirs.get(ours, ours)
+        values = [hashable(row.get(ours)) for row in rows]
+        joined = is_beside_blanks(rows, ours)
         if len(set(values) - {None}) < 2 and not joined:
             continue
-        blanks = joined or not (of_length or name in KNOWN)
+        blanks = joined or not (of_length or ours in KNOWN)
         if where := _along_depth(x, y, values, blanks, of_length):
             by_depth.append(name)
             how = f"; {either(argument('adjust'))} adjusts for {name}, {either(argument('drop'))} ignores it"
             said.append(
-                f"{name.upper()} FOLLOW{'' if name in LENGTHS else 'S'} DEPTH ({where}): losses are not adjusted for "
+                f"{name.upper()} FOLLOW{'' if ours in LENGTHS else 'S'} DEPTH ({where}): losses are not adjusted for "
                 f"{name}, and this table cannot separate the effect from that of depth{'' if of_length else how}"
             )
         elif not of_length and _differs(x, values) and (own := _columns(values)) is not None:
             tested[name] = own
+            labels |= {name} if role == "label" else set()
     loss = np.array([float(row["loss"]) for row in rows])
     loss -= np.median(loss)
     loss /= max(float(np.abs(loss).max()), 1e-300)
@@ -85,7 +82,7 @@ def sentences(
     shares = {name: _explained(loss, base, own) for name, own in tested.items()}
     following = [name for name in tested if _scatter(y, plane[:, [0, 1, 3]], tested[name])[2] > FOLLOWS]
     said += _that_losses_follow({name: share for name, share in shares.items() if share}, following)
-    if untested := [name for name in tested if shares[name] is None and roles[name] != "label"]:
+    if untested := [name for name in tested if shares[name] is None and name not in labels]:
         differ = "differs" if len(untested) == 1 else "differ"
         said.append(
             f"{join(untested)} {differ} between nets of equal size, and too few runs tell what that does to the loss"

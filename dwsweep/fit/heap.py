@@ -24,7 +24,7 @@ from dwsweep.fit.adjustment import adjustment_of, sentences
 from dwsweep.fit.cells import Run, Selection, select_runs
 from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import HEAD_SIZE, LEARNING_RATE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates
-from dwsweep.fit.data.rows import ALIKE, ARM, Row, is_number, positive
+from dwsweep.fit.data.rows import ALIKE, ARM, Row, cell_text, is_number, positive
 from dwsweep.fit.data.shape import n_params_of, places
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.equal_what import Budget, Runs, equal_what, spent_by_all
@@ -97,24 +97,21 @@ def heap_of(
             raise InputError(f"{argument('axis')}: {options.axis}; allowed with {both}: n_params")
         return None
     # two budgets give a net two token counts, which show the effect of tokens: all rows count
-    several = trained is not None and len(trained.rows) > 1
+    several = trained if trained and len(trained.rows) > 1 else None
     if budget and not several and TOKENS in asked.adjust:
         raise InputError(
             f"{argument('adjust', '--adjust')}: 'tokens'; runs were trained at equal compute, so that tokens follow "
             "from the shape; adjusting for them would remove a part of the effect of depth"
         )
-    if trained and several:
-        data = _with_spent(data, trained)
-    tries: list[tuple[list[Row], Budget | None]] = [] if budget and not several else [(data.rows, None)]
-    if budget:
-        tries.append((trained.rows[trained.main] if trained else data.rows, budget))
-    for of, spent in tries:
-        rows, wild = finished(of)
-        if len(rows) < ask.FEWEST_CELLS:
-            return None
-        found = _found(data, asked, rows, bool(spent), arms, several)
-        if spent or not budget or (found and any(one.name == TOKENS for one in found.columns)):
-            break
+    if several:
+        data, budget = _with_spent(data, several), None
+    of = trained.rows[trained.main] if trained and budget else data.rows
+    rows, wild = finished(of)
+    if len(rows) < ask.FEWEST_CELLS:
+        return None
+    found = _found(data, asked, rows, bool(budget), arms, bool(several))
+    if several and not (found and any(one.name == TOKENS for one in found.columns)):
+        return heap_of(data, options, several.main_alone, arms)
     if found is None:
         return None
     x, y = places(found.rows)
@@ -126,17 +123,16 @@ def heap_of(
     if not (enough and spread) or (of_size and trained is None):
         return None
     account = [LeftOutRows(rows=n, why=why, option=option) for (why, option), n in found.left_out.items()]
-    if trained and len(of) < len(data.rows):
-        account.insert(0, LeftOutRows(rows=len(data.rows) - len(of), why="were trained to other values of flops"))
+    if others := len(data.rows) - len(of):
+        account.insert(0, LeftOutRows(rows=others, why="were trained to other values of flops"))
     data = replace(data, account=(*data.account, *account))
-    usable, kept = {id(row) for row in rows}, {id(row) for row in found.rows}
-    rows = [row for row in of if id(row) in kept or id(row) not in usable]
+    tried, kept = {id(row) for row in (*rows, *(one.run.row for one in wild))}, {id(row) for row in found.rows}
+    rows = [row for row in of if id(row) in kept or id(row) not in tried]
     selections, bad = _selected(data, rows, found, wild, asked.leave, arms)
     if sum(len(one.runs) for one in selections.values()) < ask.FEWEST_CELLS:
         return None
     arms = tuple(arm for arm in arms if selections[arm].runs)
-    several_at = trained if several and not spent else None
-    return _fitted(data, options, asked, found, selections, bad, spent, several_at, arms, of_size)
+    return _fitted(data, options, asked, found, selections, bad, budget, several, arms, of_size)
 
 
 def _selected(
@@ -157,15 +153,13 @@ def _selected(
             unit=data.unit,
             settings=unknown,
             adjusted=(*adjusted, ARM),
+            theirs=data.theirs,
         )
         for arm in arms or ("",)
     }
     runs = [run for one in selections.values() for run in one.runs]
-    known = {id(one.run.row): one for one in wild}
-    bad = [replace(known[id(run.row)], run=run) for run in runs if id(run.row) in known]
-    runs = [run for run in runs if id(run.row) not in known]
     more, doubts = impossible(runs, _terms(runs, found, arms))
-    bad += more
+    bad = [*wild, *more]
     selections = {arm: without(one, bad) for arm, one in selections.items()}
     first, *others = selections
     # the account of a recipe without a run is part of the base's: it is compared with nothing
@@ -267,15 +261,11 @@ def check_answered(data: Table, options: FitOptions, heap: Heap | None) -> None:
             continue
         why, allowed = _why_unadjusted(data, word), example("where=...", "--where")
         if same is not None:
-            why, allowed = f"every run has {_shown(same)}", f"{word}={_shown(same)}"
+            why, allowed = f"every run has {cell_text(same)}", f"{word}={cell_text(same)}"
         elif word == TOKENS:
             allowed = argument("at_tokens")
-        option, given = ("adjust", repr(word)) if held is None else ("at", f"{word}={_shown(held)}")
+        option, given = ("adjust", repr(word)) if held is None else ("at", f"{word}={cell_text(held)}")
         raise InputError(f"{argument(option)}: {given}; {why}; allowed: {allowed}")
-
-
-def _shown(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, int | float) else str(value)
 
 
 def _alike(held: Any, same: Any) -> bool:
@@ -330,8 +320,7 @@ def _fitted(
     taken = {one.column for one in columns} | {name for name in data.columns if found_in.word_of(name) in left}
     of_length = any(data.roles.get(name) == "length" for name in taken)
     others = [one[means.of][base] for one in design.values]
-    lengths = not (budget or of_length)
-    said[1:1], by_depth = follows.sentences(of_base.rows, data.roles, others, taken, data.unit, lengths)
+    said[1:1], by_depth = follows.sentences(data, of_base.rows, others, taken, not (budget or of_length))
     settings = dict(zip(design.names, design.values, strict=True))
     moved = posterior.of_columns(means.x, means.y, settings).mean(axis=0)
     gone = {*data.settings, *found_in.TEXTS, *chain(*found_in.NUMBERS.values()), *(one.column for one in columns)}
@@ -371,7 +360,7 @@ def beside_a_grid(data: Table, options: FitOptions, at_budgets: bool) -> Table:
     others = [np.log([float(row[name]) for row in rows]) for name in shared]
     taken = [name for name in data.columns if found_in.word_of(name) in _asked(data, options).leave]
     at_equal_size = options.axis == "n_params" and not at_budgets
-    said, by_depth = follows.sentences(rows, data.roles, others, taken, data.unit, at_equal_size)
+    said, by_depth = follows.sentences(data, rows, others, taken, at_equal_size)
     return replace(data, notes=(*said, *data.notes), following_depth=by_depth)
 
 

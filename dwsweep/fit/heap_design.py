@@ -6,8 +6,7 @@ losses free of a quadratic in ln N and ln L, and S their covariance,
     S = σ²·I + s_d²·K(x, y) + Σ_c s_c²·A_c·A_cᵀ
 
 the restricted likelihood times a prior on ln s is maximised. A column that does nothing gets a scale near zero. The
-size of interactions with depth is integrated over, by a prior that reaches to zero (``INTERACT``). The scatter of runs
-is estimated for each value of a text if these differ (F test).
+size of interactions with depth is integrated over, by a prior that reaches to zero (``INTERACT``).
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ import numpy as np
 
 from dwsweep.fit import ask
 from dwsweep.fit.cells import Run
-from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import D_FF, NUMBER, RATE, TEXT, TOKENS, Covariate
 from dwsweep.fit.data.rows import ARM, Row
 from dwsweep.fit.model import UNREPLICATED, Cells, Column, Frame, Prior, arm_column, covariate, factor, rate
@@ -31,8 +29,6 @@ from dwsweep.records.fit import FitOptions, Surface
 LEAST_SCALE, TYPICAL_SCALE, SCALE_SD = 1e-4, 0.01, 1.5  # prior of settings' effects: nats, nats, sd of ln
 MOST_FOR_SCALES = 240  # most rows used for the scales; more are sampled
 LENGTH_X, LENGTH_Y = 2.5, 0.8  # correlation lengths of departures, in ln N and ln L
-NOISIER = 2.0  # ratio of two text values' scatters above which each value has its own scatter
-LEAST_F = 0.01  # probability of the F test
 FEWEST_ROWS_EACH = 2.0  # rows per further coefficient
 LEAST_SCATTER = 1e-3  # sd of the middle's prior, nats
 RATE_T = 2.0  # standard errors by which a parabola in ln rate must open upwards
@@ -312,11 +308,10 @@ def surface_of(cells: Cells, means: Means, options: FitOptions, forms: Sequence[
 
 
 def cells_of(means: Means, design: Design, options: FitOptions, levels: np.ndarray | float = 0.0) -> Cells:
-    """Cells of the posterior; the scatter of values of a text that scatter more is theirs. levels: (A,) sd of an error
-    that all losses of an arm share, nats."""
+    """Cells of the posterior. levels: (A,) sd of an error that all losses of an arm share, nats."""
     # start of the search for the mode: heaps scatter by 0.001 to 0.1 nats
     scatter = Prior(math.log(max(design.scatter, LEAST_SCATTER)), UNREPLICATED.sd, "ln nats", "by a first estimate")
-    cells = Cells(
+    return Cells(
         means.x,
         means.y,
         means.mean,
@@ -328,25 +323,3 @@ def cells_of(means: Means, design: Design, options: FitOptions, levels: np.ndarr
         design.shared,
         {"interact": INTERACT},
     )
-    return replace(cells, variance=cells.variance + noisier(means, design))
-
-
-def noisier(means: Means, design: Design) -> np.ndarray:
-    """(K,) extra variance of runs whose text value scatters more than others, by least-squares residuals."""
-    A = np.column_stack([found_in.quadratic(means.x, means.y), *design.values, means.members])
-    texts = [k for k, one in enumerate(means.columns) if one.kind == TEXT]
-    extra = np.zeros(len(A))
-    if not texts or len(A) < 2 * A.shape[1]:
-        return extra
-    from dwsweep.fit.noise import f_tail
-
-    rest = found_in.left(means.mean, np.hstack([A, *(A[:, 1:6] * design.values[k][:, None] for k in texts)]))
-    for k in texts:
-        member = design.values[k] > 0.5
-        if min(member.sum(), (~member).sum()) < 2 * FEWEST_ROWS_EACH + 6:
-            continue
-        base = np.all([design.values[j] < 0.5 for j in texts], axis=0)
-        a, b = float((rest[member] ** 2).mean()), float((rest[base] ** 2).mean())
-        if a > NOISIER**2 * b and f_tail(a / max(b, 1e-300), float(member.sum() - 6), float(base.sum() - 6)) < LEAST_F:
-            extra[member] = np.maximum(extra[member], a - b)
-    return extra

@@ -28,9 +28,8 @@ LEAST_NATS = 1e-3  # misfit below which no run is called impossible, however sma
 LARGEST_SHARE, DIVERGED_SHARE = 0.05, 0.15  # of all runs; the second if all lie above the others
 FEWEST = 6  # fewest losses, or gaps between seeds, that have a robust scale
 DEGREES = (4, 3, 2)  # of the polynomial through shapes
-FARTHER = (
-    4.0  # multiples of the next residual at which a shape is off the polynomial: none of 1,050 clean grids has one
-)
+# multiples of the next residual at which a shape is off the polynomial: none of 1,050 clean grids has one
+FARTHER = 4.0
 # multiples of the farthest other residual at which several shapes diverged: 1 of 1,500 clean tables has such shapes, in
 # a corner where depth costs most
 TOGETHER = 6.0
@@ -68,20 +67,23 @@ def without_bad_runs(selection: Selection) -> tuple[Selection, list[BadRun]]:
 def without(selection: Selection, bad: Sequence[BadRun]) -> Selection:
     """The selection without impossible runs."""
     out = {id(found.run) for found in bad}
-    kept = [run for run in selection.runs if id(run) not in out]
-    left = {run.shape for run in kept}
-    notes, excluded = dict(selection.notes), dict(selection.excluded)
+    reasons = defaultdict(list, {shape: [*why] for shape, why in selection.reasons.items()})
     for found in bad:
-        where = notes if found.run.shape in left else excluded
-        text = f"impossible loss {found.run.loss:.4g} left out"
-        where[found.run.shape] = "; ".join(filter(None, (where.get(found.run.shape), text)))
-    return replace(selection, runs=kept, notes=notes, excluded=excluded)
+        reasons[found.run.shape].append(f"impossible loss {found.run.loss:.4g} left out")
+    sizes = {found.run.shape: found.run.n_params for found in bad} | selection.sizes
+    return replace(selection, runs=[run for run in selection.runs if id(run) not in out], reasons=reasons, sizes=sizes)
 
 
 def impossible(runs: Sequence[Run], terms: np.ndarray | None = None) -> tuple[list[BadRun], list[str]]:
     """(the impossible runs, the worst first; a warning where they are so many that the noise model is wrong, not the
     runs: none is left out then). terms: (n, ·) of each run, beside a polynomial in size and depth."""
-    bad = find_bad_runs(runs, terms)
+    bad: list[BadRun] = []
+    every = np.zeros((len(runs), 0)) if terms is None else terms
+    for test in (_against_all, _against_seeds, _against_surface):
+        out = {id(one.run) for one in bad}
+        left = [k for k, run in enumerate(runs) if id(run) not in out]
+        bad += test([runs[k] for k in left], every[left])
+    bad.sort(key=lambda one: -one.deviations)
     # runs that diverged, or were not finished, lie above the others; noise lies on both sides
     above = all(one.run.loss > one.expected for one in bad)
     if len(bad) <= max(1.0, (DIVERGED_SHARE if above else LARGEST_SHARE) * len(runs)):
@@ -97,17 +99,6 @@ def named(found: BadRun) -> str:
     run = found.run
     which = "" if run.seed is None else f" seed {run.seed}"
     return f"{run.row['depth']:g}×{run.width:g}{which}: loss {run.loss:.4g}, expected {found.expected:.4g}"
-
-
-def find_bad_runs(runs: Sequence[Run], terms: np.ndarray | None = None) -> list[BadRun]:
-    """Impossible runs, the worst first; more than LARGEST_SHARE of ``runs`` are a statement about the noise."""
-    found: list[BadRun] = []
-    every = np.zeros((len(runs), 0)) if terms is None else terms
-    for test in (_against_all, _against_seeds, _against_surface):
-        out = {id(one.run) for one in found}
-        left = [k for k, run in enumerate(runs) if id(run) not in out]
-        found += test([runs[k] for k in left], every[left])
-    return sorted(found, key=lambda one: -one.deviations)
 
 
 def _against_all(runs: Sequence[Run], _: np.ndarray | None = None) -> list[BadRun]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument, either
 from dwsweep.fit.data import steps
-from dwsweep.fit.data.rows import Row
+from dwsweep.fit.data.rows import ALIKE, Row, positive
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.interpolation import pchip
@@ -54,7 +54,7 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
     for place, row in enumerate(data.rows):
         if row.get("loss") is None or not math.isfinite(row["loss"]):
             others.append(row)  # diverged or unfinished runs have no loss to read
-        elif _value(row, "tokens") is None:
+        elif not positive(row.get("tokens")):
             unknown += 1
         else:
             key = tuple(row.get(name) for name in RUN)
@@ -63,7 +63,7 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
     read = (_after(asked, unit, measured) for measured in runs.values())
     found = [row for row in read if row]
     if not found:
-        had = [row["tokens"] / unit(row) for row in data.rows if _value(row, "tokens")]
+        had = [row["tokens"] / unit(row) for row in data.rows if positive(row.get("tokens"))]
         allowed = f"from {format_count(min(had))} to {format_count(max(had))}" if had else "none, no row has any"
         name = argument("at_tokens" if ratio is None else "tokens_per_param")
         raise InputError(f"{name}: {asked:g}; allowed, as {data.source} has tokens: {allowed}")
@@ -81,7 +81,7 @@ def all_reach(rows: Sequence[Row], tokens: float) -> bool:
     """True if the losses of each run reach that count of tokens, or run past it."""
     counts: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     for row in rows:
-        if (count := _value(row, "tokens")) is not None:
+        if positive(count := row.get("tokens")):
             counts[tuple(row.get(name) for name in RUN)].append(math.log(count / tokens))
     return all(min(off) <= AS_IT_IS and max(off) >= -AS_IT_IS for off in counts.values())
 
@@ -126,9 +126,9 @@ def token_groups(rows: Sequence[Row]) -> dict[float | None, list[Row]]:
     return dict(groups) if several and several >= 0.5 * len(seen) else {None: list(rows)}
 
 
-def largest(groups: dict[float | None, list[Row]]) -> float | None:
+def largest(groups: Mapping[Any, list[Row]]) -> float | None:
     """Token count with the most shapes; of two, the larger."""
-    return max(groups, key=lambda key: (len({(r["depth"], r["width"]) for r in groups[key]}), key or 0.0))
+    return max(groups, key=lambda key: (len(_shapes(groups[key])), key or 0.0))
 
 
 def token_warnings(groups: dict[float | None, list[Row]], main: float | None) -> list[str]:
@@ -143,15 +143,11 @@ def token_warnings(groups: dict[float | None, list[Row]], main: float | None) ->
     ]
 
 
-FLOPS = "flops"
-AGREE = 1.10  # largest over smallest FLOPs within one budget
-APART = 1.15  # least ratio of one budget to the next
-FREE_OVER_SPREAD = 3.0  # least ratio of the gap between budgets to the widest spread of one, in ln values
-ASKED = "asked"
+FLOPS, ASKED = "flops", "train_flops"
+ONE_BUDGET = 1.15  # largest over smallest FLOPs within one budget, and least ratio of one budget to the next
 SIZES_FACTOR = 2.0  # least factor of sizes in a budget
 FEWEST_SHAPES = 3
 COVERED = 0.8  # least share of runs in budgets, for a table trained at budgets
-SAME_TOKENS = 1.02
 
 
 @dataclass(frozen=True)
@@ -165,12 +161,24 @@ class TrainedBudgets:
     @property
     def main(self) -> float:
         """Budget with the most shapes; of two, the larger."""
-        return max(self.rows, key=lambda value: (len(_shapes(self.rows[value])), value))
+        return largest(self.rows) or 0.0
+
+    @property
+    def main_alone(self) -> TrainedBudgets:
+        return replace(self, rows={self.main: self.rows[self.main]})
 
 
 def trained_budgets(data: Table) -> TrainedBudgets | None:
-    """Budgets of FLOPs to which all runs of ``data`` were trained."""
-    return _promised(data.rows, [row.get("train_flops") for row in data.rows]) or _trained_to(data.rows)
+    """Budgets of FLOPs to which all runs of ``data`` were trained: requested ones, or measured ones that agree."""
+    rows, asked = data.rows, _agreeing(data.rows, ASKED)
+    if asked and _covered(asked, rows):
+        return TrainedBudgets(f"the column {ASKED}", {value: _spent_whole(of) for value, of in asked.items()})
+    groups = _agreeing(rows, FLOPS)
+    whole = _with_blank(groups, rows)
+    if not groups or not _covered(whole, rows) or _mean_shapes(_agreeing(rows, "tokens")) >= _mean_shapes(groups):
+        return None  # of runs of equal tokens some cost as much by chance
+    percent = max(100.0 * (max(r[FLOPS] for r in of) / min(r[FLOPS] for r in of) - 1.0) for of in groups.values())
+    return TrainedBudgets(f"flops that agree within {percent:.2g} %", whole)
 
 
 def budgets_warning(trained: TrainedBudgets, axis: str) -> str:
@@ -184,64 +192,34 @@ def budgets_warning(trained: TrainedBudgets, axis: str) -> str:
     )
 
 
-def _promised(rows: Sequence[Row], values: Sequence[Any]) -> TrainedBudgets | None:
-    """Groups of runs by requested FLOPs, if they explain the table."""
-    # missing actual compute: assume the requested amount
-    asked = [{**row, FLOPS: row.get(FLOPS) or value, ASKED: value} for row, value in zip(rows, values, strict=True)]
-    same: dict[float, list[Row]] = defaultdict(list)
-    for row in asked:
-        if (value := _value(row, ASKED)) is not None:
-            same[float(value)].append(row)
-    exact = {value: found for value, found in same.items() if _spans(found)}
-    for groups in (exact, _agreeing(asked, ASKED)):
-        if groups and _covered(groups, rows):
-            return TrainedBudgets("the column train_flops", {value: _longest(found) for value, found in groups.items()})
-    return None
-
-
-def _trained_to(rows: Sequence[Row]) -> TrainedBudgets | None:
-    """Groups of runs by measured FLOPs, if they explain the table."""
-    groups = _agreeing(rows, FLOPS)
-    whole = _with_blank(groups, rows)
-    if not groups or not _covered(whole, rows) or _same_length(rows, groups):
-        return None
-    percent = max(100.0 * (max(r[FLOPS] for r in of) / min(r[FLOPS] for r in of) - 1.0) for of in groups.values())
-    return TrainedBudgets(f"flops that agree within {percent:.2g} %", whole)
-
-
-def _longest(rows: Sequence[Row]) -> list[Row]:
-    """Leave out branches that stop before their shape's budget is spent."""
+def _spent_whole(rows: Sequence[Row]) -> list[Row]:
+    """Runs of one requested budget, without branches that stop before it is spent; the requested FLOPs stand where
+    measured ones lack."""
     most: dict[tuple[Any, Any], float] = defaultdict(float)
     for row in rows:
         most[row["depth"], row["width"]] = max(most[row["depth"], row["width"]], row.get("tokens") or 0.0)
-    return [row for row in rows if SAME_TOKENS * (row.get("tokens") or 0.0) >= most[row["depth"], row["width"]]]
+    whole = [row for row in rows if ALIKE * (row.get("tokens") or 0.0) >= most[row["depth"], row["width"]]]
+    return [{**row, FLOPS: row.get(FLOPS) or row[ASKED]} for row in whole]
 
 
 def _agreeing(rows: Sequence[Row], name: str) -> dict[float, list[Row]]:
-    """Groups of rows with equal values of a column and different sizes, by their middle value; gaps between the values
-    of several groups may separate them."""
-    having = sorted((row for row in rows if _value(row, name) is not None), key=lambda row: row[name])
-    ends = [k for k in range(1, len(having)) if having[k][name] > APART * having[k - 1][name]]
-    gap = min((math.log(having[k][name] / having[k - 1][name]) for k in ends), default=0.0)
-    agree = max(AGREE, min(math.exp(gap / FREE_OVER_SPREAD), APART))
+    """Groups of rows with equal values of a column and different sizes, by their middle value."""
+    having = sorted((row for row in rows if positive(row.get(name))), key=lambda row: row[name])
+    ends = [k for k in range(1, len(having)) if having[k][name] > ONE_BUDGET * having[k - 1][name]]
     groups: dict[float, list[Row]] = {}
     for start, end in pairwise([0, *ends, len(having)]):
         found = having[start:end]
-        if found and found[-1][name] <= agree * found[0][name] and _spans(found):
+        if found and found[-1][name] <= ONE_BUDGET * found[0][name] and _spans(found):
             groups[float(np.median([row[name] for row in found]))] = found
     return groups
 
 
-def _value(row: Row, name: str) -> float | None:
-    """A positive number of the row; None if that is blank or no such number."""
-    value = row.get(name)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
-        return None
-    return value
-
-
 def _shapes(rows: Sequence[Row]) -> set[tuple[Any, Any]]:
     return {(row["depth"], row["width"]) for row in rows}
+
+
+def _mean_shapes(groups: Mapping[float, list[Row]]) -> float:
+    return float(np.mean([len(_shapes(rows)) for rows in groups.values()])) if groups else 0.0
 
 
 def _spans(rows: Sequence[Row]) -> bool:
@@ -259,36 +237,22 @@ def _finished(row: Row) -> bool:
     return str(row.get("status") or "done").lower() == "done"
 
 
-def _same_length(rows: Sequence[Row], groups: Mapping[float, list[Row]]) -> bool:
-    """True if groups of equal tokens hold as many shapes as the budgets: the table was trained at equal tokens, and
-    equal products are chance and no budget."""
-    having = sorted((row for row in rows if _value(row, "tokens") is not None), key=lambda row: row["tokens"])
-    if not having:
-        return False
-    start, counts = 0, []
-    for k in range(1, len(having) + 1):
-        if k == len(having) or having[k]["tokens"] > SAME_TOKENS * having[start]["tokens"]:
-            counts.append(len(_shapes(having[start:k])))
-            start = k
-    return float(np.mean(counts)) >= float(np.mean([len(_shapes(group)) for group in groups.values()]))
-
-
 def _with_blank(groups: dict[float, list[Row]], rows: Sequence[Row]) -> dict[float, list[Row]]:
     """The groups with the runs whose FLOPs are blank: into the budget that their tokens cost, at the price of a token
     of the run of nearest size and depth; of unknown tokens, runs that failed into the only budget that there is."""
     found = {value: list(members) for value, members in groups.items()}
-    priced = [row for members in groups.values() for row in members if _value(row, "tokens")]
+    priced = [row for members in groups.values() for row in members if positive(row.get("tokens"))]
     x, depth = np.log([n_params_of(row) for row in priced]), np.array([row["depth"] for row in priced])
     budgets = np.log(list(groups))
     for row in rows:
-        if _value(row, FLOPS) is not None:
+        if positive(row.get(FLOPS)):
             continue
-        if _value(row, "tokens") and priced:
+        if positive(row.get("tokens")) and priced:
             n = n_params_of(row)
             like = priced[int(np.lexsort((np.abs(depth - row["depth"]), np.abs(x - math.log(n))))[0])]
             spent = math.log(row["tokens"] * like[FLOPS] / like["tokens"] * n / n_params_of(like))
             away = np.abs(budgets - spent)
-            if away.min() < math.log(APART) / 2.0:
+            if away.min() < math.log(ONE_BUDGET) / 2.0:
                 found[list(groups)[int(away.argmin())]].append(row)
         elif len(groups) == 1 and not _finished(row):
             next(iter(found.values())).append(row)

@@ -27,7 +27,6 @@ from dwsweep.fit.data.covariates import HEAD_SIZE, TOKENS
 from dwsweep.records.adjusted import NextRun, NextRuns
 from dwsweep.records.answers import BEST_DEPTH, N_PARAMS, AnswerRow
 from dwsweep.records.fit import FitResult
-from dwsweep.text import parse_count
 
 LEAST, MOST = 1.0 / 16.0, 1.5  # range of sizes over the requested size: larger nets cost more than they are worth
 DEPTHS = 20  # depths tried at each size
@@ -108,14 +107,14 @@ def _held_tokens(result: FitResult) -> float | None:
         return nets
     exact = (row.tokens for row in adjusted.equal if row.equal == N_PARAMS and row.tokens)
     # a heap that answers at equal size alone has its tokens among the held values
-    held = (parse_count(one.held.split()[-1]) for one in adjusted.columns if one.name == TOKENS)
+    held = (one.value for one in adjusted.columns if one.name == TOKENS)
     return next(exact, next(held, nets))
 
 
 def _block(result: FitResult) -> tuple[float, int]:
     """(N / L·d², divisor of the width) of nets at the held values."""
     columns = result.adjusted.columns if result.adjusted else ()
-    held = next((float(one.held.split()[-1]) for one in columns if one.name == HEAD_SIZE), MULTIPLE)
+    held = next((one.value for one in columns if one.name == HEAD_SIZE and one.value), MULTIPLE)
     shapes = [cell.n_params / cell.depth / cell.width**2 for cell in result.cells if cell.n_params]
     per_block = result.nets.layer_weights or (float(np.median(shapes)) if shapes else 12.0)
     return per_block, max(1, round(held))

@@ -38,16 +38,12 @@ def in_one_unit(tables: Sequence[Table], of_first: bool = False) -> list[Table]:
         )
     first = [row["loss"] / row["bits_per_byte"] for row in tables[0].rows if _has_loss(row)] if of_first else []
     factor, unit = (median(first), NATS) if first else (1.0, BITS)
-    return [replace(data, rows=[_by_bits(row, factor) for row in data.rows], unit=unit) for data in tables]
+
+    def by_bits(row: Row) -> Row:
+        return {**row, "loss": factor * row["bits_per_byte"], IN_NATS: row["loss"]} if _has_loss(row) else row
+
+    return [replace(data, rows=[*map(by_bits, data.rows)], unit=unit) for data in tables]
 
 
 def _has_loss(row: Row) -> bool:
     return row.get("loss") is not None and math.isfinite(row["loss"])
-
-
-def _by_bits(row: Row, factor: float) -> Row:
-    return _times(row, factor * row["bits_per_byte"] / row["loss"]) if _has_loss(row) else row
-
-
-def _times(row: Row, factor: float) -> Row:
-    return {**row, "loss": factor * row["loss"], IN_NATS: row["loss"]} if _has_loss(row) else row

@@ -29,13 +29,6 @@ def width_follows(runs: Sequence[Run]) -> str:
     steps = np.sign(np.diff(widths))
     if max(sizes) <= SAME_SIZE * min(sizes) or not (np.all(steps >= 0) or np.all(steps <= 0)):
         return ""
-    ratio = widths / np.array(depths, dtype=float)
-    if np.ptp(widths) == 0.0:
-        how = f"width = {widths[0]:g} at every depth"
-    elif np.ptp(ratio) <= 0.02 * ratio[0]:
-        how = f"width = {ratio.mean():.4g} × depth"
-    else:
-        pairs = [f"{depth}×{width:g}" for depth, width in zip(depths, widths, strict=True)]
-        how = f"one width at each depth, {join(pairs, 4)}"
+    pairs = join((f"{depth}×{width:g}" for depth, width in zip(depths, widths, strict=True)), 4)
     said = "shape has no measured effect, which needs a size with two depths or more"
-    return f"depth and width are one variable here ({how}): {said}"
+    return f"depth and width are one variable here (one width at each depth, {pairs}): {said}"

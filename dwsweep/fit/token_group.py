@@ -57,7 +57,8 @@ class TokenGroup:
         if heap:
             selection, bad = heap.selected(rows)
         else:
-            selection, bad = without_bad_runs(select_runs(rows, options.axis, data.named, data.unit, data.settings))
+            own = data.named, data.unit, data.settings
+            selection, bad = without_bad_runs(select_runs(rows, options.axis, *own, theirs=data.theirs))
         runs = selection.runs
         warnings = [*data.doubts, *selection.warnings, *check_runs(runs, data, shorter)]
         if not runs:

@@ -19,6 +19,7 @@ class AdjustedColumn(Record):
     column: str  # our name of the table's column
     kind: Annotated[str, one_of("number", "text", "rate")]
     held: str  # held value in words, "best" for a learning rate
+    value: float | None = None  # held number; None for a text, and for each net's best rate
     low: float | None = None  # smallest value among the runs, if it is a number
     high: float | None = None
     own: float  # share of the variance that size and depth leave

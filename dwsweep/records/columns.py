@@ -2,7 +2,8 @@
 
 ``results.csv`` has the columns of ``RESULTS``, in that order; a table from elsewhere needs depth, width and loss. A new
 column of results.csv is a column and its place in ``RESULTS`` here; the value of a setting of the spec's ``model`` or
-``train`` is found by its name, and a measured number is a field of ``records.run.RunResult``.
+``train`` is found by its name, and a measured number is a field of ``records.run.RunResult``. A further name that other
+projects give a column stands in ``_USUAL``.
 Whoever asks for a kind of column asks here: ``named("recipe")``, ``of_type("count")``.
 """
 
@@ -21,20 +22,24 @@ class Column:
 
     type: a count is a number between fixed bounds where it is positive, and blank where it is not; a text stays one,
     be it 7; any: as it reads. role: size of a net or of its training, outcome of a run, setting equal for all runs of a
-    shape, setting equal at one learning rate, identity of a run.
+    shape, setting equal at one learning rate, identity of a run. word: its name in sentences, where losses are adjusted
+    for it unasked.
     """
 
     name: str
     role: Role
     type: Type = "any"
+    word: str = ""
 
 
 COLUMNS = (
     Column("depth", "size", "number"),  # layers: number of blocks L
     Column("width", "size", "number"),  # d_x, the width of the residual stream
     Column("loss", "outcome", "number"),  # nats per token: held-out loss per token, end tokens included
-    Column("learning_rate", "tuning", "number"),  # base rate, which the parametrization resolves for each shape
-    Column("tokens", "tuning", "count"),  # tokens that the run trained on
+    # base rate, which the parametrization resolves for each shape
+    Column("learning_rate", "tuning", "number", "learning rate"),
+    Column("tokens", "tuning", "count", "tokens"),  # tokens that the run trained on
+    Column("steps", "tuning", word="steps"),  # optimizer steps
     Column("seed", "identity"),  # of initial weights and order of batches, which all shapes share
     Column("n_params", "size", "count"),  # weight matrices of the blocks, 12·L·d_x² in a standard block
     Column("n_params_total", "size", "count"),  # all parameters: embeddings, biases and norms too
@@ -46,9 +51,15 @@ COLUMNS = (
     Column("train_seconds", "size", "number"),  # s
     Column("heads", "recipe", "number"),  # attention heads per block
     Column("head_size", "recipe", "number"),  # width of a head
-    Column("parametrization", "recipe"),  # rule by which rates and initial values follow from the shape
-    Column("optimizer", "recipe"),  # optimizer
-    Column("schedule", "recipe"),  # of the learning rate over the steps
+    # rule by which rates and initial values follow from the shape
+    Column("parametrization", "recipe", "text", "parametrization"),
+    Column("optimizer", "recipe", "text", "optimizer"),
+    Column("schedule", "recipe", "text", "schedule"),  # of the learning rate over the steps
+    Column("activation", "tuning", "text", "activation"),
+    Column("hidden_act", "tuning", "text", "hidden act"),  # its silu is that of a gate
+    Column("norm", "tuning", "text", "norm"),
+    Column("dataset", "tuning", "text", "dataset"),
+    Column("attention", "tuning", "text", "attention"),
     Column("d_ff", "recipe", "number"),  # inner width of the MLP
     Column("mlp_ratio", "recipe", "number"),  # d_ff / d_x
     Column("kv_heads", "recipe", "number"),
@@ -56,22 +67,16 @@ COLUMNS = (
     Column("experts", "recipe", "number"),  # MLPs of a block, of which each token passes ``top_k``
     Column("top_k", "recipe", "number"),
     Column("precision", "recipe"),  # of the matrix products; everything else is float32
-    Column("batch_size", "recipe"),  # sequences: sequences per step
-    Column("seq_len", "recipe", "number"),  # positions of a sequence
+    Column("batch_size", "recipe", word="batch"),  # sequences: sequences per step
+    Column("warmup_steps", "tuning", word="warm-up"),
+    Column("weight_decay", "tuning", word="weight decay"),
+    Column("seq_len", "recipe", "number", "context"),  # positions of a sequence
+    Column("dropout", "tuning", word="dropout"),
+    Column("grad_clip", "tuning", word="gradient clip"),
     Column("vocab_size", "recipe", "number"),  # size of the vocabulary
     Column("embedding_rank", "recipe", "number"),
     Column("data_hash", "recipe"),  # SHA-256 of the tokens, their split and the tokenizer
-    Column("steps", "tuning"),  # optimizer steps
-    # further settings, and names that other projects give them
-    *(
-        Column(name, "tuning")
-        for name in (
-            *("warmup_steps", "weight_decay", "grad_clip", "betas", "beta1", "beta2", "dropout", "min_lr"),
-            *("warmup", "wd", "lr", "lr_schedule", "scheduler", "batch", "global_batch", "global_batch_size"),
-            *("cooldown", "context_length", "tokenizer", "dataset", "dtype", "optim", "activation", "norm"),
-            *("num_heads", "n_heads"),
-        )
-    ),
+    *(Column(name, "tuning") for name in ("betas", "beta1", "beta2", "min_lr", "cooldown", "tokenizer", "dtype")),
     Column("bits_per_byte", "outcome", "number"),  # bits per byte: of text, compares between vocabularies
     Column("loss_stderr", "outcome"),  # nats per token: standard error of loss over held-out documents
     Column("wall_seconds", "outcome"),  # s: time of the whole pack that the run trained in
@@ -155,7 +160,16 @@ _USUAL = {
     "gated": "gated_mlp mlp_gated use_glu glu swiglu use_swiglu is_gated gated_ffn is_glu",
     "experts": "num_experts n_experts num_local_experts n_routed_experts moe_num_experts",
     "top_k": "experts_per_token num_experts_per_tok num_experts_per_token moe_top_k active_experts",
+    "batch_size": "batch global_batch global_batch_size bs",
+    "warmup_steps": "warmup",
+    "weight_decay": "wd",
     "seq_len": "block_size context_length sequence_length sequence_len n_ctx",
+    "optimizer": "optim opt optimizer_type optimizer_name",
+    "schedule": "lr_schedule scheduler",
+    "activation": "activation_function act_fn",
+    "norm": "norm_type",
+    "dataset": "data_set corpus",
+    "attention": "attn attn_type attention_type",
     "vocab_size": "n_vocab vocabulary_size",
     "bits_per_byte": "val_bpb bpb eval_bpb validation_bpb",
     "wall_seconds": (
@@ -167,7 +181,7 @@ _USUAL = {
 }
 ALIASES: dict[str, tuple[str, ...]] = {ours: tuple(names.split()) for ours, names in _USUAL.items()}
 """Usual names elsewhere, the likelier first, by ours."""
-IN_ANY_CASE = (*ALIASES, "device_seconds", "run_id")
+IN_ANY_CASE = (*dict.fromkeys((*ALIASES, *(one.name for one in COLUMNS if one.word), "device_seconds", "run_id")),)
 """Columns recognised in another case, or under an alias."""
 HELD_OUT = ALIASES["loss"][:-3]
 """Names of a held-out loss: such a column wins over a column called loss."""

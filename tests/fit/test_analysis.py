@@ -17,7 +17,7 @@ from dwsweep import published_law
 from dwsweep.fit import laws
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.cells import select_runs
-from dwsweep.fit.impossible import find_bad_runs
+from dwsweep.fit.impossible import impossible
 from tests.simulations.sweeps import SmoothTruth, draw
 
 
@@ -194,7 +194,7 @@ def test_one_impossible_run_is_named_left_out_and_reported(seeds, nats):
 def test_no_clean_run_is_called_impossible(options):
     """Of heavy tails one sweep in ten loses its farthest run."""
     tables = [draw(**{"truth": SmoothTruth(), "rng": rng(100 + index), **options}) for index in range(20)]
-    assert sum(bool(find_bad_runs(select_runs(rows).runs)) for rows in tables) <= 3 * ("tails" in options)
+    assert sum(bool(impossible(select_runs(rows).runs)[0]) for rows in tables) <= 3 * ("tails" in options)
 
 
 @pytest.mark.parametrize(("shapes", "seeds"), [(3, 3), (4, 3), (3, 4)])
@@ -207,10 +207,10 @@ def test_no_good_run_of_a_few_shapes_is_called_impossible_and_a_bad_one_is(shape
             for k in range(1, shapes + 1)
             for s in range(seeds)
         ]
-        lost += bool(find_bad_runs(select_runs(rows).runs))
+        lost += bool(impossible(select_runs(rows).runs)[0])
     assert lost <= 1
     rows[4]["loss"] += 3.0
-    (found,) = find_bad_runs(select_runs(rows).runs)
+    (found,) = impossible(select_runs(rows).runs)[0]
     assert found.run.loss == rows[4]["loss"]
 
 

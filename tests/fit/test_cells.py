@@ -100,8 +100,15 @@ def test_a_learning_rate_that_diverged_is_no_candidate_and_one_that_learned_is_e
 def test_repeated_rows_count_once_and_conflicting_ones_are_averaged():
     table = rows()
     selection = select_runs([*table, table[0], {**table[1], "loss": table[1]["loss"] + 0.01}])
-    assert len(selection.runs) == 24 and len(selection.warnings) == 2
+    assert len(selection.runs) == 24 and len(selection.warnings) == 1
     assert next(run.loss for run in selection.runs if run.seed == 1) == pytest.approx(table[1]["loss"] + 0.005)
+
+
+def test_a_setting_under_another_name_has_its_role_and_messages_name_the_column_of_the_table():
+    table = read_table([*rows(batch=64), *({**row, "batch": 128, "loss": 1.0} for row in rows()[:3])])
+    selection = select_runs(table.rows, theirs=table.theirs)
+    assert len(selection.runs) == 24 and "batch = 128" in selection.notes[FIRST]
+    assert selection.warnings[0].startswith("batch: 64, 128 within one shape; only batch = 64 is used there")
 
 
 def test_mixed_recipes_within_a_shape_are_not_averaged():
@@ -118,7 +125,6 @@ def test_the_recipe_of_a_cell_is_chosen_by_the_user_where_the_table_does_not_say
     for mixed, named, line in (
         (table, (), r"warmup \(100, 400 at 12×112\); choose, such as with where='warmup == "),
         ([{**row, "heads": heads} for row in table for heads in (2, 8)], (), r"where='heads == 8 and warmup == 400'"),
-        ([{**row, "lr": row["warmup"], "warmup": 1} for row in table], (), r"columns=\{'learning_rate': 'lr'\}"),
         (rows(lambda row, k: {"stuff": k % 2}), ["stuff"], r"stuff \(0, 1 at"),
         # runs without a dropout were averaged with runs that had one
         (rows(lambda row, k: {"dropout": (None, 0.1)[k % 2]}), (), r"dropout \(0.1, blank at"),

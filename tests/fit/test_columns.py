@@ -183,6 +183,13 @@ MEANINGS = [
     # two columns of one quantity
     (lambda d, w, k: {"depth": 9, "n_layer": d}, {"columns": {"depth": "n_layer"}}, {"depth": lambda d, w, k: d}, ""),
     (lambda d, w, k: {"n_layer": d, "l": 512}, {}, {"depth": lambda d, w, k: d}, ""),
+    # a setting by another name, wherever a tracker keeps it, is that setting
+    (
+        lambda d, w, k: {"optim": "adamw", "config/global_batch": 64, "wd": 0.1},
+        {},
+        {"optimizer": lambda d, w, k: "adamw", "batch_size": lambda d, w, k: 64, "weight_decay": lambda d, w, k: 0.1},
+        ("optimizer = optim", "batch_size = config/global_batch", "weight_decay = wd"),
+    ),
     (lambda d, w, k: {"L": d, "val": 3.0 + k / 1000}, {"columns": ["depth=L", "loss=val"]}, OWN, ""),
 ]  # fmt: skip
 

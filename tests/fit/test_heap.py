@@ -224,11 +224,11 @@ ALL = both(rated, optimizers)
 ADJUSTED = [
     (lambda: piled(60, more=ALL), {}, {"batch_size", "tokens", "learning_rate", "optimizer"}),
     (lambda: piled(60, more=ALL), {"no_adjust": ["batch_size"]}, {"tokens", "learning_rate", "optimizer"}),
-    (lambda: exported(piled(60, more=ALL)), {}, {"config.batch_size", "tokens", "learning_rate", "config.optimizer"}),
+    (lambda: exported(piled(60, more=ALL)), {}, {"batch_size", "tokens", "learning_rate", "optimizer"}),
     (
         lambda: exported(piled(60, more=ALL)),
         {"no_adjust": ["batch_size"]},
-        {"tokens", "learning_rate", "config.optimizer"},
+        {"tokens", "learning_rate", "optimizer"},
     ),
     (lambda: again(piled(40, 3, both(batches, optimizers))), {"no_adjust": ["batch_size"]}, {"tokens", "optimizer"}),
     (lambda: shapes_once(piled(60, more=both(low_rates, counted))), {}, {"toks", "learning_rate"}),
@@ -359,7 +359,7 @@ def test_rates_that_every_shape_swept_are_no_average_where_the_batch_varies_too(
             off = 0.8 * at_rate(row, rate) + 0.02 * math.log(row["batch"] / 128) + rng.normal(0.0, 0.003)
             rows.append({**row, "learning_rate": rate, "loss": of_size(standard(row), row["depth"]) + off})
     found = heap(rows)
-    assert {one.column for one in found.record.columns} == {"batch", "learning_rate"}
+    assert {one.column for one in found.record.columns} == {"batch_size", "learning_rate"}
     holds(found, (1e7, 3e7))
 
 

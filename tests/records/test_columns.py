@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from dwsweep.cli.options import Axis
 from dwsweep.fit.data import roles
 from dwsweep.fit.data.shape import BLOCK
@@ -12,7 +14,7 @@ NAMES = [column.name for column in COLUMNS]
 
 
 def test_every_list_names_columns_that_are_known() -> None:
-    of_roles, of_page = {*roles.KNOWN} - {BLOCK}, {name for name, _ in RUN_COLUMNS.values()}
+    of_roles, of_page = {*roles.KNOWN} - {BLOCK, *chain(*ALIASES.values())}, {name for name, _ in RUN_COLUMNS.values()}
     assert {*RESULTS, *REQUIRED, *of_roles, *of_page} <= set(NAMES) <= set(roles.KNOWN)
 
 

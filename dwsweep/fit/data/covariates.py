@@ -13,44 +13,33 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.data.roles import bare, is_beside_blanks, why_refused
-from dwsweep.fit.data.rows import ALIKE, Row, is_number, plain, positive
+from dwsweep.fit.data.rows import ALIKE, Row, is_number, positive
 from dwsweep.fit.data.shape import inner_width, of_shapes
 from dwsweep.fit.data.table import Table
-from dwsweep.records.columns import OF_RUNS, STEPS
+from dwsweep.records.columns import ALIASES, COLUMNS, OF_RUNS, STEPS
 from dwsweep.records.fit import FitOptions
 from dwsweep.text import format_count, join
 
 NUMBER, TEXT, RATE = "number", "text", "rate"
 D_FF, HEAD_SIZE, TOKENS, LEARNING_RATE, OF_STEPS = "d_ff / d", "head size", "tokens", "learning rate", "steps"
-NUMBERS: dict[str, tuple[str, ...]] = {
-    LEARNING_RATE: ("learning_rate", "lr"),
-    TOKENS: ("tokens",),
-    OF_STEPS: ("steps", *STEPS, *OF_RUNS[1:]),
-    "batch": ("batch_size", "batch", "global_batch", "global_batch_size", "bs"),
-    "warm-up": ("warmup_steps", "warmup"),
-    "weight decay": ("weight_decay", "wd"),
-    "context": ("seq_len", "context_length"),
-    "dropout": ("dropout",),
-    "gradient clip": ("grad_clip",),
-}
+NUMBERS = {one.word: (one.name, *ALIASES.get(one.name, ())) for one in COLUMNS if one.word and one.type != "text"}
+NUMBERS[OF_STEPS] += (*STEPS, *OF_RUNS[1:])
 OF_SHAPE = {D_FF: ("d_ff", "mlp_ratio"), HEAD_SIZE: ("heads", "head_size")}
 RATIOS = {D_FF: "mlp_ratio", HEAD_SIZE: "head_size"}
 """Covariate of OF_SHAPE → the one of its columns that is a value to hold; its others grow with the width."""
 ALL = NUMBERS | OF_SHAPE
 WORDS = {column: word for word, columns in ALL.items() for column in columns}
-TEXTS = (
-    *("optimizer", "optim", "schedule", "lr_schedule", "scheduler", "parametrization", "activation", "norm"),
-    *("dataset", "attention", "opt", "optimizer_type", "optimizer_name", "attn", "attn_type", "attention_type"),
-    *("activation_function", "hidden_act", "norm_type", "data_set", "corpus"),
-)
+_NAMES = [(one.name, *ALIASES.get(one.name, ())) for one in COLUMNS if one.word and one.type == "text"]
+TEXTS = tuple(chain(*_NAMES))
 LEAST_OWN = 0.02  # share of a column's variance beyond shape, below which the column follows shape
 SAME = 1e-9
 FEWEST_OF_LEVEL = 5  # rows with a text's value that it takes to compare the value
@@ -160,14 +149,6 @@ def number_of(name: str, row: Row, columns: Sequence[str] = ()) -> float | None:
     return None
 
 
-def by_bare_name(present: Iterable[str]) -> dict[str, str]:
-    """Columns by their bare names; of two, the column with that very name."""
-    found: dict[str, str] = {}
-    for column in sorted(present, key=lambda one: (one != bare(one), one)):
-        found.setdefault(bare(column), column)
-    return found
-
-
 def word_of(column: str) -> str:
     """Name of a column's covariate in words."""
     return WORDS.get(bare(column), bare(column).replace("_", " "))
@@ -175,11 +156,13 @@ def word_of(column: str) -> str:
 
 @dataclass(frozen=True)
 class Request:
-    """Columns to adjust for beyond the usual ones, columns not to adjust for, and held values, by covariate."""
+    """Columns to adjust for beyond the usual ones, columns not to adjust for, and held values, by covariate. theirs:
+    our name of a column → the table's."""
 
     adjust: Mapping[str, str]
     leave: frozenset[str]
     at: Mapping[str, Any]
+    theirs: Mapping[str, str]
 
 
 def request(options: FitOptions, data: Table) -> Request:
@@ -208,18 +191,18 @@ def request(options: FitOptions, data: Table) -> Request:
     leave = frozenset(_asked_for(name, option, data)[0] for name in options.no_adjust)
     if again := sorted(both.keys() & leave):
         raise InputError(f"{option}: {again[0]!r}; also adjusted for; allowed: one of both")
-    return Request(both, leave, held)
+    return Request(both, leave, held, data.theirs)
 
 
 def _asked_for(given: str, option: str, data: Table) -> tuple[str, str]:
     """(covariate, column) that a user named."""
     roles = data.roles
-    ours = ALL[given][0] if given in ALL else data.ours(given)
-    near = [ours, *(one for one in roles if plain(one) == plain(given)), by_bare_name(roles).get(bare(ours))]
-    near += OF_SHAPE.get(WORDS.get(ours, ""), ())
-    column = next((one for one in near if one in roles), None)
+    ours = data.ours(given)
+    of_word = ALL.get(given if given in ALL else WORDS.get(ours, ""), ())
+    column = next((one for one in (ours, *of_word) if one in roles), None)
+    column = column or next((one for one in roles if bare(one) == bare(given)), None)
     if column is None:
-        shown = sorted(one for one in roles if not why_refused(one, roles[one]))
+        shown = sorted(data.theirs.get(one, one) for one in roles if not why_refused(one, roles[one]))
         raise InputError(f"{option}: {given!r}; not in the table, it has {join(shown)}")
     if why := why_refused(column, roles[column]):
         raise InputError(f"{option}: {given!r}; {why}")
@@ -270,8 +253,9 @@ class _Search:
             apart = min(own.max(), rest.max()) <= max(own.min(), rest.min())
             if count < FEWEST_OF_LEVEL or len(shapes) < FEWEST_SHAPES or apart:
                 self.keep &= ~where
-                why = f"have {column} = {level}, too few or of other sizes to compare with the others"
-                self.out[why, f'--where "{column} == {level!r}" fits them alone'] += count
+                shown = self.asked.theirs.get(column, column)
+                why = f"have {shown} = {level}, too few or of other sizes to compare with the others"
+                self.out[why, f'--where "{shown} == {level!r}" fits them alone'] += count
         counts = Counter(levels[self.keep & has])
         if len(counts) < 2:
             return []
@@ -341,7 +325,8 @@ def find(
     known_not = frozenset(unknown) - set(asked.adjust.values())
     arm = members @ np.arange(1.0, members.shape[1] + 1.0)
     search = _Search(rows, x, y, asked, never, np.ones(len(rows), dtype=bool), arm, known_not)
-    short = by_bare_name({name for row in rows for name, value in row.items() if value is not None})
+    present = {name for row in rows for name, value in row.items() if value is not None}
+    short = {bare(name): name for name in sorted(present, key=lambda one: (one == bare(one), one))}
     numbers: dict[str, list[str]] = {}
     for word, of_word in ALL.items():
         kept = numbers.setdefault(word, [])

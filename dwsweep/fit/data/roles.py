@@ -33,12 +33,16 @@ from dwsweep.records.columns import STEPS
 Role = Literal["shape", "loss", "length", "cost", "seed", "run", "setting", "number", "label"]
 Roles = Mapping[str, Role]
 
-RECIPE = columns.named("recipe")  # columns equal in all runs of a shape, at every learning rate
-TUNING = columns.named("tuning")  # columns equal in the runs of a shape at one learning rate
 LENGTHS = ("tokens", "steps")
+RECIPE = columns.named("recipe")  # columns equal in all runs of a shape, at every learning rate
+# a second column of a setting under another usual name
+SPARE = [
+    alias for one in columns.COLUMNS if one.word not in ("", "tokens") for alias in columns.ALIASES.get(one.name, ())
+]
+TUNING = (*columns.named("tuning"), *SPARE)  # columns equal in the runs of a shape at one learning rate
 KNOWN: dict[str, Role] = {
     **dict.fromkeys((*RECIPE, *TUNING), "setting"),
-    **dict.fromkeys(("depth", "width", "n_params", "n_params_total", "budget", "num_heads", "n_heads"), "shape"),
+    **dict.fromkeys(("depth", "width", "n_params", "n_params_total", "budget", *columns.ALIASES["heads"]), "shape"),
     **dict.fromkeys((*OF_SHAPE, "embedding_rank", BLOCK), "shape"),
     **dict.fromkeys(("loss", "bits_per_byte", "loss_stderr", "status"), "loss"),
     **dict.fromkeys(("flops", "flops_6nd", "train_flops", "train_seconds", "device_seconds"), "cost"),
@@ -207,11 +211,13 @@ def one_recipe(
     counted: int,
     named: Iterable[str] = (),
     unknown: Collection[str] = (),
+    theirs: Mapping[str, str] = {},
 ) -> Kept:
     """Leave out rows so that every cell has one recipe.
 
     cells: (shape, learning rate) of each row. counted: the first rows are finished, the others are not and follow.
-    named: further columns that the user has named. unknown: columns that are settings by their values.
+    named: further columns that the user has named. unknown: columns that are settings by their values. theirs: our name
+    of a column → the table's, which messages have.
 
     A known column that takes several values within a cell is settled by the value that most runs of the table share,
     where every such cell has it; an unknown one is refused with a question. A text (an activation) must not differ
@@ -220,7 +226,7 @@ def one_recipe(
     Raises:
         InputError: there is no such value; one line names the choices.
     """
-    kept = Kept({}, [])
+    kept, asked = Kept({}, []), set[str]()
     varying: dict[str, tuple[list[Any], dict[Any, set[Any]]]] = {}
     present = {name for row in rows for name in row}
     for name in dict.fromkeys((*RECIPE, *TUNING, *named, *unknown)):
@@ -235,24 +241,26 @@ def one_recipe(
         mixed = _mixed(name, finished, cell, values)
         if not mixed:
             continue
+        shown = theirs.get(name, name)
         if span := _by_the_way([rows[k] for k in range(counted) if k not in kept.out], name):
             kept.warnings.append(
-                f"{name}: {span[0]:,.0f} to {span[1]:,.0f} within one shape, another count for each seed; losses are "
+                f"{shown}: {span[0]:,.0f} to {span[1]:,.0f} within one shape, another count for each seed; losses are "
                 "compared as they are"
             )
             continue
         counts = Counter(values[k] for k in finished)
         best = max(counts, key=lambda value: (counts[value], str(value)))
         if name in unknown or 2 * counts[best] <= counts.total() or not all(best in seen for seen in mixed.values()):
-            varying[name] = values, mixed
+            varying[shown] = values, mixed
+            asked |= {shown} if name in unknown else set()
             continue
-        kept.out.update({k: (name, values[k], best) for k in left if cell[k] in mixed and values[k] != best})
+        kept.out.update({k: (shown, values[k], best) for k in left if cell[k] in mixed and values[k] != best})
         kept.warnings.append(
-            f"{name}: {listed_values(counts)} within one shape; only {name} = {best} is used there "
+            f"{shown}: {listed_values(counts)} within one shape; only {shown} = {best} is used there "
             "(choose with a `where` expression)"
         )
     if varying:
-        raise InputError(_refusal(varying, [shape for shape, _ in cells[:counted]], unknown))
+        raise InputError(_refusal(varying, [shape for shape, _ in cells[:counted]], asked))
     return kept
 
 
@@ -288,7 +296,7 @@ def _refusal(
         (shape, _), values = min(mixed.items(), key=lambda item: str(item[0]))
         parts.append(f"{name} ({listed_values(values)} at {shape[0]}×{shape[1]:g})")
         numbers += [name] if all(map(is_number, values)) and name != "tokens" else []
-    names = [name for name in varying if name != "lr"]
+    names = list(varying)
     of: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
     for k, shape in enumerate(shapes):
         of[tuple(varying[name][0][k] for name in names)].add(shape)
@@ -309,7 +317,5 @@ def _refusal(
     elif numbers:
         along = example(f"fit_table(table, along={numbers[0]!r})", f"--along {numbers[0]}")
         advice.append(f"or compare them with {along}")
-    if "lr" in varying:
-        advice.append("rename with " + example("columns={'learning_rate': 'lr'}", "--column learning_rate=lr"))
     how = "; ".join(advice).removeprefix("or ")
     return f"recipes that differ within one shape would be averaged: {', '.join(parts)}; {how}"
