@@ -16,12 +16,10 @@ from dwsweep.fit.noise import (
     FLOOR_NATS,
     MeanCovariance,
     Noise,
-    SeedSlope,
     cell_means,
     chi2_quantile,
     estimate_noise,
     root,
-    seed_slopes,
 )
 from dwsweep.text import NATS
 
@@ -53,7 +51,6 @@ class Curves:
     rate_edge: list[tuple[int, float, float]]
     paired: bool
     means: MeanCovariance
-    seed_slope: SeedSlope | None = None
     block: list[str] = field(default_factory=list)
     scatter_seed: int = 0
     layer_weights: float | None = None
@@ -199,15 +196,9 @@ def build_curves(
     depth = np.array([shape.depth for shape in shapes])
     x = np.array([x_of[shape] for shape in shapes])
     extra = documents.covariance if documents else None
-    run_depth = np.array([run.depth for run in runs])
     noise, covariance = estimate_noise(means, chosen, declared, extra, unit)
     if documents and documents.number is not None and documents.number < FEW_DOCUMENTS:
         noise = noise.of_few_documents(documents.number)
-    seed_slope = seed_slopes(means, [run.seed for run in runs], np.log(run_depth.astype(float)))
-    if seed_slope:  # other seeds would tilt the losses differently
-        tilt = np.log([[candidate.shape.depth] for candidate in candidates])
-        tilt = seed_slope.sd * (tilt - tilt.mean())
-        covariance = covariance.plus(tilt)
     all_draws = covariance.draws(max(FEWEST_DRAWS, min(DRAWS, MOST_DRAWN // len(candidates))), rng)
     all_draws += means.mean
     draws = np.stack([all_draws[:, group].min(axis=1) for group in groups], axis=1)
@@ -232,7 +223,6 @@ def build_curves(
         rate_edge=_edges(candidates, groups, chosen),
         paired=means.paired,
         means=covariance.at(chosen),
-        seed_slope=seed_slope,
         scatter_seed=int(rng.integers(2**62)),
     )
 

@@ -104,48 +104,6 @@ class CellMeans:
         return MeanCovariance(variance / counts, self.shares @ root(of_seeds))
 
 
-@dataclass(frozen=True)
-class SeedSlope:
-    """Seed whose losses drift with depth.
-
-    slope: nats per unit of ln L that it adds to the mean of all seeds; worst: the seed that adds most, and how much.
-    p: of no seed adding anything. sd: standard error that this leaves in the slope of the mean over seeds.
-    """
-
-    worst: Hashable
-    slope: float
-    p: float
-    sd: float
-
-
-UNLIKELY = 0.01  # p below which a seed's losses count as drifting with depth
-
-
-def seed_slopes(means: CellMeans, seeds: Sequence[Hashable], y: np.ndarray) -> SeedSlope | None:
-    """Slope of a seed's losses in y = ln L (n,), by an F test of one slope per seed. None if seeds are not shared
-    between the shapes, or the test shows no slope."""
-    from scipy.special import fdtrc
-
-    count = len(means.gain)
-    free = float((1.0 - means.leverage).sum()) - (count - 1)
-    z = y - y.mean()
-    weight = np.bincount(means.codes, z**2, count)
-    if not means.paired or free < 1.0 or not (weight > 0.0).all():
-        return None
-    slopes = np.bincount(means.codes, means.residual * z, count) / weight
-    explained = float((slopes**2 * weight).sum())
-    left = (float((means.residual**2).sum()) - explained) / free
-    if left <= 0.0:
-        return None
-    p = float(fdtrc(count - 1, free, explained / (count - 1) / left))
-    if p >= UNLIKELY:
-        return None
-    worst = int(np.abs(slopes).argmax())
-    named = next(seed for seed, code in zip(seeds, means.codes, strict=True) if code == worst)
-    variance = max(float((slopes**2).sum()) / (count - 1) - left / float(weight.mean()), 0.0)
-    return SeedSlope(named, float(slopes[worst]), p, math.sqrt(variance / count))
-
-
 def seed_level(losses: np.ndarray, cell: np.ndarray, seeds: Sequence[Hashable]) -> tuple[float, float] | None:
     """(variance of the error that seeds add to all cells alike, its degrees of freedom); None with a single seed.
 
@@ -404,7 +362,7 @@ def _sigma(means: CellMeans) -> tuple[float | None, float]:
 
 
 # Quantiles and tails of the usual distributions, from scipy.special: importing scipy.stats costs about a second.
-# Degrees of freedom may be infinite, where t becomes normal and F becomes χ²/dfn.
+# Degrees of freedom of t may be infinite.
 
 
 def t_two_sided(confidence: float, df: float) -> float:
@@ -420,13 +378,6 @@ def chi2_quantile(p: np.ndarray | float, df: float) -> np.ndarray:
     from scipy.special import gammaincinv
 
     return 2.0 * gammaincinv(df / 2.0, p)
-
-
-def chi2_tail(x: float, df: float) -> float:
-    """P(χ²_df > x)."""
-    from scipy.special import chdtrc
-
-    return float(chdtrc(df, x))
 
 
 def summed(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -449,4 +400,4 @@ def f_tail(x: float, dfn: float, dfd: float) -> float:
     """P(F(dfn, dfd) > x)."""
     from scipy.special import fdtrc
 
-    return float(fdtrc(dfn, dfd, x)) if math.isfinite(dfd) else chi2_tail(x * dfn, dfn)
+    return float(fdtrc(dfn, dfd, x))

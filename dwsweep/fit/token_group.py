@@ -81,7 +81,7 @@ class TokenGroup:
         warnings += noise_warnings(curves, pairs, data.unit)
         if surface and (fitted := len(surface.record.cells.x)) < len(curves.x):
             warnings.append(f"surface: {fitted:,} of {len(curves.x):,} shapes, drawn at random, are fitted")
-        warnings += confounds(runs, curves, options.axis, shorter, selection.lost_rates)
+        warnings += confounds(runs, curves, selection.lost_rates)
         compared = analyse_pairs(curves, options.confidence, surface) if pairs else []
         if bad:
             warnings.insert(0, left_out_line(bad))
