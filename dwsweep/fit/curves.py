@@ -56,9 +56,9 @@ class Curves:
     layer_weights: float | None = None
 
     def with_noise(self, noise: Noise) -> Curves:
-        """Curves with another scatter between shapes in noise, draws and errors."""
-        wider = math.sqrt(noise.shape_variance) - math.sqrt(self.noise.shape_variance)
-        draws = self.draws + wider * np.random.default_rng(self.scatter_seed).standard_normal(self.draws.shape)
+        """Curves with the scatter between shapes in noise, draws and errors."""
+        luck = np.random.default_rng(self.scatter_seed).standard_normal(self.draws.shape)
+        draws = self.draws + math.sqrt(noise.shape_variance) * luck
         return replace(self, noise=noise, draws=draws, se=draws.std(axis=0))
 
     def shape(self, k: int) -> Shape:
@@ -196,7 +196,7 @@ def build_curves(
     depth = np.array([shape.depth for shape in shapes])
     x = np.array([x_of[shape] for shape in shapes])
     extra = documents.covariance if documents else None
-    noise, covariance = estimate_noise(means, chosen, declared, extra, unit)
+    noise, covariance = estimate_noise(means, declared, extra, unit)
     if documents and documents.number is not None and documents.number < FEW_DOCUMENTS:
         noise = noise.of_few_documents(documents.number)
     all_draws = covariance.draws(max(FEWEST_DRAWS, min(DRAWS, MOST_DRAWN // len(candidates))), rng)

@@ -19,7 +19,7 @@ from dwsweep.fit.data.names import rename
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.impossible import BadRun, named
-from dwsweep.fit.noise import SURFACE
+from dwsweep.fit.noise import SCATTER
 from dwsweep.records.fit import FitResult
 from dwsweep.records.metrics import Metrics, metrics_of
 from dwsweep.text import NATS, SHORT, join
@@ -133,11 +133,10 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS) -> Iter
             f"noise: one run per shape and fewer than four sizes per depth leave nothing to estimate the noise from; "
             f"{claimed} (repeat with more seeds, or declare the noise of one run)"
         )
-    elif noise.source == "scatter":
-        about = "the surface of all shapes" if noise.shape_source == SURFACE else "smooth curves"
+    elif noise.source == SCATTER:
         yield (
-            f"noise: one run per shape, so errors are estimated from the scatter about {about} alone "
-            f"(τ = {noise.tau:.2g} {nats}, {noise.tau_df:.0f} degrees of freedom)"
+            f"noise: one run per shape, so errors are estimated from the scatter of shapes alone (τ = {noise.tau:.2g} "
+            f"{nats})"
         )
     elif noise.source == "declared" and noise.tau is not None:
         per_mean = (noise.sigma or 0.0) / math.sqrt(float(np.median(curves.n)))

@@ -139,9 +139,9 @@ def test_noise_and_scatter_along_depth_are_those_of_a_plain_fit_of_the_table():
     sizes = np.geomspace(1e6, 1e8, 7)
     rows = draw(SmoothTruth((6, 12, 18, 24)), np.random.default_rng(0), budgets=lambda depth: sizes, shape_sd=0.002)
     plain, found = dwsweep.fit_table(rows), fit_along(rows, "depth")
-    for name in ("sigma", "df", "tau", "tau_df", "shape_sd", "shape_source", "source"):
+    for name in ("sigma", "df", "tau", "shape_sd", "shape_source", "source"):
         assert getattr(found.noise, name) == getattr(plain.noise, name), name
-    assert plain.noise.shape_source == "surface" and found.noise.tau > 0.0
+    assert plain.noise.shape_source == "scatter" and found.noise.tau > 0.0
     errors = {cell.n_params: cell.se for cell in plain.cells}
     own = [row for row in found.along.rows if row.n_params in errors]
     assert len(own) == 28  # a shape moved to one size takes a share of its neighbour's error, or of the slope's
