@@ -67,7 +67,6 @@ class Transition(Record):
     df: float | None  # degrees of freedom; None: many
     confidence: float
     interval_method: str
-    sup_t_critical: float | None
     axis_value: float | None
     axis_low: float | None
     axis_high: float | None
