@@ -53,7 +53,7 @@ from dwsweep.fit.noise import FLOOR_NATS
 from dwsweep.fit.one_thread import one_thread
 from dwsweep.fit.one_unit import in_one_unit
 from dwsweep.fit.one_variable import width_follows
-from dwsweep.fit.pairing import SAME_SIZE, TOLERANCE, Arm, Pairing, at_size, pair_arms
+from dwsweep.fit.pairing import SAME_SIZE, TOLERANCE, Arm, at_size, pair_arms
 from dwsweep.fit.posterior import Posterior
 from dwsweep.fit.scatter import judged
 from dwsweep.fit.token_group import noise_summary
@@ -131,11 +131,11 @@ def compared(
     paired = []
     for one in others:
         pairing = pair_arms(base.arm, one.arm)
-        drawn = pairing.drawn(len(base.arm.curves.draws), np.random.default_rng([SEED, options.seed]))
+        drawn = pairing.drawn(base.arm.curves, one.arm.curves, np.random.default_rng([SEED, options.seed]))
         for group in (group for group in one.groups if group.key in of_base):
             first = of_base[group.key]
             if len(shared := [value for value in group.values if value in first.values]) > 1:
-                gaps = arm_differences(first, group, shared, pairing, drawn, options.confidence)
+                gaps = arm_differences(first, group, shared, drawn, pairing.df, options.confidence)
                 above[one.arm.label, group.key] = dict(zip(shared, gaps, strict=True))
         if any(label == one.arm.label for label, _ in above):
             how = f"unpaired: {pairing.why_not}" if pairing.why_not else f"paired by {pairing.by}"
@@ -330,22 +330,20 @@ def _intervals(value: np.ndarray, *ends: np.ndarray) -> list[Interval]:
 
 
 def arm_differences(
-    base: Group, other: Group, values: Sequence[Any], pairing: Pairing, drawn: Sequence[np.ndarray], confidence: float
+    base: Group, other: Group, values: Sequence[Any], drawn: Sequence[np.ndarray], df: float, confidence: float
 ) -> list[Interval]:
     """Loss of the other arm − loss of the base at each shared value of ``values``. The band holds at all of them
-    together. drawn: see ``Pairing.drawn``."""
+    together. drawn, df: see ``Pairing``."""
     sides = base, other
-    a, b = ([group.values.index(value) for value in values] for group in sides)
-    difference = other.mean[b] - base.mean[a]
+    places = [[group.values.index(value) for value in values] for group in sides]
+    one, two = (group.mean[where] for group, where in zip(sides, places, strict=True))
     if not (base.known and other.known):
-        return _intervals(difference)
-    *errors, level = drawn
-    i, j = base.cells[a], other.cells[b]
-    one, two = (
-        at_size(group.arm.curves, cells, group.x[places], own)[1]
-        for group, cells, places, own in zip(sides, (i, j), (a, b), errors, strict=True)
-    )
-    band = SimultaneousBand(difference, two - one + level, pairing.df(i, j), confidence)
+        return _intervals(two - one)
+    own = [
+        at_size(group.arm.curves, group.cells[where], group.x[where], errors)[1]
+        for group, where, errors in zip(sides, places, drawn, strict=True)
+    ]
+    band = SimultaneousBand(two - one, own[1] - own[0], min(base.df, other.df, df), confidence)
     return _intervals(band.value, band.low, band.high)
 
 
