@@ -11,14 +11,15 @@ nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
 
 import numpy as np
 
 from dwsweep.fit.cells import Candidate, Run
 from dwsweep.fit.curves import Curves, distinct, gaussian
+from dwsweep.fit.data.rows import LeftOut
 from dwsweep.fit.documents import Documents, over_documents
 from dwsweep.fit.interpolation import pchip
 from dwsweep.fit.model import SIZE_SLOPE
@@ -41,7 +42,7 @@ SEED = 17  # seed of the errors of a slope that no curve shows
 class Arm:
     """One recipe: its runs, their curves, and its held-out documents if every run has them. diverged: number of
     diverged runs and their treatment, in words; empty for none. unit: of the losses. lacks: settings of a heap that no
-    run of it has, in words."""
+    run of it has, in words. out: rows that are out, by reason."""
 
     label: str
     runs: Sequence[Run]
@@ -51,6 +52,7 @@ class Arm:
     unit: str = NATS
     warnings: Sequence[str] = ()
     lacks: str = ""
+    out: Mapping[LeftOut, int] = field(default_factory=dict)
 
 
 def differing(a: Arm, b: Arm, names: Iterable[str], apart: bool) -> Iterator[tuple[str, list[str], list[str]]]:
