@@ -98,10 +98,8 @@ def map_law(record: Surface | None, weights: float = STANDARD) -> Law | None:
     ends = transitions(LossSurface(record, only=form.form).posterior, form.form)
     equation, ln_width = FORMS[form.form], (ends - np.log([weights * first, weights * last])) / 2.0
     theta = equation.from_ends(ln_width, first, last)
-    name = f"own: {form.form} form of the loss surface"
-    return Law.of_draws(
-        name, equation, theta[np.isfinite(theta).all(axis=1)], (min(inside), max(inside)), record.confidence
-    )
+    a, b = np.median(theta[np.isfinite(theta).all(axis=1)], axis=0).tolist()
+    return Law(f"own: {form.form} form of the loss surface", equation.name, (a, b), min(inside), max(inside))
 
 
 def guideline_sizes(params: Iterable[float] = ()) -> list[GuidelineRow]:

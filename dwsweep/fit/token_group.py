@@ -78,7 +78,7 @@ class TokenGroup:
         elif surface is None and (record := fit_loss_model(curves, options.confidence, options.seed)):
             surface = LossSurface(record)
         curves = judged(curves, surface.posterior if surface else None)
-        warnings += noise_warnings(curves, pairs, data.unit)
+        warnings += noise_warnings(curves, data.unit)
         if surface and (fitted := len(surface.record.cells.x)) < len(curves.x):
             warnings.append(f"surface: {fitted:,} of {len(curves.x):,} shapes, drawn at random, are fitted")
         warnings += confounds(runs, curves, selection.lost_rates)

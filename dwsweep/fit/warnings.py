@@ -124,14 +124,13 @@ def _rising(runs: Sequence[Run]) -> list[int]:
     return up if 2 * len(up) > len(steps) else []
 
 
-def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS) -> Iterator[str]:
-    """Warnings about weakly supported errors. pairs: whether pairs of depths are compared. unit: of losses."""
+def noise_warnings(curves: Curves, unit: str) -> Iterator[str]:
+    """Warnings about weakly supported errors. unit: of losses."""
     nats, noise = SHORT[unit], curves.noise
     if not noise.known and not noise.why_unknown:
-        claimed = "no transition is claimed" if pairs else "errors rest on the scatter about the surface of all shapes"
         yield (
-            f"noise: one run per shape and fewer than four sizes per depth leave nothing to estimate the noise from; "
-            f"{claimed} (repeat with more seeds, or declare the noise of one run)"
+            "noise: one run per shape and fewer than four sizes per depth leave nothing to estimate the noise from "
+            "(repeat with more seeds, or declare the noise of one run)"
         )
     elif noise.source == SCATTER:
         yield (
