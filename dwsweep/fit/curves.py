@@ -99,13 +99,6 @@ class Curves:
         where = self.at(depth)
         return (np.asarray(x) - np.interp(x, self.x[where], self._offset(where))) / 2.0
 
-    def x_of_ln_width(self, depth: int, ln_width: np.ndarray | float) -> np.ndarray:
-        """Inverse of :meth:`ln_width_of`."""
-        where = self.at(depth)
-        ln_d, offset = np.log(self.width[where]), self._offset(where)
-        order = np.argsort(ln_d)
-        return 2.0 * np.asarray(ln_width) + np.interp(ln_width, ln_d[order], offset[order])
-
     def weights_of_layer(self, depth: int) -> float:
         """Weights of a layer over d², of the nets of a depth: 12 in standard blocks."""
         if self.layer_weights is not None:

@@ -70,6 +70,6 @@ def two_width_rule(curves: Curves, shallow: int, x: np.ndarray, band: Simultaneo
         return replace(said, status="already_crossed", high=float(x[0]))
     low, high = float(x[first - 1]), float(x[first])
     ln_d = curves.ln_width_of(shallow, np.array([low, high]))
-    middle = float(curves.x_of_ln_width(shallow, math.log(np.exp(ln_d).mean())))
+    middle = float(np.interp(math.log(np.exp(ln_d).mean()), ln_d, [low, high]))
     slope = float((band.value[first] - band.value[first - 1]) / (high - low))
     return replace(said, status="crossed", root=middle, low=low, high=high, slope=slope)

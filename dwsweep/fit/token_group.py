@@ -140,13 +140,8 @@ class TokenGroup:
                 depth=shape.depth,
                 width=_whole(shape.width),
                 n_params=_whole(sizes.get(shape, 12.0 * shape.depth * shape.width**2)),
-                mean=None,
-                se=None,
-                n=0,
-                learning_rate=None,
                 excluded=True,
                 reason=reason,
-                axis_value=None,
                 block=shape.block,
             )
             for shape, reason in self.selection.excluded.items()

@@ -40,7 +40,7 @@ def analyse_pairs(curves: Curves, confidence: float, surface: LossSurface | None
     depths = list(pairwise(curves.depths))
     if surface is None or not depths:
         return [Pair(*both, NO_MODEL) for both in depths]
-    grid, found = surface_grid(surface), []
+    grid, found = np.linspace(surface.record.low, surface.record.high, SURFACE_POINTS), []
     for both, drawn, inside in zip(
         depths, surface.differences(grid, depths), _compared(curves, surface, grid, depths), strict=True
     ):
@@ -53,11 +53,6 @@ def analyse_pairs(curves: Curves, confidence: float, surface: LossSurface | None
         crossing = replace(crossing, error=monte_carlo(crossing, x, band, surface.posterior.scramble))
         found.append(Pair(*both, _without_effect(crossing, surface.record)))
     return found
-
-
-def surface_grid(surface: LossSurface) -> np.ndarray:
-    """The ln sizes at which the joint model compares depths."""
-    return np.linspace(surface.record.low, surface.record.high, SURFACE_POINTS)
 
 
 def _compared(
