@@ -200,9 +200,9 @@ def fit_table(
     others = [] if compare is None or isinstance(compare, bool) else _tables(compare)
     _settled((table, *others, *options.get("beside", ())))
     if along is not None:
-        from dwsweep.fit.along import fit_beside_along
+        from dwsweep.fit.along import fit_along
 
-        found: Any = fit_beside_along(table, along, others, **options)
+        found: Any = fit_along(table, along, others, **options)
     elif compare is not None and compare is not False:
         from dwsweep.fit.arms import compare_arms
 

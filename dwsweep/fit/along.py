@@ -41,19 +41,19 @@ from dwsweep.fit.cells import Run, Selection, number, select_runs
 from dwsweep.fit.curves import Curves, SimultaneousBand, build_curves
 from dwsweep.fit.data import condition
 from dwsweep.fit.data.roles import RECIPE, TUNING
-from dwsweep.fit.data.rows import LeftOut, Row
+from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.fit.data.table import Table, account
 from dwsweep.fit.documents import document_covariance
-from dwsweep.fit.impossible import BadRun, without_bad_runs
+from dwsweep.fit.impossible import without_bad_runs
 from dwsweep.fit.lengths import at_equal_length
 from dwsweep.fit.model import Cells
-from dwsweep.fit.noise import FLOOR_NATS
+from dwsweep.fit.noise import FLOOR_NATS, Noise
 from dwsweep.fit.one_thread import one_thread
 from dwsweep.fit.one_unit import in_one_unit
 from dwsweep.fit.one_variable import width_follows
-from dwsweep.fit.pairing import SAME_SIZE, TOLERANCE, Arm, Pairing, at_size, pair_arms
+from dwsweep.fit.pairing import SAME_SIZE, TOLERANCE, Arm, at_size, pair_arms
 from dwsweep.fit.posterior import Posterior
 from dwsweep.fit.scatter import judged
 from dwsweep.fit.token_group import noise_summary
@@ -78,8 +78,8 @@ def fit_along(
     others: Iterable[Any] = (),
     **options: Any,
 ) -> FitResult:
-    """Losses along ``column``: the record behind ``dwsweep.fit_table(table, along=column)``. options: as for
-    ``fit_table``; params and beside have no effect here."""
+    """Losses along ``column``: the record behind ``dwsweep.fit_table(table, along=column)``; of one arm along its depth
+    or size beside the plain fit. options: as for ``fit_table``."""
     chosen = fit_options(**options)
     for name, given in (("adjust", chosen.adjust), ("no_adjust", chosen.no_adjust), ("at", [*dict(chosen.at)])):
         if given:
@@ -97,92 +97,70 @@ def fit_along(
     tables = [at_equal_length(data, chosen) for data in in_one_unit(tables)]
     names = labels(tables) if len(tables) > 1 else [""]
     with one_thread():
-        found, along = compared(tables, names, column, chosen)
-        return _fit(found, along, tables if others else tables[:1], chosen)
-
-
-def fit_beside_along(
-    table: Any,
-    column: str,
-    others: Iterable[Any] = (),
-    **options: Any,
-) -> FitResult:
-    """``fit_along``, plus ``fit_table`` for one arm along its depth or size."""
-    found = fit_along(table, column, others, **options)
-    assert found.along is not None
-    if found.along.arms != ("",) or found.along.column not in ("depth", *SIZES):
-        return found
-    return replace(fit_table(table, **options), along=found.along)
-
-
-def compared(
-    tables: Sequence[Table], names: Sequence[str], column: str, options: FitOptions
-) -> tuple[list[ArmAlong], Along]:
-    """One table per arm, and notes on them."""
-    found = arms_along(tables, names, column, options)
-    base, *others = found
-    of_base = {group.key: group for group in base.groups}
-    groups = [group for one in found for group in one.groups if len(group.values) > 1]
-    if not groups:
-        raise InputError(
-            f"{argument('column', '--along')}: {column!r}; no depth and size has two values of it to compare"
-        )
-    above: dict[tuple[str, Key], Mapping[Any, Interval]] = {}
-    paired = []
-    for one in others:
-        pairing = pair_arms(base.arm, one.arm)
-        drawn = pairing.drawn(len(base.arm.curves.draws), np.random.default_rng([SEED, options.seed]))
-        for group in (group for group in one.groups if group.key in of_base):
-            first = of_base[group.key]
-            if len(shared := [value for value in group.values if value in first.values]) > 1:
-                gaps = arm_differences(first, group, shared, pairing, drawn, options.confidence)
-                above[one.arm.label, group.key] = dict(zip(shared, gaps, strict=True))
-        if any(label == one.arm.label for label, _ in above):
-            how = f"unpaired: {pairing.why_not}" if pairing.why_not else f"paired by {pairing.by}"
-            paired.append(f"{one.arm.label} against {base.arm.label}: {how}")
-    curves = tuple(
-        AlongCurve(
-            arm=group.arm.label,
-            depth=group.depth,
-            budget=group.budget,
-            rows=_rows(group, above.get((group.arm.label, group.key), {}), column, options.confidence),
-        )
-        for group in groups
-    )
-    usable = tuple(one.arm.label for one in found)
-    empty = [f"{name}: no run has a usable loss; it is not compared" for name in names if name not in usable]
-    return found, Along(
-        column=column,
-        unit=base.arm.unit,
-        arms=usable,
-        confidence=options.confidence,
-        answer=(*_not_adjusted(groups, column), *answers(curves, base.arm.label, base.arm.unit)),
-        curves=curves,
-        notes=(*empty, *_notes(found, groups, column), *paired),
-    )
-
-
-def _fit(found: Sequence[ArmAlong], along: Along, read: Sequence[Table], options: FitOptions) -> FitResult:
-    """Record of the answer: its sentences, the warnings of all arms, the noise of the first. read: tables of the arms,
-    which share one where they are of one sweep."""
+        arms, along = compared(tables, names, column, chosen)
+    if len(tables) == 1 and column in ("depth", *SIZES):
+        return replace(fit_table(table, **options), along=along)
+    read = tables if others else tables[:1]  # arms of one sweep share its table
     warnings: dict[str, list[str]] = {}
-    for one in found:
-        for line in one.arm.warnings:
-            warnings.setdefault(line, []).append(one.arm.label)
+    for arm in arms:
+        for line in arm.warnings:
+            warnings.setdefault(line, []).append(arm.label)
     rows = account(
-        sum(table.n_read for table in read),
-        sum(len(one.arm.runs) for one in found),
-        [line for table in read for line in table.account],
-        [one.out for one in found],
-        [note for table in read for note in table.notes],
+        sum(one.n_read for one in read),
+        sum(len(arm.runs) for arm in arms),
+        [line for one in read for line in one.account],
+        [arm.out for arm in arms],
+        [note for one in read for note in one.notes],
     )
     return FitResult(
         format=FORMAT,
         along=along,
-        warnings=[line if len(by) == len(found) else f"{', '.join(by)}: {line}" for line, by in warnings.items()],
-        noise=noise_summary(found[0].arm.curves),
+        warnings=[line if len(by) == len(arms) else f"{', '.join(by)}: {line}" for line, by in warnings.items()],
+        noise=noise_summary(arms[0].curves),
         unit=read[0].unit,
-        provenance=provenance(read[0], options, rows),
+        provenance=provenance(read[0], chosen, rows),
+    )
+
+
+def compared(
+    tables: Sequence[Table], names: Sequence[str], column: str, options: FitOptions
+) -> tuple[list[Arm], Along]:
+    """The arms with a usable run, and their losses along ``column``."""
+    arms, every = arms_along(tables, names, column, options)
+    groups = [group for group in every if len(group.values) > 1]
+    if not groups:
+        raise InputError(
+            f"{argument('column', '--along')}: {column!r}; no depth and size has two values of it to compare"
+        )
+    base = arms[0]
+    of_base = {group.key: group for group in every if group.arm is base}
+    above: dict[tuple[str, Key], Mapping[Any, Interval]] = {}
+    paired = []
+    for arm in arms[1:]:
+        pairing = pair_arms(base, arm)
+        drawn = pairing.drawn(base.curves, arm.curves, np.random.default_rng([SEED, options.seed]))
+        for group in (group for group in groups if group.arm is arm and group.key in of_base):
+            first = of_base[group.key]
+            if len(shared := [value for value in group.values if value in first.values]) > 1:
+                gaps = arm_differences(first, group, shared, drawn, pairing.df, options.confidence)
+                above[arm.label, group.key] = dict(zip(shared, gaps, strict=True))
+        if any(label == arm.label for label, _ in above):
+            how = f"unpaired: {pairing.why_not}" if pairing.why_not else f"paired by {pairing.by}"
+            paired.append(f"{arm.label} against {base.label}: {how}")
+    curves = []
+    for group in groups:
+        rows = _rows(group, above.get((group.arm.label, group.key), {}), column, options.confidence)
+        curves.append(AlongCurve(arm=group.arm.label, depth=group.key[0], budget=group.key[1], rows=rows))
+    usable = tuple(arm.label for arm in arms)
+    empty = [f"{name}: no run has a usable loss; it is not compared" for name in names if name not in usable]
+    return arms, Along(
+        column=column,
+        unit=base.unit,
+        arms=usable,
+        confidence=options.confidence,
+        answer=(*_not_adjusted(groups, column), *answers(curves, base.label, base.unit)),
+        curves=tuple(curves),
+        notes=(*empty, *_notes(groups, len(every) - len(groups), column), *paired),
     )
 
 
@@ -199,7 +177,7 @@ def _rows(group: Group, above_base: Mapping[Any, Interval], column: str, confide
                 column=column,
                 value=value,
                 depth=int(row["depth"]),
-                budget=group.budget,
+                budget=group.key[1],
                 width=number(row["width"]),
                 heads=row.get("heads"),
                 head_size=row.get("head_size"),
@@ -207,19 +185,19 @@ def _rows(group: Group, above_base: Mapping[Any, Interval], column: str, confide
                 learning_rate=curves.learning_rate[cell],
                 n=int(curves.n[cell]),
                 loss=float(group.mean[k]),
-                se=float(group.se[k]) if group.known else None,
+                se=float(group.se[k]) if group.noise.known else None,
                 correction=float(group.correction[k]),
                 **above.columns("above_best"),
                 **above_base.get(value, Interval()).columns("above_base"),
-                verdict=verdict if group.known else UNKNOWN,
+                verdict=verdict if group.noise.known else UNKNOWN,
                 confidence=confidence,
             )
         )
     return tuple(rows)
 
 
-def _notes(found: Sequence[ArmAlong], groups: Sequence[Group], column: str) -> list[str]:
-    """Sentences on the premises: unequal sizes and their correction, single values."""
+def _notes(groups: Sequence[Group], single: int, column: str) -> list[str]:
+    """Sentences on the premises: unequal sizes and their correction. single: number of groups with a single value."""
     notes = []
     gap = max(float(np.abs(group.gaps).max()) for group in groups)
     if gap > SAME_SIZE:
@@ -235,7 +213,6 @@ def _notes(found: Sequence[ArmAlong], groups: Sequence[Group], column: str) -> l
             f"sizes differ from their budget by up to {100 * math.expm1(gap):.1f} %; losses are corrected to it {by}, "
             "and every interval includes the error of this correction"
         )
-    single = sum(len(group.values) < 2 for one in found for group in one.groups)
     if single:
         notes.append(f"{single} depths and sizes have one value of {column}, and are not compared")
     if len(groups) > 1:
@@ -261,30 +238,27 @@ def _not_adjusted(groups: Sequence[Group], column: str) -> list[str]:
 class Group:
     """Losses of one arm at one depth and size, for J values of the column in rising order.
 
-    depth, budget: None if the column is the depth or the budget itself. cells (J,): indices into the arm's curves.
-    rows: one row of each cell. mean (J,): nats, moved to the budget. deviations (D, J): nats, draws of the errors. df:
-    degrees of freedom of their variance. x (J,): ln N of the budget, or of each cell where the column is it.
+    key: (depth, budget), each None if the column is it. cells (J,): indices into the arm's curves. rows: one row of
+    each cell. mean (J,): nats, moved to the budget. deviations (D, J): nats, draws of the errors. x (J,): ln N of the
+    budget, or of each cell where the column is it.
     """
 
     arm: Arm
-    depth: int | None
-    budget: float | None
+    key: Key
     values: Sequence[Any]
     cells: np.ndarray
     rows: Sequence[Row]
     mean: np.ndarray
     deviations: np.ndarray
-    df: float
     x: np.ndarray
 
     @classmethod
     def of(cls, arm: Arm, key: Key, cells: Mapping[Any, int], rows: Sequence[Row]) -> Group:
         """Group of cells: index in the arm's curves by value of the column. rows: of all cells."""
         curves, where = arm.curves, np.array(list(cells.values()))
-        df = curves.noise.df if curves.noise.known else 0.0
         x = curves.x[where] if key[1] is None else np.full(len(where), math.log(key[1]))
         mean, deviations = at_size(curves, where, x, curves.draws - curves.mean)
-        return cls(arm, *key, list(cells), where, [rows[k] for k in where], mean, deviations, df, x)
+        return cls(arm, key, list(cells), where, [rows[k] for k in where], mean, deviations, x)
 
     @property
     def correction(self) -> np.ndarray:
@@ -299,12 +273,8 @@ class Group:
         return found
 
     @property
-    def key(self) -> Key:
-        return self.depth, self.budget
-
-    @property
-    def known(self) -> bool:
-        return self.arm.curves.noise.known
+    def noise(self) -> Noise:
+        return self.arm.curves.noise
 
     @property
     def se(self) -> np.ndarray:
@@ -314,11 +284,11 @@ class Group:
 def above_best(group: Group, confidence: float) -> list[Interval]:
     """Loss of each value of a group above that of the best, without intervals if the noise is unknown."""
     m, d = group.mean, group.deviations
-    if not group.known:
+    if not group.noise.known:
         return _intervals(m - m.min())
     i, j = np.triu_indices(len(m), 1)
     low, high = np.zeros((2, len(m), len(m)))
-    pairs = SimultaneousBand(m[j] - m[i], d[:, j] - d[:, i], group.df, confidence)
+    pairs = SimultaneousBand(m[j] - m[i], d[:, j] - d[:, i], group.noise.df, confidence)
     low[j, i], high[j, i] = pairs.low, pairs.high
     low[i, j], high[i, j] = -pairs.high, -pairs.low
     return _intervals(m - m.min(), low.max(axis=1), high.max(axis=1))
@@ -330,34 +300,21 @@ def _intervals(value: np.ndarray, *ends: np.ndarray) -> list[Interval]:
 
 
 def arm_differences(
-    base: Group, other: Group, values: Sequence[Any], pairing: Pairing, drawn: Sequence[np.ndarray], confidence: float
+    base: Group, other: Group, values: Sequence[Any], drawn: Sequence[np.ndarray], df: float, confidence: float
 ) -> list[Interval]:
     """Loss of the other arm − loss of the base at each shared value of ``values``. The band holds at all of them
-    together. drawn: see ``Pairing.drawn``."""
+    together. drawn, df: see ``Pairing``."""
     sides = base, other
-    a, b = ([group.values.index(value) for value in values] for group in sides)
-    difference = other.mean[b] - base.mean[a]
-    if not (base.known and other.known):
-        return _intervals(difference)
-    *errors, level = drawn
-    i, j = base.cells[a], other.cells[b]
-    one, two = (
-        at_size(group.arm.curves, cells, group.x[places], own)[1]
-        for group, cells, places, own in zip(sides, (i, j), (a, b), errors, strict=True)
-    )
-    band = SimultaneousBand(difference, two - one + level, pairing.df(i, j), confidence)
+    places = [[group.values.index(value) for value in values] for group in sides]
+    one, two = (group.mean[where] for group, where in zip(sides, places, strict=True))
+    if not (base.noise.known and other.noise.known):
+        return _intervals(two - one)
+    own = [
+        at_size(group.arm.curves, group.cells[where], group.x[where], errors)[1]
+        for group, where, errors in zip(sides, places, drawn, strict=True)
+    ]
+    band = SimultaneousBand(two - one, own[1] - own[0], min(base.noise.df, other.noise.df, df), confidence)
     return _intervals(band.value, band.low, band.high)
-
-
-@dataclass(frozen=True)
-class ArmAlong:
-    """One arm. arm: its curves, numbered alike in all arms. groups: also groups of one value. bad: runs left out as
-    impossible. out: rows that are out, by reason."""
-
-    arm: Arm
-    groups: Sequence[Group]
-    bad: Sequence[BadRun]
-    out: Mapping[LeftOut, int]
 
 
 def check_column(tables: Sequence[Table], column: str) -> None:
@@ -382,18 +339,21 @@ def check_column(tables: Sequence[Table], column: str) -> None:
         raise InputError(f"{name}: {column!r} is {what} of {tables[0].source}; at least two values are compared")
 
 
-def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, options: FitOptions) -> list[ArmAlong]:
-    """Arms with a usable run, with their curves and groups.
+def arms_along(
+    tables: Sequence[Table], names: Sequence[str], column: str, options: FitOptions
+) -> tuple[list[Arm], list[Group]]:
+    """Arms with a usable run, whose curves are numbered alike in all arms; and their groups, those of one value too.
 
     Raises:
         InputError: runs that differ in more than the column would be compared, or the first arm has no usable run.
     """
     sizes = {} if column in SIZES else _sizes(tables)
     chosen = [_selected(data, column, options) for data in tables]
-    curves = {_place_of(run.row, column) for selection in chosen for run in selection.runs}
+    every = {_place_of(run.row, column) for selection in chosen for run in selection.runs}
     # a curve that is a depth keeps its number of layers, so that a plain fit has the same curves
-    numbers = {key: int(key[0]) if len(key) == 1 else k for k, key in enumerate(sorted(curves), start=1)}
-    found: list[ArmAlong] = []
+    numbers = {key: int(key[0]) if len(key) == 1 else k for k, key in enumerate(sorted(every), start=1)}
+    found: list[Arm] = []
+    groups: list[Group] = []
     for data, name, selection in zip(tables, names, chosen, strict=True):
         if not selection.runs and found:
             continue
@@ -405,16 +365,16 @@ def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, optio
         runs, out = selection.runs, selection.account + Counter({("have an impossible loss", ""): len(bad)})
         held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
         rng = np.random.default_rng(options.seed)
-        of_arm = build_curves(runs, options.noise, rng, held_out, data.unit)
-        of_arm = _judged(of_arm, runs, column, options)
+        curves = build_curves(runs, options.noise, rng, held_out, data.unit)
+        curves = _judged(curves, runs, column, options)
         warnings = [*selection.warnings, *falling, *([left_out_line(bad)] if bad else [])]
         warnings += held_out.warnings if held_out else []
-        arm = Arm(name, runs, of_arm, held_out=held_out, unit=data.unit, warnings=warnings)
+        found.append(Arm(name, runs, curves, held_out=held_out, unit=data.unit, warnings=warnings, out=out))
         of_shape = {run.shape: run.row for run in runs}
-        rows = [of_shape[of_arm.shape(k)] for k in range(len(of_arm.x))]
-        groups = [Group.of(arm, key, of, rows) for key, of in _groups(rows, column, sizes, data.source).items()]
-        found.append(ArmAlong(arm, groups, bad, out))
-    return found
+        rows = [of_shape[curves.shape(k)] for k in range(len(curves.x))]
+        own = _groups(rows, column, sizes, data.source)
+        groups += [Group.of(found[-1], key, cells, rows) for key, cells in own.items()]
+    return found, groups
 
 
 def _judged(curves: Curves, runs: Sequence[Run], column: str, options: FitOptions) -> Curves:

@@ -8,38 +8,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
 from dwsweep.fit.curves import Curves, SimultaneousBand
 from dwsweep.fit.lattice import standard_error
-from dwsweep.fit.noise import FLOOR_NATS, t_two_sided
+from dwsweep.fit.noise import t_two_sided
 from dwsweep.interval import Interval
 
 NOISE, NOISE_UNKNOWN, FEW_SHAPES, NO_SHARED_RANGE = "noise", "noise unknown", "few shapes", "no shared range"
-
-
-@dataclass(frozen=True)
-class Difference:
-    """g = loss of the shallower − loss of the deeper on a grid of x shared by both; positive where the deeper is ahead.
-
-    x: (G,). g: (G,) nats. deviations: (D, G), draws of the error of g. df: degrees of freedom of its variance.
-    """
-
-    shallow: int
-    deep: int
-    x: np.ndarray
-    g: np.ndarray
-    deviations: np.ndarray
-    df: float
-
-    @cached_property
-    def se(self) -> np.ndarray:
-        return np.maximum(self.deviations.std(axis=0), FLOOR_NATS)
-
-    def band(self, confidence: float) -> SimultaneousBand:
-        return SimultaneousBand(self.g, self.deviations, self.df, confidence)
 
 
 def shared_sizes(curves: Curves, shallow: int, deep: int) -> tuple[float, float] | None:
@@ -56,9 +33,8 @@ class Crossing:
 
     status: see ``classify``. root, low, high: crossing and ends of its interval (None = unbounded, or no root).
     se: standard error of the root. slope: g' there, nats per unit of x. t_left, t_right: largest t of the shallower's
-    lead left of the crossing and of the deeper's lead right of it. critical: sup-t quantile they are held against.
-    sign_changes: of g. cause: why it is undecided, one of the causes above. error: largest Monte-Carlo standard error
-    of root, low and high.
+    lead left of the crossing and of the deeper's lead right of it. sign_changes: of g. cause: why it is undecided, one
+    of the causes above. error: largest Monte-Carlo standard error of root, low and high.
     """
 
     status: str
@@ -69,7 +45,6 @@ class Crossing:
     slope: float | None = None
     t_left: float | None = None
     t_right: float | None = None
-    critical: float | None = None
     sign_changes: int = 0
     reason: str = ""
     cause: str = ""
@@ -81,8 +56,11 @@ class Crossing:
         return Interval(self.root, self.low, self.high, error=self.error)
 
 
-def classify(d: Difference, confidence: float) -> Crossing:
-    """Status, root and interval of g = 0.
+APART = Crossing("undecided", reason="no size lies within the shapes of both depths", cause=NO_SHARED_RANGE)
+
+
+def classify(x: np.ndarray, band: SimultaneousBand) -> Crossing:
+    """Status, root and interval of g = 0, with g = loss of the shallower − loss of the deeper at x (G,) in a band.
 
     crossed: the shallower is significantly (sup-t) ahead on the left and the deeper on the right. not_reached: only the
     shallower ever is. already_crossed: only the deeper. undecided: neither. ambiguous: any other pattern.
@@ -90,11 +68,10 @@ def classify(d: Difference, confidence: float) -> Crossing:
     The interval is the set {x : |g(x)| ≤ t_df·se(x)} (Fieller 1954, by band inversion) between the two significant
     parts; if one part is missing, that end is unbounded.
     """
-    band = d.band(confidence)
-    g, se, x = d.g, band.se, d.x
-    t, pointwise = g / se, t_two_sided(confidence, d.df)
+    g, se = band.value, band.se
+    t, pointwise = g / se, t_two_sided(band.confidence, band.df)
     below, above = np.flatnonzero(band.sign < 0), np.flatnonzero(band.sign > 0)
-    found = looked_at(g, t, band.critical)
+    found = looked_at(g, t)
     low = _edge(x, -t - pointwise, int(below[-1]), 1) if len(below) else None
     high = _edge(x, t - pointwise, int(above[0]), -1) if len(above) else None
     if low is None and high is None:
@@ -119,30 +96,28 @@ def classify(d: Difference, confidence: float) -> Crossing:
     )
 
 
-def monte_carlo(found: Crossing, d: Difference, scramble: np.ndarray, confidence: float) -> float:
-    """Largest standard error of root, low and high by the scrambles (D,) of the draws of ``d``: each is an answer.
+def monte_carlo(found: Crossing, x: np.ndarray, band: SimultaneousBand, scramble: np.ndarray) -> float:
+    """Largest standard error of root, low and high by the scrambles (D,) of the draws of a band: each is an answer.
 
     A root is where g is zero, an end where g ± t·se is. An end of the sizes has no error.
     """
-    pointwise = t_two_sided(confidence, d.df)
-    parts = [d.deviations[scramble == k] for k in np.unique(scramble)]
+    pointwise = t_two_sided(band.confidence, band.df)
+    parts = [band.deviations[scramble == k] for k in np.unique(scramble)]
     parts, errors = [part for part in parts if len(part) > 1], [0.0]
     for at, side in ((found.root, 0.0), (found.low, 1.0), (found.high, -1.0)):
-        if at is None or not d.x[0] < at < d.x[-1] or len(parts) < 2:
+        if at is None or not x[0] < at < x[-1] or len(parts) < 2:
             continue
-        bands = [part.mean(axis=0) + side * pointwise * part.std(axis=0) for part in parts]
-        spread = float(standard_error(np.array([np.interp(at, d.x, band) for band in bands])))
-        slope = float(np.interp(at, d.x, np.gradient(d.g + side * pointwise * d.se, d.x)))
+        ends = [part.mean(axis=0) + side * pointwise * part.std(axis=0) for part in parts]
+        spread = float(standard_error(np.array([np.interp(at, x, end) for end in ends])))
+        slope = float(np.interp(at, x, np.gradient(band.value + side * pointwise * band.se, x)))
         errors.append(spread / abs(slope) if slope else 0.0)
     return max(errors)
 
 
-def looked_at(g: np.ndarray, t: np.ndarray, critical: float) -> Crossing:
+def looked_at(g: np.ndarray, t: np.ndarray) -> Crossing:
     """Undecided crossing, before its leads are judged."""
     changes = int(np.count_nonzero(np.diff(np.sign(g[g != 0.0]))))
-    return Crossing(
-        "undecided", t_left=float(np.max(-t)), t_right=float(np.max(t)), critical=critical, sign_changes=changes
-    )
+    return Crossing("undecided", t_left=float(np.max(-t)), t_right=float(np.max(t)), sign_changes=changes)
 
 
 _REASONS = {

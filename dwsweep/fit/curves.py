@@ -16,12 +16,10 @@ from dwsweep.fit.noise import (
     FLOOR_NATS,
     MeanCovariance,
     Noise,
-    SeedSlope,
     cell_means,
     chi2_quantile,
     estimate_noise,
     root,
-    seed_slopes,
 )
 from dwsweep.text import NATS
 
@@ -53,15 +51,14 @@ class Curves:
     rate_edge: list[tuple[int, float, float]]
     paired: bool
     means: MeanCovariance
-    seed_slope: SeedSlope | None = None
     block: list[str] = field(default_factory=list)
     scatter_seed: int = 0
     layer_weights: float | None = None
 
     def with_noise(self, noise: Noise) -> Curves:
-        """Curves with another scatter between shapes in noise, draws and errors."""
-        wider = math.sqrt(noise.shape_variance) - math.sqrt(self.noise.shape_variance)
-        draws = self.draws + wider * np.random.default_rng(self.scatter_seed).standard_normal(self.draws.shape)
+        """Curves with the scatter between shapes in noise, draws and errors."""
+        luck = np.random.default_rng(self.scatter_seed).standard_normal(self.draws.shape)
+        draws = self.draws + math.sqrt(noise.shape_variance) * luck
         return replace(self, noise=noise, draws=draws, se=draws.std(axis=0))
 
     def shape(self, k: int) -> Shape:
@@ -101,13 +98,6 @@ class Curves:
         (o = ln 12L exactly on the default axis)."""
         where = self.at(depth)
         return (np.asarray(x) - np.interp(x, self.x[where], self._offset(where))) / 2.0
-
-    def x_of_ln_width(self, depth: int, ln_width: np.ndarray | float) -> np.ndarray:
-        """Inverse of :meth:`ln_width_of`."""
-        where = self.at(depth)
-        ln_d, offset = np.log(self.width[where]), self._offset(where)
-        order = np.argsort(ln_d)
-        return 2.0 * np.asarray(ln_width) + np.interp(ln_width, ln_d[order], offset[order])
 
     def weights_of_layer(self, depth: int) -> float:
         """Weights of a layer over d², of the nets of a depth: 12 in standard blocks."""
@@ -199,15 +189,9 @@ def build_curves(
     depth = np.array([shape.depth for shape in shapes])
     x = np.array([x_of[shape] for shape in shapes])
     extra = documents.covariance if documents else None
-    run_depth = np.array([run.depth for run in runs])
-    noise, covariance = estimate_noise(means, chosen, declared, extra, unit)
+    noise, covariance = estimate_noise(means, declared, extra, unit)
     if documents and documents.number is not None and documents.number < FEW_DOCUMENTS:
         noise = noise.of_few_documents(documents.number)
-    seed_slope = seed_slopes(means, [run.seed for run in runs], np.log(run_depth.astype(float)))
-    if seed_slope:  # other seeds would tilt the losses differently
-        tilt = np.log([[candidate.shape.depth] for candidate in candidates])
-        tilt = seed_slope.sd * (tilt - tilt.mean())
-        covariance = covariance.plus(tilt)
     all_draws = covariance.draws(max(FEWEST_DRAWS, min(DRAWS, MOST_DRAWN // len(candidates))), rng)
     all_draws += means.mean
     draws = np.stack([all_draws[:, group].min(axis=1) for group in groups], axis=1)
@@ -232,7 +216,6 @@ def build_curves(
         rate_edge=_edges(candidates, groups, chosen),
         paired=means.paired,
         means=covariance.at(chosen),
-        seed_slope=seed_slope,
         scatter_seed=int(rng.integers(2**62)),
     )
 

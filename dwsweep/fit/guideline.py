@@ -19,7 +19,7 @@ from dwsweep.fit.ask import LossSurface, accepted_forms, transitions
 from dwsweep.fit.laws import FORMS, Law
 from dwsweep.interval import layers
 from dwsweep.records.answers import BELOW, AnswerRow
-from dwsweep.records.fit import HeldOut, Surface
+from dwsweep.records.fit import Surface
 from dwsweep.records.transitions import GuidelineRow
 from dwsweep.shapes import STANDARD
 from dwsweep.text import SHORT, format_count
@@ -45,9 +45,17 @@ def falling_warning(surface: Surface, axis: str) -> list[str]:
 
 def held_out_warnings(surface: Surface, axis: str) -> list[str]:
     """Warnings about a surface that fails to predict held-out shapes, or the losses of a held-out size."""
-    found = surface.held_out
-    lines = [held_out_line(found)] if found is not None and found.too_few else []
-    if found is not None and found.jumps and found.steepest and found.steepest_at:
+    found, lines = surface.held_out, []
+    if found is None:
+        return []
+    if found.too_few:
+        far = "far" if found.worst is None else f"{found.worst:+.1f} standard deviations"  # None: no noise is known
+        lines.append(
+            f"surface: no form fits, {found.shapes - found.inside} of {found.shapes} shapes lie outside the 95 % "
+            f"intervals predicted from the other shapes; the farthest is {found.worst_depth}×{found.worst_width:.4g}, "
+            f"off by {far}"
+        )
+    if found.jumps and found.steepest and found.steepest_at:
         deeper = "deeper" if found.steepest < 0.0 else "shallower"
         lines.append(
             f"surface: the best depth jumps near {axis} {format_count(found.steepest_at)}, where losses favour "
@@ -55,15 +63,6 @@ def held_out_warnings(surface: Surface, axis: str) -> list[str]:
             "it the intervals of the best depth are too narrow"
         )
     return lines
-
-
-def held_out_line(found: HeldOut) -> str:
-    far = "far" if found.worst is None else f"{found.worst:+.1f} standard deviations"  # None: no noise is known
-    return (
-        f"surface: no form fits, {found.shapes - found.inside} of {found.shapes} shapes lie outside the 95 % "
-        f"intervals predicted from the other shapes; the farthest is {found.worst_depth}×{found.worst_width:.4g}, off "
-        f"by {far}"
-    )
 
 
 def depth_scatter_warnings(surface: LossSurface, unit: str) -> list[str]:
@@ -98,10 +97,8 @@ def map_law(record: Surface | None, weights: float = STANDARD) -> Law | None:
     ends = transitions(LossSurface(record, only=form.form).posterior, form.form)
     equation, ln_width = FORMS[form.form], (ends - np.log([weights * first, weights * last])) / 2.0
     theta = equation.from_ends(ln_width, first, last)
-    name = f"own: {form.form} form of the loss surface"
-    return Law.of_draws(
-        name, equation, theta[np.isfinite(theta).all(axis=1)], (min(inside), max(inside)), record.confidence
-    )
+    a, b = np.median(theta[np.isfinite(theta).all(axis=1)], axis=0).tolist()
+    return Law(f"own: {form.form} form of the loss surface", equation.name, (a, b), min(inside), max(inside))
 
 
 def guideline_sizes(params: Iterable[float] = ()) -> list[GuidelineRow]:

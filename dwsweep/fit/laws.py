@@ -138,7 +138,7 @@ class Law:
     """A law with its uncertainty.
 
     form: a name in FORMS, theta: its (a, b). valid_from, valid_to: non-embedding parameters that its transitions span.
-    region: (R, 2) parameter pairs on or inside the confidence region, whose extremes give every profile interval.
+    region: (R, 2) pairs on the edge of its confidence region, whose extremes are the ends of every interval.
     """
 
     name: str
@@ -146,15 +146,7 @@ class Law:
     theta: tuple[float, float]
     valid_from: float
     valid_to: float
-    region: np.ndarray = field(repr=False)
-
-    @classmethod
-    def of_draws(
-        cls, name: str, equation: LawForm, theta: np.ndarray, valid: tuple[float, float], confidence: float
-    ) -> Law:
-        """The law of draws of its constants (T, 2)."""
-        a, b = np.median(theta, axis=0).tolist()
-        return cls(name, equation.name, (a, b), *valid, central(theta, confidence))
+    region: np.ndarray | None = field(default=None, repr=False)
 
     @property
     def equation(self) -> LawForm:
@@ -163,10 +155,12 @@ class Law:
     def depth(self, n_params: float) -> tuple[float | None, float | None, float | None]:
         """(L*, low, high) at ``n_params``; None for a value that does not exist, or an end without a bound."""
         best = float(self.equation.optimal_depth(np.asarray(self.theta), n_params))
-        around = self.equation.optimal_depth(self.region, n_params)
-        finite = around[np.isfinite(around)]
         if not np.isfinite(best):
             return None, None, None
+        if self.region is None:
+            return best, None, None
+        around = self.equation.optimal_depth(self.region, n_params)
+        finite = around[np.isfinite(around)]
         low = float(min(best, finite.min())) if len(finite) else None
         high = float(max(best, finite.max())) if len(finite) == len(around) and len(finite) else None
         return best, low, high
@@ -174,18 +168,6 @@ class Law:
     def extrapolation(self, n_params: float) -> float:
         """Factor by which ``n_params`` lies outside the range of validity; 1 inside."""
         return outside(n_params, self.valid_from, self.valid_to)
-
-
-def central(theta: np.ndarray, confidence: float) -> np.ndarray:
-    """The draws (T, 2) whose extremes give intervals of ``confidence`` of functions of both constants: the nearest to
-    the median, in the metric of their covariance, up to the χ² of one degree of freedom."""
-    from scipy.special import gammaincinv
-
-    away = theta - np.median(theta, axis=0)
-    C = np.cov(theta, rowvar=False) + 1e-18 * np.eye(2)
-    distance = np.einsum("ti,ij,tj->t", away, np.linalg.pinv(C), away)
-    kept = distance <= 2.0 * float(gammaincinv(0.5, confidence))
-    return theta[kept] if kept.any() else theta
 
 
 def law_interval(laws: Sequence[Law], n_params: float, spacing: float) -> tuple[float | None, float | None]:

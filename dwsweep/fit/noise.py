@@ -22,10 +22,7 @@ from dwsweep.text import BITS_PER_TOKEN, NATS
 
 MOST_SEEDS = 500  # most paired seeds: with more, their error in a mean is small beside the rest
 MOST_DENSE = 5_000  # most cell means whose covariance is formed in full
-FEWEST_SIZES = 4  # fewest sizes of a curve that leave residuals about a parabola
-SEPARABLE_SIZES = 6  # fewest sizes that separate scatter from the bend of a curve
-# sources of the scatter between shapes, an error that all seeds of a shape share
-SURFACE, SCATTER, DOCUMENTS, DECLARED, DEFAULT = "surface", "scatter", "documents", "declared", "default"
+SCATTER, DECLARED, DEFAULT = "scatter", "declared", "default"  # sources of the error that seeds of a shape share
 # nats: reruns of Levine et al. 2020 agree to 0.001, shapes of public sweeps scatter by 0.002 to 0.004 about curves
 LIKELY_SHAPE_SD = 0.004
 # two losses closer than this are the same number in float32; also keeps noise-free tables from dividing by zero
@@ -104,48 +101,6 @@ class CellMeans:
         return MeanCovariance(variance / counts, self.shares @ root(of_seeds))
 
 
-@dataclass(frozen=True)
-class SeedSlope:
-    """Seed whose losses drift with depth.
-
-    slope: nats per unit of ln L that it adds to the mean of all seeds; worst: the seed that adds most, and how much.
-    p: of no seed adding anything. sd: standard error that this leaves in the slope of the mean over seeds.
-    """
-
-    worst: Hashable
-    slope: float
-    p: float
-    sd: float
-
-
-UNLIKELY = 0.01  # p below which a seed's losses count as drifting with depth
-
-
-def seed_slopes(means: CellMeans, seeds: Sequence[Hashable], y: np.ndarray) -> SeedSlope | None:
-    """Slope of a seed's losses in y = ln L (n,), by an F test of one slope per seed. None if seeds are not shared
-    between the shapes, or the test shows no slope."""
-    from scipy.special import fdtrc
-
-    count = len(means.gain)
-    free = float((1.0 - means.leverage).sum()) - (count - 1)
-    z = y - y.mean()
-    weight = np.bincount(means.codes, z**2, count)
-    if not means.paired or free < 1.0 or not (weight > 0.0).all():
-        return None
-    slopes = np.bincount(means.codes, means.residual * z, count) / weight
-    explained = float((slopes**2 * weight).sum())
-    left = (float((means.residual**2).sum()) - explained) / free
-    if left <= 0.0:
-        return None
-    p = float(fdtrc(count - 1, free, explained / (count - 1) / left))
-    if p >= UNLIKELY:
-        return None
-    worst = int(np.abs(slopes).argmax())
-    named = next(seed for seed, code in zip(seeds, means.codes, strict=True) if code == worst)
-    variance = max(float((slopes**2).sum()) / (count - 1) - left / float(weight.mean()), 0.0)
-    return SeedSlope(named, float(slopes[worst]), p, math.sqrt(variance / count))
-
-
 def seed_level(losses: np.ndarray, cell: np.ndarray, seeds: Sequence[Hashable]) -> tuple[float, float] | None:
     """(variance of the error that seeds add to all cells alike, its degrees of freedom); None with a single seed.
 
@@ -177,23 +132,12 @@ def _within(shares: np.ndarray, weight: np.ndarray) -> np.ndarray:
 @dataclass(frozen=True)
 class Scatter:
     """sd: τ, nats. own: (D,) draws of τ² and scale: (D,) of the variance of a run over its estimate, which go together.
-    sizes: that a curve has, at most. joint: by the model of all depths."""
+    from_bend: it can be told from the bend of a curve."""
 
     sd: float
     own: np.ndarray
     scale: np.ndarray
-    sizes: int
-    joint: bool
-
-    @property
-    def judged(self) -> bool:
-        """True if the losses show the scatter; else it is its prior, or no seed of a shape repeats."""
-        return self.joint or self.sizes >= FEWEST_SIZES
-
-    @property
-    def separable(self) -> bool:
-        """True if scatter can be told from the bend of a curve."""
-        return self.sizes >= SEPARABLE_SIZES
+    from_bend: bool
 
     def df(self, variance: float) -> float:
         """Degrees of freedom of a mean's whole variance, ``variance`` (nats²) of it from the noise of its runs.
@@ -207,14 +151,11 @@ class Noise:
     """Noise of one run and of a fitted cell mean.
 
     source: basis of the estimate. sigma: sd of one run's loss, nats (None if replicates cannot tell). df: degrees of
-    freedom of the variance of a mean.  tau: scatter between shapes as it was
-    judged, nats; tau_df its degrees of freedom; None, 0: it was not.
-    shape_variance: nats², variance of a mean beyond its replicates; shape_source: basis of it.
-    replicate_df: degrees of freedom of the replicates alone, 0 without; replicated: a shape has several runs.
-    known: some noise estimate exists. why_unknown: a reason other than too few runs. declared_shape_sd: nats, sd of the
-    error that the seeds of a shape share, as declared; None: not declared. documents: nats², variance between
-    shapes by their documents; None without. most_df: degrees of freedom that documents allow. likely_shape_sd:
-    scatter between shapes where nothing shows it.
+    freedom of the variance of a mean. replicate_df: degrees of freedom of the replicates alone, 0 without; replicated:
+    a shape has several runs. known: some noise estimate exists. tau: scatter between shapes as the losses show it,
+    nats; None if they show none. shape_variance: nats², variance of a mean beyond its replicates; shape_source: basis
+    of it. why_unknown: a reason other than too few runs. most_df: degrees of freedom that documents allow.
+    likely_shape_sd: scatter between shapes where nothing shows it.
     """
 
     source: str
@@ -224,11 +165,9 @@ class Noise:
     replicated: bool
     known: bool
     tau: float | None = None
-    tau_df: float = 0.0
     shape_variance: float = 0.0
     shape_source: str = DECLARED
     why_unknown: str = ""
-    documents: float | None = None
     most_df: float = math.inf
     likely_shape_sd: float = LIKELY_SHAPE_SD
 
@@ -238,54 +177,34 @@ class Noise:
         if count > 1:
             most = count - 1.0
             return replace(self, df=min(self.df, most), replicate_df=min(self.replicate_df, most), most_df=most)
-        if self.source == "declared":
+        if self.source == DECLARED:
             return self
         return replace(self, known=False, why_unknown="a single held-out document: losses on another text may differ")
 
     def with_scatter(self, found: Scatter | None, known: MeanCovariance) -> Noise:
-        """The noise of means (K,) with the scatter between their shapes. found: as it was judged;
-        None: it could not be. known: covariance of the means by replicates and documents.
+        """The noise of means with the scatter between their shapes, which the losses show or which is
+        ``LIKELY_SHAPE_SD``. known: covariance of the means by replicates and documents.
 
-        The model of all depths decides where there is one. Fewer than six sizes on every curve cannot tell scatter from
-        a bend: there it is ``LIKELY_SHAPE_SD``, of which documents account for a part. A declared σ of a single run
-        per shape holds all of it already.
+        A scatter that may be the bend of a curve counts if it is larger, but a declared σ of a single run per shape
+        holds it.
         """
-        variance, source = self._shape_variance(found)
-        df, own = self.df, float(known.diagonal.mean())
-        if source != DECLARED:  # adding a known variance to an estimated one narrows no interval
-            if found is not None:
-                df = found.df(own)
-            elif own > 0.0:
-                df *= ((own + variance) / own) ** 2
-        df = min(df, self.most_df)
-        named = self.source
-        if named == "replicates" and source in (SURFACE, SCATTER):
-            named = "replicates and scatter"
-        elif named == "none" and found is not None and found.judged and source != DECLARED:
-            named = "scatter"
+        default, own = self.likely_shape_sd**2, float(known.diagonal.mean())
+        if self.source == DECLARED and not self.replicated and not (found and found.from_bend):
+            return replace(self, tau=found.sd if found else None)
+        if found is None:  # adding a known variance to an estimated one narrows no interval
+            df = self.df * ((own + default) / own) ** 2 if own > 0.0 else self.df
+            return replace(self, df=min(df, self.most_df), shape_variance=default, shape_source=DEFAULT)
+        shown = found.from_bend or found.sd**2 > default
+        of_replicates = "replicates and scatter" if shown else "replicates"
         return replace(
             self,
-            source=named,
-            df=df,
-            tau=found.sd if found else None,
-            tau_df=found.df(0.0) if found else 0.0,
-            shape_variance=variance,
-            shape_source=source,
-            known=named != "none" and not self.why_unknown,
+            source={"none": SCATTER, "replicates": of_replicates}.get(self.source, self.source),
+            df=min(found.df(own), self.most_df),
+            tau=found.sd,
+            shape_variance=found.sd**2 if shown else default,
+            shape_source=SCATTER if shown else DEFAULT,
+            known=not self.why_unknown,
         )
-
-    def _shape_variance(self, found: Scatter | None) -> tuple[float, str]:
-        """(variance in nats², its source)."""
-        default = self.likely_shape_sd**2
-        if found is not None and found.joint:
-            return found.sd**2, SURFACE
-        if self.source == "declared" and not self.replicated:
-            return 0.0, DECLARED
-        if found is not None and (found.separable or (self.documents is None and found.sd**2 > default)):
-            return found.sd**2, SCATTER
-        if self.documents is not None:
-            return max(0.0, default - self.documents), DOCUMENTS
-        return default, DEFAULT
 
 
 def cell_means(losses: np.ndarray, cells: np.ndarray, seeds: Sequence[Hashable], n_cells: int) -> CellMeans:
@@ -334,31 +253,26 @@ def _linked(cells: np.ndarray, codes: np.ndarray, n_cells: int, n_seeds: int) ->
 
 def estimate_noise(
     means: CellMeans,
-    chosen: np.ndarray,
     declared: float | None = None,
     extra: np.ndarray | None = None,
     unit: str = NATS,
 ) -> tuple[Noise, MeanCovariance]:
     """The noise by replicates, and the covariance of the fitted cell means, nats²; both without scatter of shapes.
 
-    chosen: (K',) indices of the cells on the curves. declared: sd of one run's
-    loss in nats, instead of any estimate. extra: (K, K) covariance that is
-    known from elsewhere (documents), nats². unit: of losses; all are in it in place of nats.
+    declared: sd of one run's loss in nats, instead of any estimate. extra: (K, K) covariance that is known from
+    elsewhere (documents), nats². unit: of losses; all are in it in place of nats.
 
     σ² = Σ r² / Σ (1 − h) over all runs: the few of one depth would leave its own σ unsure.
     """
     sigma2: float | None
     if declared is not None:
-        sigma2, df, source = _declared(declared) ** 2, math.inf, "declared"
+        sigma2, df, source = _declared(declared) ** 2, math.inf, DECLARED
     else:
         sigma2, df = _sigma(means)
         source = "none" if sigma2 is None else "replicates"
     covariance = means.covariance(np.full(len(means.mean), sigma2 or 0.0))
-    documents = None
     if extra is not None:
         covariance = covariance.plus(root(extra))
-        centred = extra[np.ix_(chosen, chosen)]
-        documents = float(np.trace(centred) - centred.mean() * len(centred)) / max(len(centred) - 1, 1)
     noise = Noise(
         source=source,
         sigma=None if sigma2 is None else math.sqrt(sigma2),
@@ -366,7 +280,6 @@ def estimate_noise(
         replicate_df=df,
         replicated=len(means.cells) > len(means.mean),
         known=source != "none",
-        documents=documents,
         likely_shape_sd=LIKELY_SHAPE_SD / (math.log(2.0) if unit == BITS_PER_TOKEN else 1.0),
     )
     return noise, covariance
@@ -404,7 +317,7 @@ def _sigma(means: CellMeans) -> tuple[float | None, float]:
 
 
 # Quantiles and tails of the usual distributions, from scipy.special: importing scipy.stats costs about a second.
-# Degrees of freedom may be infinite, where t becomes normal and F becomes χ²/dfn.
+# Degrees of freedom of t may be infinite.
 
 
 def t_two_sided(confidence: float, df: float) -> float:
@@ -420,13 +333,6 @@ def chi2_quantile(p: np.ndarray | float, df: float) -> np.ndarray:
     from scipy.special import gammaincinv
 
     return 2.0 * gammaincinv(df / 2.0, p)
-
-
-def chi2_tail(x: float, df: float) -> float:
-    """P(χ²_df > x)."""
-    from scipy.special import chdtrc
-
-    return float(chdtrc(df, x))
 
 
 def summed(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -449,4 +355,4 @@ def f_tail(x: float, dfn: float, dfd: float) -> float:
     """P(F(dfn, dfd) > x)."""
     from scipy.special import fdtrc
 
-    return float(fdtrc(dfn, dfd, x)) if math.isfinite(dfd) else chi2_tail(x * dfn, dfn)
+    return float(fdtrc(dfn, dfd, x))

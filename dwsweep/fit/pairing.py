@@ -11,14 +11,15 @@ nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
 
 import numpy as np
 
 from dwsweep.fit.cells import Candidate, Run
 from dwsweep.fit.curves import Curves, distinct, gaussian
+from dwsweep.fit.data.rows import LeftOut
 from dwsweep.fit.documents import Documents, over_documents
 from dwsweep.fit.interpolation import pchip
 from dwsweep.fit.model import SIZE_SLOPE
@@ -31,18 +32,17 @@ SAME_SIZE = 1e-3  # difference in ln N below which losses stay uncorrected
 MOST_SHARED = 0.98  # largest share of a run's variance that another run has too: two that are one have no difference
 USUAL = 0.95  # confidence at which a normal distribution stands for a t
 TEXT = {"vocab_size": "vocabularies", "data_hash": "data", "seq_len": "sequence lengths"}  # column → its name in words
-SEED = 17  # seed of the errors of a slope that no curve shows
-
-# most degrees of freedom of a difference over those of the level of its seeds (three seeds, a level of 1.5 times the
-# sd of a cell: Satterthwaite's formula alone covers 93.1 % at 95, with this bound 94.4 %, at the same median width)
+# most degrees of freedom of a difference over those of the level of its seeds: a level that the seeds show too small by
+# chance would count too little by Satterthwaite's formula
 MOST_OVER_SEEDS = 4.0
+SEED = 17  # seed of the errors of a slope that no curve shows
 
 
 @dataclass(frozen=True)
 class Arm:
     """One recipe: its runs, their curves, and its held-out documents if every run has them. diverged: number of
     diverged runs and their treatment, in words; empty for none. unit: of the losses. lacks: settings of a heap that no
-    run of it has, in words."""
+    run of it has, in words. out: rows that are out, by reason."""
 
     label: str
     runs: Sequence[Run]
@@ -52,6 +52,7 @@ class Arm:
     unit: str = NATS
     warnings: Sequence[str] = ()
     lacks: str = ""
+    out: Mapping[LeftOut, int] = field(default_factory=dict)
 
 
 def differing(a: Arm, b: Arm, names: Iterable[str], apart: bool) -> Iterator[tuple[str, list[str], list[str]]]:
@@ -73,7 +74,7 @@ def different_text(a: Arm, b: Arm) -> str:
 
 @dataclass(frozen=True)
 class Pairing:
-    """Covariance of the errors of two arms, whose curves are ``base`` and ``other``.
+    """Covariance of the errors of two arms.
 
     runs, documents: (K_A, K_B) nats², covariance of the errors of their cell means by the noise of runs and by
     documents. cells: the matched shapes, as indices of the two curves. level: nats², variance of the error that a seed
@@ -82,8 +83,6 @@ class Pairing:
     that the error that a seed adds to all shapes is unknown.
     """
 
-    base: Curves
-    other: Curves
     runs: np.ndarray
     documents: np.ndarray
     cells: list[tuple[int, int]]
@@ -93,25 +92,16 @@ class Pairing:
     why_not: str
     single_seed: bool
 
-    def drawn(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """n draws of the errors of both arms' cell means, (n, K_A) and (n, K_B), and of the level between them (n, 1),
-        nats."""
-        a, b, cross = self.base.total_covariance, self.other.total_covariance, self.runs + self.documents
-        draws = gaussian(np.block([[a, cross], [cross.T, b]]), n, rng)
-        return draws[:, : len(a)], draws[:, len(a) :], math.sqrt(self.level) * rng.standard_normal((n, 1))
+    @property
+    def df(self) -> float:
+        """Most degrees of freedom of a difference of the arms' losses."""
+        return MOST_OVER_SEEDS * self.level_df
 
-    def df(self, i: np.ndarray, j: np.ndarray) -> float:
-        """Degrees of freedom of a difference of cells ``i`` of the base and ``j`` of the other arm, the level
-        included."""
-        own = [_variance(curves, where) for curves, where in ((self.base, i), (self.other, j))]
-        found = max(summed([*own, (self.level, self.level_df)])[1], 1.0)
-        # a level that the seeds show too small by chance counts too little in Satterthwaite's formula
-        return found if self.single_seed else min(found, MOST_OVER_SEEDS * self.level_df)
-
-
-def _variance(curves: Curves, cells: np.ndarray) -> tuple[float, float]:
-    """Mean variance of ``cells``, nats², and its degrees of freedom."""
-    return float(np.mean(np.diagonal(curves.covariance)[cells])) + curves.noise.shape_variance, curves.noise.df
+    def drawn(self, base: Curves, other: Curves, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Draws of the errors of both arms' cell means, (D, K_A) and (D, K_B), nats: the level is in the other's."""
+        a, b, cross = base.total_covariance, other.total_covariance, self.runs + self.documents
+        own = gaussian(np.block([[a, cross], [cross.T, b]]), len(base.draws), rng)
+        return own[:, : len(a)], own[:, len(a) :] + math.sqrt(self.level) * rng.standard_normal((len(own), 1))
 
 
 def at_size(curves: Curves, cells: np.ndarray, x: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -154,7 +144,7 @@ def pair_arms(a: Arm, b: Arm) -> Pairing:
         both = zip(levels, (a.curves, b.curves), strict=True)
         variance, df = summed([level or _as_one_run(curves.covariance, curves.noise) for level, curves in both])
         single = any(level is None for level in levels)
-        return Pairing(a.curves, b.curves, runs, documents, cells, variance, df, "nothing", why_not, single)
+        return Pairing(runs, documents, cells, variance, df, "nothing", why_not, single)
     which, seeds, values = zip(*differences, strict=True)
     losses, (present, cell) = np.array(values), np.unique(which, return_inverse=True)
     cells = [cells[m] for m in present]
@@ -168,7 +158,7 @@ def pair_arms(a: Arm, b: Arm) -> Pairing:
     by = f"{number} seed{'s' if number > 1 else ''} over {len(cells)} shape{'s' if len(cells) > 1 else ''}"
     if a.held_out and documents.any():
         by += f", {a.held_out.number} held-out documents"
-    return Pairing(a.curves, b.curves, runs, documents, cells, variance, df, by, "", level is None)
+    return Pairing(runs, documents, cells, variance, df, by, "", level is None)
 
 
 def _shared(

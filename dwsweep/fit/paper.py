@@ -18,8 +18,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from dwsweep.fit.crossing import NO_SHARED_RANGE, NOISE_UNKNOWN, Crossing, Difference, classify, looked_at, shared_sizes
-from dwsweep.fit.curves import Curves
+from dwsweep.fit.crossing import APART, NOISE_UNKNOWN, Crossing, classify, looked_at, shared_sizes
+from dwsweep.fit.curves import Curves, SimultaneousBand
 from dwsweep.fit.interpolation import pchip
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.records.transitions import LEVINE, PCHIP
@@ -27,49 +27,41 @@ from dwsweep.records.transitions import LEVINE, PCHIP
 GRID_POINTS = 161
 
 
-def own_curves(
-    curves: Curves, shallow: int, deep: int, confidence: float
-) -> Iterator[tuple[str, Crossing, Difference | None]]:
-    """(estimator, crossing, difference curve) of a pair by each of the paper's rules that has an answer."""
+def own_curves(curves: Curves, shallow: int, deep: int, confidence: float) -> Iterator[tuple[str, Crossing]]:
+    """(estimator, crossing) of a pair by each of the paper's rules that has an answer."""
     ends = shared_sizes(curves, shallow, deep)
     if ends is None:
-        reason = "the two depths share no range of sizes"
-        yield PCHIP, Crossing("undecided", reason=reason, cause=NO_SHARED_RANGE), None
+        yield PCHIP, APART
         return
-    pair = difference(curves, shallow, deep, np.linspace(*ends, GRID_POINTS))
     if not curves.noise.known:
         reason = curves.noise.why_unknown or "no estimate of the noise: more seeds, or a declared noise"
-        yield PCHIP, Crossing("undecided", reason=reason, cause=NOISE_UNKNOWN), pair
+        yield PCHIP, Crossing("undecided", reason=reason, cause=NOISE_UNKNOWN)
         return
-    yield PCHIP, classify(pair, confidence), pair
-    if found := two_width_rule(curves, pair, confidence):
-        yield LEVINE, found, pair
+    x = np.linspace(*ends, GRID_POINTS)
+    yield PCHIP, classify(x, difference(curves, shallow, deep, x, confidence))
+    sizes = curves.sizes(shallow)
+    inside = sizes[(sizes >= ends[0] - 1e-9) & (sizes <= ends[1] + 1e-9)]
+    if len(inside) > 1:
+        yield LEVINE, two_width_rule(curves, shallow, inside, difference(curves, shallow, deep, inside, confidence))
 
 
-def difference(curves: Curves, shallow: int, deep: int, x: np.ndarray) -> Difference:
+def difference(curves: Curves, shallow: int, deep: int, x: np.ndarray, confidence: float) -> SimultaneousBand:
     """Difference of the two depths' curves at x (G,)."""
     one, two = (pchip(*curves.losses(depth), x) for depth in (shallow, deep))
-    values, df = one - two, curves.noise.df if curves.noise.known else math.inf
-    return Difference(shallow, deep, x, values[0], values[1:] - values[1:].mean(axis=0), df)
+    values = one - two
+    return SimultaneousBand(values[0], values[1:] - values[1:].mean(axis=0), curves.noise.df, confidence)
 
 
-def two_width_rule(curves: Curves, pair: Difference, confidence: float) -> Crossing | None:
-    """The two-width rule at the trained widths of the shallower net inside the shared range.
+def two_width_rule(curves: Curves, shallow: int, x: np.ndarray, band: SimultaneousBand) -> Crossing:
+    """The two-width rule at x (G,), the trained widths of the shallower net inside the shared range.
 
     Both nets are compared at equal x; the deeper one's loss there is interpolated, since its widths need not match. The
     interval runs between the two widths; a pair that is not reached lies beyond the last width at which the shallower
-    net is significantly ahead. None with fewer than two such widths.
+    net is significantly ahead.
     """
-    shallow = pair.shallow
-    x = curves.sizes(shallow)
-    x = x[(x >= pair.x[0] - 1e-9) & (x <= pair.x[-1] + 1e-9)]
-    if len(x) < 2:
-        return None
-    d = difference(curves, shallow, pair.deep, x)
-    pointwise = t_two_sided(confidence, d.df)
-    t = d.g / d.se
+    pointwise, t = t_two_sided(band.confidence, band.df), band.value / band.se
     worse = np.flatnonzero(t > pointwise)
-    said = looked_at(d.g, t, pointwise)
+    said = looked_at(band.value, t)
     if not len(worse):
         better = np.flatnonzero(t < -pointwise)
         return replace(said, status="not_reached", low=float(x[better[-1]])) if len(better) else said
@@ -78,6 +70,6 @@ def two_width_rule(curves: Curves, pair: Difference, confidence: float) -> Cross
         return replace(said, status="already_crossed", high=float(x[0]))
     low, high = float(x[first - 1]), float(x[first])
     ln_d = curves.ln_width_of(shallow, np.array([low, high]))
-    middle = float(curves.x_of_ln_width(shallow, math.log(np.exp(ln_d).mean())))
-    slope = float((d.g[first] - d.g[first - 1]) / (high - low))
+    middle = float(np.interp(math.log(np.exp(ln_d).mean()), ln_d, [low, high]))
+    slope = float((band.value[first] - band.value[first - 1]) / (high - low))
     return replace(said, status="crossed", root=middle, low=low, high=high, slope=slope)

@@ -1,9 +1,9 @@
 """Scatter between shapes: an error that all seeds of a shape share and replicates do not show (tuning, initialisation).
 
 The posterior of the losses has it as a hyperparameter (``scatter`` in model.py), and where a table has that posterior
-every output has its number (``of_posterior``). Few depths or sizes, curves over sizes along another column, and
-differences of two arms have no model of depth. Elsewhere the same model answers without depth: each curve has a
-level, a slope, a curvature and smooth waves of its own, and depth effects are ``none`` (``of_curves``).
+every output has its number. Few depths or sizes, and curves over sizes along another column, have no model of depth.
+There the same model answers without depth: each curve has a level, a slope, a curvature and smooth waves of its own,
+and depth effects are ``none`` (``of_curves``). A default in its place covered 7 % where shapes scatter by 0.02 nats.
 
 One number stands for the draws of τ, their median. The degrees of freedom belong to the whole variance of a mean,
 σ²/n + τ²: of the χ² whose logarithm varies as the draws of that sum do, so that neither part is counted twice.
@@ -19,9 +19,11 @@ import numpy as np
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.model import PRIORS, UNREPLICATED, Cells, budget_column, curved
 from dwsweep.fit.nodes import weigh
-from dwsweep.fit.noise import FEWEST_SIZES, SEPARABLE_SIZES, MeanCovariance, Scatter
+from dwsweep.fit.noise import MeanCovariance, Scatter
 from dwsweep.fit.posterior import Posterior
 
+FEWEST_SIZES = 4  # fewest sizes of a curve that leave residuals about a parabola
+SEPARABLE_SIZES = 6  # fewest sizes that separate scatter from the bend of a curve
 MOST_CURVES, MOST_CELLS = 12, 240  # limits of curves and cells above which only a sample is judged
 NODES = 100.0  # effective nodes: the median of τ is then known to 3 %
 
@@ -30,16 +32,10 @@ def judged(curves: Curves, posterior: Posterior | None = None) -> Curves:
     """The curves with the scatter between shapes in their noise and draws: by the ``posterior`` of their table where it
     has one, else about smooth curves."""
     if posterior is not None:
-        found: Scatter | None = of_posterior(posterior)
+        found: Scatter | None = _of(posterior, from_bend=True)
     else:
         found = of_curves(curves.mean, curves.depth, curves.x, curves.means, curves.noise.replicate_df)
     return curves.with_noise(curves.noise.with_scatter(found, curves.means))
-
-
-def of_posterior(posterior: Posterior) -> Scatter:
-    """Scatter of a table by its own posterior."""
-    x, y = posterior.cells.x.round(9), posterior.cells.y
-    return _of(posterior, max(len(np.unique(x[y == depth])) for depth in posterior.depths), joint=True)
 
 
 def of_curves(mean: np.ndarray, curve: np.ndarray, x: np.ndarray, known: MeanCovariance, df: float) -> Scatter | None:
@@ -67,14 +63,14 @@ def of_curves(mean: np.ndarray, curve: np.ndarray, x: np.ndarray, known: MeanCov
         columns=tuple(columns),
     ).with_few_factors()
     posterior = Posterior(cells, weigh(cells, forms=("none",), enough=NODES))
-    return _of(posterior, max(sizes.values()), joint=False)
+    return _of(posterior, max(sizes.values()) >= SEPARABLE_SIZES)
 
 
-def _of(posterior: Posterior, sizes: int, joint: bool) -> Scatter:
+def _of(posterior: Posterior, from_bend: bool) -> Scatter:
     own, scale = (np.exp(2.0 * posterior.stacked(name)) for name in ("scatter", "scale"))
     if posterior.cells.shared is not None and any(one.own_departures for one in posterior.cells.columns):
         own = own + np.exp(2.0 * posterior.stacked("shared"))  # of a shape in all arms
-    return Scatter(float(np.exp(np.median(np.log(own)) / 2.0)), own, scale, sizes, joint)
+    return Scatter(float(np.exp(np.median(np.log(own)) / 2.0)), own, scale, from_bend)
 
 
 def _spread(values: Sequence[Any] | np.ndarray, most: int) -> np.ndarray:

@@ -79,10 +79,10 @@ class TokenGroup:
         elif surface is None and (record := fit_loss_model(curves, options.confidence, options.seed)):
             surface = LossSurface(record)
         curves = judged(curves, surface.posterior if surface else None)
-        warnings += noise_warnings(curves, pairs, data.unit)
+        warnings += noise_warnings(curves, data.unit)
         if surface and (fitted := len(surface.record.cells.x)) < len(curves.x):
             warnings.append(f"surface: {fitted:,} of {len(curves.x):,} shapes, drawn at random, are fitted")
-        warnings += confounds(runs, curves, options.axis, shorter, selection.lost_rates)
+        warnings += confounds(runs, curves, selection.lost_rates)
         compared = analyse_pairs(curves, options.confidence, surface) if pairs else []
         if bad:
             warnings.insert(0, left_out_line(bad))
@@ -141,13 +141,8 @@ class TokenGroup:
                 depth=shape.depth,
                 width=_whole(shape.width),
                 n_params=_whole(sizes.get(shape, 12.0 * shape.depth * shape.width**2)),
-                mean=None,
-                se=None,
-                n=0,
-                learning_rate=None,
                 excluded=True,
                 reason=reason,
-                axis_value=None,
                 block=shape.block,
             )
             for shape, reason in self.selection.excluded.items()

@@ -15,17 +15,8 @@ from itertools import pairwise
 import numpy as np
 
 from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.crossing import (
-    FEW_SHAPES,
-    NO_SHARED_RANGE,
-    NOISE,
-    Crossing,
-    Difference,
-    classify,
-    monte_carlo,
-    shared_sizes,
-)
-from dwsweep.fit.curves import Curves
+from dwsweep.fit.crossing import APART, FEW_SHAPES, NOISE, Crossing, classify, monte_carlo, shared_sizes
+from dwsweep.fit.curves import Curves, SimultaneousBand
 from dwsweep.fit.paper import own_curves
 from dwsweep.interval import Interval
 from dwsweep.records.fit import Surface
@@ -33,17 +24,15 @@ from dwsweep.records.transitions import LEVINE, SURFACE, Transition
 
 SURFACE_POINTS = 61
 NO_MODEL = Crossing("undecided", reason="too few shapes for a model of all depths", cause=FEW_SHAPES)
-APART = Crossing("undecided", reason="no size lies within the shapes of both depths", cause=NO_SHARED_RANGE)
 
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two neighbouring depths and the size at which they cross. difference: None if nothing compares them."""
+    """Two neighbouring depths and the size at which they cross."""
 
     shallow: int
     deep: int
     crossing: Crossing
-    difference: Difference | None = None
 
 
 def analyse_pairs(curves: Curves, confidence: float, surface: LossSurface | None = None) -> list[Pair]:
@@ -51,29 +40,19 @@ def analyse_pairs(curves: Curves, confidence: float, surface: LossSurface | None
     depths = list(pairwise(curves.depths))
     if surface is None or not depths:
         return [Pair(*both, NO_MODEL) for both in depths]
-    grid, found = surface_grid(surface), []
+    grid, found = np.linspace(surface.record.low, surface.record.high, SURFACE_POINTS), []
     for both, drawn, inside in zip(
         depths, surface.differences(grid, depths), _compared(curves, surface, grid, depths), strict=True
     ):
         if len(inside) < 2:
             found.append(Pair(*both, APART))
             continue
-        joint = of_draws(*both, grid[inside], drawn[:, inside])
-        crossing = classify(joint, confidence)
-        crossing = replace(crossing, error=monte_carlo(crossing, joint, surface.posterior.scramble, confidence))
-        found.append(Pair(*both, _without_effect(crossing, surface.record) or crossing, joint))
+        x, mean, errors = grid[inside], drawn[0, inside], drawn[1:, inside] - drawn[0, inside]
+        band = SimultaneousBand(mean, errors, math.inf, confidence)  # the draws include the uncertainty of the noise
+        crossing = classify(x, band)
+        crossing = replace(crossing, error=monte_carlo(crossing, x, band, surface.posterior.scramble))
+        found.append(Pair(*both, _without_effect(crossing, surface.record)))
     return found
-
-
-def of_draws(shallow: int, deep: int, x: np.ndarray, drawn: np.ndarray) -> Difference:
-    """A difference from its mean and draws (1 + D, M). The draws include the uncertainty of the noise: no degrees of
-    freedom are added."""
-    return Difference(shallow, deep, x, drawn[0], drawn[1:] - drawn[0], math.inf)
-
-
-def surface_grid(surface: LossSurface) -> np.ndarray:
-    """The ln sizes at which the joint model compares depths."""
-    return np.linspace(surface.record.low, surface.record.high, SURFACE_POINTS)
 
 
 def _compared(
@@ -93,19 +72,13 @@ def _compared(
     return found
 
 
-def _without_effect(joint: Crossing, record: Surface) -> Crossing | None:
-    """Undecided crossing, if no effect of depth is shown. None elsewhere."""
+def _without_effect(found: Crossing, record: Surface) -> Crossing:
+    """The crossing, undecided if no effect of depth is shown."""
     if not record.flat:
-        return None
-    return Crossing(
-        "undecided",
-        t_left=joint.t_left,
-        t_right=joint.t_right,
-        critical=joint.critical,
-        sign_changes=joint.sign_changes,
-        reason=f"no effect of depth is shown (p = {record.effect_p:.2g})",
-        cause=NOISE,
-    )
+        return found
+    reason = f"no effect of depth is shown (p = {record.effect_p:.2g})"
+    own = Crossing("undecided", reason=reason, cause=NOISE)
+    return replace(own, t_left=found.t_left, t_right=found.t_right, sign_changes=found.sign_changes)
 
 
 def transition_rows(curves: Curves, pairs: Sequence[Pair], confidence: float, paper: bool = False) -> list[Transition]:
@@ -114,9 +87,8 @@ def transition_rows(curves: Curves, pairs: Sequence[Pair], confidence: float, pa
     rows = []
     for pair in pairs:
         of_paper = own_curves(curves, pair.shallow, pair.deep, confidence) if paper else ()
-        for estimator, crossing, difference in ((SURFACE, pair.crossing, pair.difference), *of_paper):
-            found = replace(pair, crossing=crossing, difference=difference)
-            rows.append(_transition_row(curves, found, estimator, confidence))
+        for estimator, crossing in ((SURFACE, pair.crossing), *of_paper):
+            rows.append(_transition_row(curves, replace(pair, crossing=crossing), estimator, confidence))
     return rows
 
 
@@ -140,10 +112,9 @@ def _transition_row(curves: Curves, pair: Pair, estimator: str, confidence: floa
         sign_changes=c.sign_changes,
         n_seeds=int(curves.n[both].min()),
         sigma=curves.noise.tau if curves.noise.sigma is None else curves.noise.sigma,
-        df=None if pair.difference is None else pair.difference.df,
+        df=curves.noise.df if estimator != SURFACE and curves.noise.known else None,
         confidence=confidence,
-        interval_method="" if c.critical is None else "two trained widths" if estimator == LEVINE else "band inversion",
-        sup_t_critical=c.critical,
+        interval_method="" if c.t_left is None else "two trained widths" if estimator == LEVINE else "band inversion",
         axis_value=axis.value,
         axis_low=axis.low,
         axis_high=axis.high,

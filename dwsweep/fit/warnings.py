@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 
 import numpy as np
 
@@ -20,10 +19,10 @@ from dwsweep.fit.data.names import rename
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.impossible import BadRun, named
-from dwsweep.fit.noise import SURFACE
+from dwsweep.fit.noise import SCATTER
 from dwsweep.records.fit import FitResult
 from dwsweep.records.metrics import Metrics, metrics_of
-from dwsweep.text import NATS, SHORT, format_count, join
+from dwsweep.text import NATS, SHORT, join
 
 KNOWN_STATUSES = {
     *("done", "diverged", "failed", "oom", "interrupted", "pending", "running"),
@@ -39,8 +38,6 @@ BEYOND_DECLARED = math.sqrt(3.0)  # scatter over a declared error above which a 
 FALLING_SHARE = 0.05  # relative fall of the loss over the last fifth of training
 FEWEST_POINTS = 5  # fewest points of a training curve that show its fall
 RISING_SHARE = 0.6  # share of the steps from one size to the next at a depth
-
-FLOPS_TOLERANCE = 0.10
 
 
 def check_status(rows: Sequence[Row]) -> None:
@@ -127,20 +124,18 @@ def _rising(runs: Sequence[Run]) -> list[int]:
     return up if 2 * len(up) > len(steps) else []
 
 
-def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS) -> Iterator[str]:
-    """Warnings about weakly supported errors. pairs: whether pairs of depths are compared. unit: of losses."""
+def noise_warnings(curves: Curves, unit: str) -> Iterator[str]:
+    """Warnings about weakly supported errors. unit: of losses."""
     nats, noise = SHORT[unit], curves.noise
     if not noise.known and not noise.why_unknown:
-        claimed = "no transition is claimed" if pairs else "errors rest on the scatter about the surface of all shapes"
         yield (
-            f"noise: one run per shape and fewer than four sizes per depth leave nothing to estimate the noise from; "
-            f"{claimed} (repeat with more seeds, or declare the noise of one run)"
+            "noise: one run per shape and fewer than four sizes per depth leave nothing to estimate the noise from "
+            "(repeat with more seeds, or declare the noise of one run)"
         )
-    elif noise.source == "scatter":
-        about = "the surface of all shapes" if noise.shape_source == SURFACE else "smooth curves"
+    elif noise.source == SCATTER:
         yield (
-            f"noise: one run per shape, so errors are estimated from the scatter about {about} alone "
-            f"(τ = {noise.tau:.2g} {nats}, {noise.tau_df:.0f} degrees of freedom)"
+            f"noise: one run per shape, so errors are estimated from the scatter of shapes alone (τ = {noise.tau:.2g} "
+            f"{nats})"
         )
     elif noise.source == "declared" and noise.tau is not None:
         per_mean = (noise.sigma or 0.0) / math.sqrt(float(np.median(curves.n)))
@@ -149,17 +144,6 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS) -> Iter
                 f"noise: the declared σ gives ±{per_mean:.2g} {nats} per mean, the cells scatter by {noise.tau:.2g} "
                 f"beyond it; the declared σ is likely too small"
             )
-    if curves.seed_slope:
-        tilt = curves.seed_slope
-        span = math.log(curves.depths[-1] / curves.depths[0])
-        yield (
-            f"seeds: losses of seed {tilt.worst} drift with depth, by {tilt.slope * span:+.2g} {nats} from "
-            f"{curves.depths[0]} to {curves.depths[-1]} layers against the mean of all seeds (p = {tilt.p:.1g}); the "
-            f"errors include this drift"
-        )
-    counts = Counter(int(n) for n in curves.n)
-    if noise.source != "scatter" and len(counts) > 1 and 1 in counts:
-        yield f"seeds: {counts[1]} shapes have a single run"
     if max(curves.n) > 1 and not curves.paired:
         yield "seeds: shapes have different seeds (or none is named), so errors of a seed do not cancel between shapes"
 
@@ -172,19 +156,11 @@ def left_out_line(bad: Sequence[BadRun]) -> str:
     )
 
 
-def confounds(
-    runs: Sequence[Run],
-    curves: Curves,
-    axis: str,
-    shorter: bool = False,
-    lost_rates: Mapping[Shape, set[float]] = MappingProxyType({}),
-) -> Iterator[str]:
-    """Warnings about ``runs``, one line each. shorter: True if larger nets are known to have trained on less.
-    lost_rates: learning rates of a shape whose runs have no loss, since they diverged."""
+def confounds(runs: Sequence[Run], curves: Curves, lost_rates: Mapping[Shape, set[float]]) -> Iterator[str]:
+    """Warnings about ``runs``, one line each. lost_rates: learning rates of a shape whose runs have no loss, since they
+    diverged."""
     yield from _learning_rates(runs, curves, lost_rates)
     yield from _capacity(runs)
-    if axis == "n_params" and not shorter:
-        yield from _flops(runs)
 
 
 def _learning_rates(runs: Sequence[Run], curves: Curves, lost: Mapping[Shape, set[float]]) -> Iterator[str]:
@@ -220,38 +196,6 @@ def _capacity(runs: Sequence[Run]) -> Iterator[str]:
             wide[f"{'vocab_size' if cap.is_vocabulary else 'embedding_rank'} {cap.value:,.0f}"].add(run.shape)
     for most, shapes in wide.items():
         yield f"embedding: d_x > {most} at {len(shapes)} shapes (from {min(shapes)}); {theory.EMBEDDING_REASON}"
-    narrow: set[Shape] = set()
-    for run in runs:
-        size, length = run.row.get("head_size"), run.row.get("seq_len")
-        if size is None and run.row.get("heads"):
-            size = run.width / run.row["heads"]
-        if size and length and size < length:
-            narrow.add(run.shape)
-    if narrow:
-        yield (
-            f"head size: head_size < seq_len at {len(narrow)} shapes (such as {min(narrow)}); such heads "
-            f"cannot represent every attention pattern (Bhojanapalli et al. 2020)"
-        )
-
-
-def _flops(runs: Sequence[Run]) -> Iterator[str]:
-    """Warning about training FLOPs per parameter that differ between depths at equal N (attention)."""
-    per: dict[int, list[tuple[float, float]]] = defaultdict(list)
-    for run in runs:
-        flops, tokens = run.row.get("flops"), run.row.get("tokens")
-        if flops and tokens and 0 < flops < math.inf and 0 < tokens < math.inf:
-            per[run.depth].append((run.x, math.log(flops / tokens) - run.x))
-    if len(per) < 2:
-        return
-    low = max(min(x for x, _ in values) for values in per.values())
-    means = {depth: min(values, key=lambda v: abs(v[0] - low))[1] for depth, values in per.items()}
-    spread = math.exp(max(means.values()) - min(means.values())) - 1.0
-    if spread > FLOPS_TOLERANCE:
-        top = max(means, key=means.__getitem__)
-        yield (
-            f"flops: at N = {format_count(math.exp(low))} depth {top} costs {100 * spread:.0f} % more FLOPs per token "
-            f"than the cheapest depth; equal N is not equal compute (see axis flops)"
-        )
 
 
 def still_falling(directory: str, runs: Sequence[Run]) -> list[str]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from dwsweep.fit.ask import LossSurface, answer, crossings, effect, law, transitions
 from dwsweep.fit.curves import Curves
-from dwsweep.fit.laws import EXPONENTIAL, FORMS, LawForm, central
+from dwsweep.fit.laws import EXPONENTIAL, FORMS, LawForm
 from dwsweep.fit.transitions import Pair
 from dwsweep.records.fit import BEST_DEPTH, PAIRS, WidthLaw
 from dwsweep.records.transitions import Rival
@@ -53,11 +53,10 @@ class LawReport:
 
 @dataclass(frozen=True)
 class Constants:
-    """Constants of a form. record: for fit.json. region: (R, 2) draws whose extremes give intervals of functions of
-    both. bounded: the data bound both."""
+    """Constants of a form. record: for fit.json. drawn: (T, 2). bounded: the data bound both."""
 
     record: WidthLaw
-    region: np.ndarray
+    drawn: np.ndarray
     bounded: bool
 
 
@@ -112,15 +111,18 @@ def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Sequence[Pair],
         none = LawReport.none("the data leave a or b without a bound (best depths on one side only)", rivals)
         return replace(none, pairs_law=pairs_law, check=check)
     statement = f"{_sentence(own.record)}, the width of the best depth L, by the losses of all depths"
-    return LawReport(replace(own.record, band=_band(own.region, curves.depths)), rivals, statement, pairs_law, check)
+    return LawReport(
+        replace(own.record, band=_band(own.drawn, curves.depths, confidence)), rivals, statement, pairs_law, check
+    )
 
 
-def _band(region: np.ndarray, depths: Sequence[int]) -> tuple[tuple[float | None, ...], ...]:
+def _band(theta: np.ndarray, depths: Sequence[int], confidence: float) -> tuple[tuple[float | None, ...], ...]:
     """Rows of a depth and the ends of the law's width there, over the ``depths`` and a little beyond; None: no end."""
     depth = np.linspace(max(1.0, 0.7 * min(depths)), 1.15 * max(depths), BAND_POINTS)
+    levels = (1.0 - confidence) / 2.0, (1.0 + confidence) / 2.0
     with np.errstate(over="ignore"):  # at a thousand layers the width is beyond floats
-        width = np.exp(EXPONENTIAL.ln_width(region[:, None, :], depth))
-    rows = np.stack([depth, width.min(axis=0), width.max(axis=0)], axis=1)
+        ends = np.exp(np.quantile(EXPONENTIAL.ln_width(theta[:, None, :], depth), levels, axis=0))
+    rows = np.vstack([depth, ends]).T
     return tuple(tuple(value if math.isfinite(value) else None for value in row) for row in rows.tolist())
 
 
@@ -208,7 +210,7 @@ def _constants(
         a_error=a.error,
         b_error=b.error,
     )
-    return Constants(record, central(theta, confidence), bounded)
+    return Constants(record, theta, bounded)
 
 
 def _ties(curves: Curves, surface: LossSurface, form: str) -> np.ndarray:

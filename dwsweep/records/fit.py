@@ -266,9 +266,8 @@ class NoiseSummary(Record):
     sigma: float | None = None  # sd of one run, nats
     df: float | None = None  # degrees of freedom; None: many
     tau: float | None = None  # scatter between shapes beyond the noise of their runs, nats
-    tau_df: float | None = None
     shape_sd: float | None = None  # sd of the error that all seeds of a shape share, nats
-    shape_source: str | None = None  # source of shape_sd: surface, scatter, documents, declared, default
+    shape_source: str | None = None  # source of shape_sd: scatter, declared, default
     documents: str | None = None  # use of the held-out documents
     diverged_rule: str | None = None
 

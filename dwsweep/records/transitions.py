@@ -26,13 +26,13 @@ class Cell(Record):
     depth: Positive
     width: Numeric
     n_params: Numeric  # non-embedding
-    mean: float | None  # nats per token
-    se: float | None  # nats; None if the noise is unknown
-    n: Count  # runs
-    learning_rate: Numeric | None
+    mean: float | None = None  # nats per token
+    se: float | None = None  # nats; None if the noise is unknown
+    n: Count = 0  # runs
+    learning_rate: Numeric | None = None
     excluded: bool
     reason: str  # reason for exclusion, or the excluded part
-    axis_value: float | None  # value on the axis of the fit
+    axis_value: float | None = None  # value on the axis of the fit
     block: str = ""  # difference from other nets of its depth and width, such as "d_ff 528"
 
 
@@ -67,7 +67,6 @@ class Transition(Record):
     df: float | None  # degrees of freedom; None: many
     confidence: float
     interval_method: str
-    sup_t_critical: float | None
     axis_value: float | None
     axis_low: float | None
     axis_high: float | None

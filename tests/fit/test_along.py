@@ -13,9 +13,12 @@ from sentences import says, shows
 
 import dwsweep
 from dwsweep.errors import InputError
-from dwsweep.fit.along import fit_along, fit_beside_along
+from dwsweep.fit.along import compared, fit_along
+from dwsweep.fit.data.table import read_table
+from dwsweep.fit.token_group import noise_summary
 from dwsweep.records import fit as fit_record
 from dwsweep.records.along import WORSE
+from dwsweep.records.fit import FitOptions
 from dwsweep.report import fit_report
 from dwsweep.report import page as sweep_page
 from dwsweep.terminal import plain_text
@@ -138,12 +141,13 @@ def test_noise_and_scatter_along_depth_are_those_of_a_plain_fit_of_the_table():
     """One estimate each: the two commands differed in the scatter of a shape, and so in what they claimed."""
     sizes = np.geomspace(1e6, 1e8, 7)
     rows = draw(SmoothTruth((6, 12, 18, 24)), np.random.default_rng(0), budgets=lambda depth: sizes, shape_sd=0.002)
-    plain, found = dwsweep.fit_table(rows), fit_along(rows, "depth")
-    for name in ("sigma", "df", "tau", "tau_df", "shape_sd", "shape_source", "source"):
-        assert getattr(found.noise, name) == getattr(plain.noise, name), name
-    assert plain.noise.shape_source == "surface" and found.noise.tau > 0.0
+    plain, (arms, found) = dwsweep.fit_table(rows), compared([read_table(rows)], [""], "depth", FitOptions())
+    noise = noise_summary(arms[0].curves)
+    for name in ("sigma", "df", "tau", "shape_sd", "shape_source", "source"):
+        assert getattr(noise, name) == getattr(plain.noise, name), name
+    assert noise.shape_source == "scatter" and noise.tau > 0.0
     errors = {cell.n_params: cell.se for cell in plain.cells}
-    own = [row for row in found.along.rows if row.n_params in errors]
+    own = [row for row in found.rows if row.n_params in errors]
     assert len(own) == 28  # a shape moved to one size takes a share of its neighbour's error, or of the slope's
     assert all(row.se > 0.9 * errors[row.n_params] for row in own)
 
@@ -265,10 +269,10 @@ def heap(*names):
 def test_losses_along_a_column_of_a_heap_are_said_to_be_as_they_are():
     found = fit_along(heap("batch_size", "seq_len", "warmup"), "depth").along
     assert found.answer[0].startswith("NOT ADJUSTED: ") and says(found.answer[0], "fit: not adjusted along depth")
-    beside = fit_beside_along(heap("batch_size"), "depth")
+    beside = fit_along(heap("batch_size"), "depth")
     assert beside.adjusted and beside.along.answer[0].startswith("NOT ADJUSTED: batch_size changes along depth")
     assert "NOT ADJUSTED: batch_size" in plain_text(fit_report.render(beside))
-    alone = fit_beside_along(heap(), "depth")
+    alone = fit_along(heap(), "depth")
     assert not any("NOT ADJUSTED" in line for line in alone.along.answer)
 
 

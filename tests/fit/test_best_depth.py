@@ -18,7 +18,6 @@ from dwsweep.fit.model import SAME_BUDGET
 from dwsweep.guide import source_of
 from dwsweep.guide import sources as guide_sources
 from dwsweep.text import format_count
-from tests.simulations.scenarios import scenarios as truths
 from tests.simulations.sweeps import SmoothTruth, draw
 
 SIZES = (1e7, 3e7, 1e8)
@@ -49,17 +48,6 @@ def test_identical_curves_have_no_best_depth_and_public_evidence_answers():
     said, text = headline(result.surface, "N"), " ".join(summary(result).split())
     assert says(said, "fit: no effect of depth") and said in text
     assert "Shape matters" not in text and "Guideline" not in text
-
-
-def test_a_seed_that_is_worse_the_deeper_the_net_is_named_and_widens_the_errors():
-    scenario = truths()["a seed worse when deep"]
-    result = dwsweep.fit_table(scenario.rows(np.random.default_rng(2)))
-    (line,) = (line for line in result.warnings if line.startswith("seeds: losses of seed "))
-    assert says(line, "fit: a seed drifts with depth") and "from 6 to 30 layers" in line
-    assert not any(line.startswith("seeds: losses of seed ") for line in fitted().warnings)
-    for n in scenario.at:
-        found = LossSurface(result.surface).at(n)
-        assert (found.low or 0.0) <= scenario.truth.best_depth(n) <= (found.high or math.inf)
 
 
 @cache

@@ -100,7 +100,7 @@ def test_scatter_finds_the_noise_of_bending_curves(bend):
     for k in range(20):
         noisy = curve + np.random.default_rng(k).normal(0, 0.002, len(x))
         one = of_curves(noisy, depth, x, known(np.zeros(45)), 0.0)
-        assert one.separable and not one.joint
+        assert one.from_bend
         found.append(one)
     assert np.mean([one.sd for one in found]) == pytest.approx(0.002, rel=0.15)
     assert 5.0 < np.mean([one.df(0.0) for one in found]) < 45 - 5 * 3
@@ -120,7 +120,7 @@ def test_scatter_that_replicates_explain_is_not_counted_twice_and_needs_four_siz
 
 def noise_of(losses, cells, seeds, depth_of_cell, x, **options):
     means = cell_means(losses, cells, seeds, len(depth_of_cell))
-    noise, covariance = estimate_noise(means, np.arange(len(depth_of_cell)), **options)
+    noise, covariance = estimate_noise(means, **options)
     found = of_curves(means.mean, depth_of_cell, x, covariance, noise.replicate_df)
     return noise.with_scatter(found, covariance), covariance
 
@@ -152,7 +152,7 @@ def test_one_number_is_the_scatter_of_a_fit_with_a_posterior():
     surface = LossSurface(result.surface)
     tau = float(np.exp(np.median(surface.posterior.stacked("scatter"))))
     assert result.noise["tau"] == result.noise["shape_sd"] == pytest.approx(tau, rel=1e-12)
-    assert result.noise["shape_source"] == "surface"
+    assert result.noise["shape_source"] == "scatter"
     for cell in result.cells:
         own = np.sqrt(result.noise["sigma"] ** 2 / cell.n + tau**2)
         assert own * 0.9 < cell.se < 1.6 * own  # the seeds' own means come on top

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from dwsweep.fit.crossing import Difference, classify, monte_carlo
+from dwsweep.fit.crossing import classify, monte_carlo
 from dwsweep.fit.curves import SimultaneousBand
 
 X = np.linspace(14.0, 20.0, 161)
@@ -19,13 +19,13 @@ def curve(g, sd=0.001, df=math.inf, draws=4000):
     at_knots = np.random.default_rng(0).normal(0.0, 1.0, (draws, 9))
     deviations = np.stack([np.interp(X, np.linspace(14.0, 20.0, 9), row) for row in at_knots])
     deviations *= sd / deviations.std(axis=0)
-    return Difference(6, 12, X, np.asarray(g), deviations, df)
+    return SimultaneousBand(np.asarray(g), deviations, df, 0.95)
 
 
 @pytest.mark.parametrize(("df", "t"), [(math.inf, 1.959964), (8.0, scipy.stats.t.ppf(0.975, 8.0))])
 def test_linear_difference_gives_fieller_s_interval(df, t):
     slope, sd = 0.01, 0.001
-    c = classify(curve(slope * (X - 17.0), sd, df), 0.95)
+    c = classify(X, curve(slope * (X - 17.0), sd, df))
     assert c.status == "crossed" and c.sign_changes == 1
     assert c.root == pytest.approx(17.0, abs=1e-9)
     assert c.low == pytest.approx(17.0 - t * sd / slope, abs=2e-3)
@@ -44,7 +44,7 @@ def test_linear_difference_gives_fieller_s_interval(df, t):
     ],
 )
 def test_statuses(g, status, low, high):
-    c = classify(curve(g), 0.95)
+    c = classify(X, curve(g))
     assert (c.status, c.root) == (status, None)
     assert (c.low is not None, c.high is not None) == (low, high)
     assert c.cause == ("noise" if status == "undecided" else "")
@@ -52,11 +52,11 @@ def test_statuses(g, status, low, high):
 
 def test_a_bound_is_where_the_last_lead_ends():
     for side in (1, -1):  # ahead on one side, equal on the other
-        c = classify(curve(-side * 0.01 * np.maximum(0.0, side * (17.0 - X))), 0.95)
+        c = classify(X, curve(-side * 0.01 * np.maximum(0.0, side * (17.0 - X))))
         assert 16.5 < (c.low if side > 0 else c.high) < 17.5
     lead = -0.01 * (np.exp(-((X - 15.0) ** 2) / 0.1) + np.exp(-((X - 18.0) ** 2) / 0.1))
     for side in (1, -1):
-        c = classify(curve(side * lead[::side]), 0.95)
+        c = classify(X, curve(side * lead[::side]))
         assert c.status == ("not_reached" if side > 0 else "already_crossed")
         assert (c.low > 18.0) if side > 0 else (c.high < 16.0)
 
@@ -64,20 +64,19 @@ def test_a_bound_is_where_the_last_lead_ends():
 def test_curves_that_coincide_at_small_sizes_have_one_root():
     """The paper's shape: no difference, then the shallower ahead, then the deeper. The touch on the left is no root."""
     g = np.where(X < 16, 0.0, -0.02 * np.sin(np.pi * (X - 16) / 2.0) * (X < 18) + 0.02 * (X - 18) * (X >= 18))
-    c = classify(curve(g, 0.0005), 0.95)
+    c = classify(X, curve(g, 0.0005))
     assert c.status == "crossed" and c.root == pytest.approx(18.0, abs=0.05)
     assert 17.5 < c.low < 18.0 < c.high < 18.5
 
 
 def test_a_simultaneous_band_covers_the_whole_curve():
-    d = curve(np.zeros_like(X))
-    critical = SimultaneousBand(d.g, d.deviations, math.inf, 0.95).critical
+    critical = curve(np.zeros_like(X)).critical
     assert 1.96 < critical < math.sqrt(scipy.stats.chi2.ppf(0.95, 9))
     knots = np.linspace(14, 20, 9)
     fresh = np.stack([np.interp(X, knots, row) for row in np.random.default_rng(9).normal(size=(3000, 9))])
     inside = (np.abs(fresh / fresh.std(axis=0)) <= critical).all(axis=1).mean()
     assert inside == pytest.approx(0.95, abs=0.015)
-    assert SimultaneousBand(d.g, d.deviations, 5.0, 0.95).critical > critical * 1.2
+    assert curve(np.zeros_like(X), df=5.0).critical > critical * 1.2
 
 
 def test_the_monte_carlo_error_of_a_crossing_is_its_spread_over_other_draws():
@@ -87,10 +86,10 @@ def test_the_monte_carlo_error_of_a_crossing_is_its_spread_over_other_draws():
     for seed in range(80):
         rng = np.random.default_rng(seed)
         drawn = 0.01 * (X - 17.0) + 0.003 * rng.standard_normal((1024, 1)) + 0.001 * rng.standard_normal((1024, 161))
-        d = Difference(6, 12, X, drawn.mean(axis=0), drawn - drawn.mean(axis=0), math.inf)
-        c = classify(d, 0.95)
+        band = SimultaneousBand(drawn.mean(axis=0), drawn - drawn.mean(axis=0), math.inf, 0.95)
+        c = classify(X, band)
         found.append((c.root, c.low, c.high))
-        errors.append(monte_carlo(c, d, scramble, 0.95))
+        errors.append(monte_carlo(c, X, band, scramble))
     spread = np.std(found, axis=0, ddof=1)
     assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(max(spread), rel=0.35)
-    assert monte_carlo(c, d, np.zeros(1024), 0.95) == 0.0  # one set of draws has no error
+    assert monte_carlo(c, X, band, np.zeros(1024)) == 0.0  # one set of draws has no error

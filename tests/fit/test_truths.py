@@ -99,7 +99,7 @@ def test_one_and_two_sizes_have_a_best_depth_that_guides(sizes, seeds):
     assert len(optima) == (1 if sizes == ONE else 9)
     for row in (optima[0], optima[-1]):
         assert row.depth_low < optimum(row.n_params) < row.depth_high < 1.6 * row.depth_low
-    assert seeds > 1 or any("estimated from the scatter about the surface" in line for line in result.warnings)
+    assert seeds > 1 or any("estimated from the scatter of shapes" in line for line in result.warnings)
     own, n = source_of(result, "runs").own, optima[0].n_params
     assert own.bounds_both(n) and 0.3 < own.slope(n) / levels.slope(n) < 3.0
 
