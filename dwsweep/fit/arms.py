@@ -332,7 +332,8 @@ class Together:
         """``other`` against the base."""
         base, pairing = self.base, self.pairings.get(other.label)
         depths, transitions = list(self._best_depths(other)), list(self._transitions(other))
-        known = bool(self.held) or (base.curves.noise.known and other.curves.noise.known)
+        noises = base.curves.noise, other.curves.noise
+        known = bool(self.held) or (any(one.known for one in noises) and not any(one.why_unknown for one in noises))
         losses = list(self._losses(other)) if known else []
         unit = base.unit if bits_of(other) is None else BITS
         unequal = unequal_data(base, other, unit)
@@ -456,9 +457,16 @@ def pooled(arms: Sequence[Arm], pairings: Sequence[Pairing]) -> Cells:
 
     Of the variance of a run the part that arms share is an error of the shape in all of them. What else the seeds of a
     shape share between arms has a size to be estimated. The level that seeds add to an arm is as large as its degrees
-    of freedom allow.
+    of freedom allow. The runs of an arm without replicates are as noisy as those of the others.
     """
     each = [Cells.of(arm.curves) for arm in arms]
+    replicated = [arm.curves.noise for arm in arms if arm.curves.noise.sigma and math.isfinite(arm.curves.noise.df)]
+    if df := sum(one.replicate_df for one in replicated):
+        sigma2 = sum(one.replicate_df * (one.sigma or 0.0) ** 2 for one in replicated) / df
+        each = [
+            own if own.df > 0.0 else replace(own, variance=sigma2 / arm.curves.n, scatter=PRIORS["scatter"])
+            for own, arm in zip(each, arms, strict=True)
+        ]
     x, y, mean, variance = (
         np.concatenate([vars(one)[name] for one in each]) for name in ("x", "y", "mean", "variance")
     )
