@@ -18,9 +18,6 @@ from dwsweep.guide.shapes import BUDGET_TOLERANCE, FARTHEST
 from dwsweep.guide.sources import Source
 
 LAPTOP = ROOT / "sweeps" / "results" / "laptop"
-LAW = "levine2020"
-SIZES = tuple(float(n) for n in np.geomspace(10**4.5, 1e9, 4))
-NEWER = "Newer public data put the best depth at 0.3 to 1.0 times this between 5e7 and 7e8 parameters"
 
 
 @cache
