@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 import re
@@ -291,6 +292,18 @@ def test_shards_are_parsed() -> None:
     for uneven in ({"SLURM_ARRAY_TASK_STEP": "0"}, {"SLURM_ARRAY_TASK_STEP": "4"}, {"SLURM_ARRAY_TASK_COUNT": "3"}):
         with pytest.raises(InputError, match="is not one of a regular array"):
             parse_shard("slurm", {**slurm, **uneven})
+
+
+@here
+def test_a_full_disk_interrupts_the_sweep_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SweepStore, "write_plan", full)
+        status, text = run(make_plan(), tmp_path / "sweep")
+    assert status == 3 and "is full" in text and "No space left on device" in text
+    assert run(make_plan(), tmp_path / "sweep")[0] == 0
 
 
 def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:

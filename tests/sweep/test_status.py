@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -102,7 +103,7 @@ def test_a_running_sweep_is_read_while_it_is_written_and_followed_to_its_end(
     text = text_of(tmp_path / "sweep")
     assert [(now.is_live, now.count("running")) for now in seen] == [(True, 2)] * 10
     assert "running pack" in text and "stand-in" in text and "1,000" in text and "left" in text
-    assert f"process {process.pid}" in text
+    assert f"process {process.pid}" in text and re.search(r" · [1-9]\d*% · about ", text)
     console = Console(file=io.StringIO(), width=100)
     status.follow(tmp_path / "sweep", console)
     assert process.wait(timeout=10) == 0

@@ -91,6 +91,16 @@ def test_a_finished_run_is_frozen(store: SweepStore, pack: Pack) -> None:
     assert store.state(pack.replicas[1].run_ids[0]).state == "interrupted"
 
 
+def test_a_run_whose_held_out_loss_is_no_number_has_diverged_at_its_end(store: SweepStore, pack: Pack) -> None:
+    name = pack.replicas[0].run_ids[0]
+    one, _ = recorder(store, pack)
+    one.started(StartFacts(step=0))
+    one.finished(name, replace(RECORD, loss=float("nan")), DOCUMENTS)
+    found = store.state(name)
+    assert (found.state, found.step) == ("diverged", 30) and "held-out loss nan after step 30" in str(found.cause)
+    assert store.result(name) is None
+
+
 PARAMS = {"embedding": np.arange(6, dtype=np.float32).reshape(2, 3)}
 
 
