@@ -9,13 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import report_sweeps
 from matplotlib.figure import Figure
 from shown import words_of
 
-from dwsweep import published_law
 from dwsweep.fit.analysis import fit_table
 from dwsweep.fit.ask import LossSurface
 from dwsweep.records import fit as fit_record
@@ -51,12 +49,7 @@ def test_a_law_is_drawn_with_its_rivals_and_the_censored_pair() -> None:
     fit = report_sweeps.fit("law")
     statuses = [row.status for row in fit.verdicts]
     assert statuses[:3] == ["crossed"] * 3 and "not_reached" in statuses
-    figure = drawn("law")["width_law"]
-    (published,) = (line for axes in figure.axes for line in axes.lines if line.get_label() == "published law")
-    depth, width = published.get_data()
-    n = (12.0 * depth * width**2)[np.isfinite(width)]
-    assert len(n) > 5 and published_law.TRAINED_N_PARAMS[0] <= n.min() < n.max() <= published_law.TRAINED_N_PARAMS[1]
-    words = words_of(figure)
+    words = words_of(drawn("law")["width_law"])
     for label in ("own exponential", "own linear", "own power", "published law", "3 crossed, 1 bounded on one side"):
         assert label in words
 
