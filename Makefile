@@ -28,7 +28,7 @@ help:
 	@echo "make test-chips the compilers of TPUs and NVIDIA GPUs (some GB, in a venv of their own), without either"
 	@echo "make test-hf    exports against transformers and lm-evaluation-harness, texts of the Hub (PyTorch, in a venv of its own)"
 	@echo "make test-engines  Ray, buckets and Kubernetes' schemas on loopback; skips what is not installed"
-	@echo "make bench      side by side with compiled and eager PyTorch, where that is installed, and plain JAX"
+	@echo "make bench      training side by side with plain JAX"
 
 $(VENV)/made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -1,29 +1,23 @@
-"""Training speed beside what one would write oneself: the same architecture, shapes, batch and optimizer.
+"""Training speed beside plain JAX, as one would write it oneself: the same architecture, shapes, batch and optimizer.
 
     make bench
     python tests/benchmarks/bench_train.py [--shapes smoke L24-d64] [--rounds 7]
 
-The sides, each where it is installed:
+"ours" is ``dwsweep.train.program.Program``, the compiled function that a sweep runs; "plain" is ``plain_jax``, one
+jitted step and Optax, with the faster of a loop over its blocks and a scan, chosen for each shape before the clock
+starts.
 
-- ours: ``dwsweep.train.program.Program``, the compiled function that a sweep runs;
-- compiled, eager: ``torch_model`` with and without ``torch.compile``;
-- plain: ``plain_jax``, one jitted step and Optax.
-
-Each side of each shape is a process of its own, with the environment that its user would have. All begin with the same
+Each side of each shape is a process of its own, with the environment that its user would have. Both begin with the same
 parameters and batches, and the losses of three training steps must agree within 1e-4, so that "the same" is checked and
-not claimed. Then they take turns, round by round, so that whatever else the machine does meets all. A ratio is that of
+not claimed. Then they take turns, round by round, so that whatever else the machine does meets both. A ratio is that of
 one round. The table gives the median of the ratios and each side's best rate. One rate serves all parameters, without
-decay, so that nobody needs groups. PyTorch runs with the faster of its two
-fast AdamWs (fused, foreach) and of one thread and all cores, plain JAX with the faster of a loop over its blocks and a
-scan: both are chosen for each shape before the clock starts. Compilation is over by then too. Smoke shapes are trained
-as the sweep trains them, three seeds a pack; the others train the three one after another. Data: ``stdlib-docs``,
-prepared before the clock starts.
+decay, so that nobody needs groups. Smoke shapes are trained as the sweep trains them, three seeds a pack; plain JAX
+trains the three one after another. Data: ``stdlib-docs``, prepared before the clock starts.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import statistics
@@ -31,12 +25,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +48,6 @@ LARGER = {2: [512], 6: [192], 12: [128], 24: [64], 48: [32]}
 ROUND_SECONDS = 1.0  # as long as a dispatch of a sweep: what it costs to begin one is shared by its steps
 AGREE = 1e-4
 """Nats by which the losses of the first three steps may differ."""
-SIDES = {"ours": "jax", "compiled": "torch", "eager": "torch", "plain": "jax"}
-"""The sides in the order of the table: the package that each needs."""
 
 
 @dataclass(frozen=True)
@@ -140,32 +130,6 @@ def taken(params: Path, replica: int) -> dict[str, Any]:
     return tree
 
 
-class Torch:
-    """PyTorch, one replica after another."""
-
-    def __init__(self, case: Case, params: Path, compiled: bool, fused: bool, threads: int) -> None:
-        import torch
-        from torch_model import Trainer
-
-        self.torch, self.case, self.threads = torch, case, threads
-        pack = case.pack
-        self.replicas = [Trainer(pack.shape, pack.train, r.learning_rate, fused, compiled) for r in pack.replicas]
-        for i, trainer in enumerate(self.replicas):
-            trainer.model.take(taken(params, i))
-        self.tokens = torch.from_numpy(np.array(case.store.train_tokens(), np.int64))
-        self.done = 0
-
-    def steps(self, n: int) -> np.ndarray:
-        self.torch.set_num_threads(self.threads)
-        indices, rates = self.case.batches(self.done, n)
-        losses = [
-            [trainer.step(self.tokens, self.torch.from_numpy(own[k]), rates[k]) for k in range(n)]
-            for trainer, own in zip(self.replicas, indices, strict=True)
-        ]
-        self.done += n
-        return self.torch.stack([self.torch.stack(of_one) for of_one in losses], dim=1).numpy()
-
-
 class Plain:
     """Plain JAX, one replica after another."""
 
@@ -192,19 +156,15 @@ class Plain:
         return np.array(losses, np.float32).T
 
 
-def fastest(make: Callable[..., Any], options: Iterable[tuple[Any, ...]]) -> Any:
-    """The fastest of a side's options for this shape, warm, at its first step again."""
-    best: tuple[float, tuple[Any, ...]] | None = None
-    for chosen in options:
-        side = make(*chosen)
+def fastest(case: Case, params: Path) -> Plain:
+    """The faster of plain JAX's loop and scan for this shape, warm, at its first step again."""
+    seconds = {}
+    for scanned in (False, True):
+        side = Plain(case, params, scanned)
         side.steps(3)
         n = max(2, int(0.5 * ROUND_SECONDS / timed(side, 2)))
-        seconds = min(timed(side, n) for _ in range(2))
-        if best is None or seconds < best[0]:
-            best = (seconds, chosen)
-        del side
-    assert best is not None
-    return make(*best[1])
+        seconds[scanned] = min(timed(side, n) for _ in range(2))
+    return Plain(case, params, seconds[True] < seconds[False])
 
 
 def timed(side: Any, n: int) -> float:
@@ -218,16 +178,7 @@ def serve(name: str, case: Case, params: Path) -> None:
     """Be one side: answer each number of steps on standard input by a line of JSON, after an empty one."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a compiler prints is no answer
-    if name == "ours":
-        side: Any = Ours(case, params)
-    elif name == "plain":
-        side = fastest(partial(Plain, case, params), [(False,), (True,)])
-    else:
-        import torch
-
-        torch._dynamo.config.recompile_limit = 64
-        options = product((True, False), sorted({1, len(cores())}))
-        side = fastest(partial(Torch, case, params, name == "compiled"), options)
+    side = Ours(case, params) if name == "ours" else fastest(case, params)
     print("{}", file=answers, flush=True)
     for line in sys.stdin:
         n = int(line)
@@ -272,12 +223,12 @@ class Peer:
 
 
 @contextmanager
-def peers(names: list[str], case: Case) -> Iterator[list[Peer]]:
-    """The sides of one shape, ours first, since the others take its parameters."""
+def sides(case: Case) -> Iterator[list[Peer]]:
+    """Both sides of one shape, ours first, since the other takes its parameters."""
     with tempfile.TemporaryDirectory() as folder:
         started: list[Peer] = []
         try:
-            for name in names:
+            for name in ("ours", "plain"):
                 started.append(Peer(name, case, Path(folder) / "params.npz"))
             yield started
         finally:
@@ -285,56 +236,40 @@ def peers(names: list[str], case: Case) -> Iterator[list[Peer]]:
                 peer.end()
 
 
-def compare(case: Case, rounds: int, names: list[str]) -> dict[str, Any]:
+def compare(case: Case, rounds: int) -> str:
     """One row of the table.
 
     Raises:
         AssertionError: the losses of the first three steps differ by more than ``AGREE``.
     """
-    row: dict[str, Any] = {"case": case}
-    with peers(names, case) as sides:
-        first = [np.array(side.steps(3)["losses"]) for side in sides]
-        for side, losses in zip(sides, first, strict=True):
-            apart = float(np.abs(losses - first[0]).max())
-            assert apart <= AGREE, f"{case.name}: {side.name} is not the same model: losses {losses} and {first[0]}"
-        numbers = [max(1, int(ROUND_SECONDS / side.steps(2)["seconds"])) for side in sides]
-        taken = [[side.steps(n)["seconds"] for side, n in zip(sides, numbers, strict=True)] for _ in range(rounds)]
-        for k, side in enumerate(sides):
-            ratios = [of_round[k] / of_round[0] for of_round in taken]
-            rate = case.tokens_per_step / min(of_round[k] for of_round in taken)
-            row[side.name] = rate, statistics.median(ratios), min(ratios), max(ratios)
-    return row
-
-
-def print_speed(rows: list[dict[str, Any]], names: list[str]) -> None:
-    print("tokens per second, and how many times as fast ours is (median of the rounds, their range)")
-    print(f"{'shape':<9}{'batch':>9}{'seeds':>6}{'ours':>10}" + "".join(f"{name:>28}" for name in names[1:]))
-    for row in rows:
-        pack = row["case"].pack
-        line = f"{row['case'].name:<9}{pack.train.batch_size:>3} × {pack.train.seq_len:<3}{len(pack.replicas):>6}"
-        line += f"{row['ours'][0]:>10,.0f}"
-        for name in names[1:]:
-            rate, ratio, low, high = row[name]
-            line += f"{rate:>9,.0f}{ratio:>6.2f} {f'({low:.2f}–{high:.2f})':<12}"
-        print(line)
+    with sides(case) as both:
+        ours, plain = (np.array(side.steps(3)["losses"]) for side in both)
+        assert np.abs(ours - plain).max() <= AGREE, f"{case.name}: not the same model: losses {plain} and {ours}"
+        numbers = [max(1, int(ROUND_SECONDS / side.steps(2)["seconds"])) for side in both]
+        taken = [[side.steps(n)["seconds"] for side, n in zip(both, numbers, strict=True)] for _ in range(rounds)]
+    ratios = [of_plain / of_ours for of_ours, of_plain in taken]
+    ours, plain = (case.tokens_per_step / min(of_side) for of_side in zip(*taken, strict=True))
+    train, seeds = case.pack.train, len(case.pack.replicas)
+    line = f"{case.name:<9}{train.batch_size:>3} × {train.seq_len:<3}{seeds:>6}{ours:>10,.0f}{plain:>9,.0f}"
+    return f"{line}{statistics.median(ratios):>6.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="*", default=[], help="smoke, larger, or names such as L6-d192")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--side", choices=list(SIDES), help=argparse.SUPPRESS)
+    parser.add_argument("--side", help=argparse.SUPPRESS)
     parser.add_argument("--params", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     chosen = cases(options.shapes, progress=not options.side)
     if options.side:
         serve(options.side, chosen[0], options.params)
         return
-    names = [name for name, package in SIDES.items() if importlib.util.find_spec(package)]
-    versions = " ".join(f"{name} {version(name)}" for name in ("jax", "torch") if importlib.util.find_spec(name))
-    print(f"{versions}, {len(cores())} cores, load average {os.getloadavg()[0]:.2f}")
-    rows = [compare(case, options.rounds, names) for case in chosen]
-    print_speed(rows, names)
+    print(f"jax {version('jax')}, {len(cores())} cores, load average {os.getloadavg()[0]:.2f}")
+    print("tokens per second, and how many times as fast ours is (median of the rounds, their range)")
+    print(f"{'shape':<9}{'batch':>9}{'seeds':>6}{'ours':>10}{'plain':>9}")
+    for case in chosen:
+        print(compare(case, options.rounds), flush=True)
 
 
 if __name__ == "__main__":

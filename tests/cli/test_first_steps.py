@@ -43,7 +43,8 @@ def error_of(dwsweep: Command, *arguments: str | Path, cwd: Path | None = None) 
         ("design runs.csv --params 300M --target 1B", "--target: not allowed"),
         ("design", "SPEC: missing; give"),
         ("run smoke --shard 3/2", "3/2"),
-        ("status missing", "missing"),
+        ("status missing", "DIR: missing; has no plan.csv; must be a directory made by `dwsweep run`"),
+        ("run smoke --executor ray --distributed", "--distributed: with --executor ray"),
         (f"guide --shape {'9' * 400}x5", "--shape: "),
         ("guide 1B --mlp-ratio 0", "--mlp-ratio"),
         ("guide 1B --tensor-parallel 1.5", "'1.5'; must be a whole number"),
@@ -63,9 +64,11 @@ def test_a_size_stands_without_its_option_and_beside_it(dwsweep: Command) -> Non
     assert not re.search("\\\\u|[\ue000-\uf8ff]", both.stdout)
 
 
-def test_hours_may_have_a_unit() -> None:
+def test_hours_and_the_time_of_a_layer_may_have_a_unit() -> None:
     for text, hours in (("24h", 24), ("24", 24), ("90min", 1.5), ("2 d", 48), ("7200s", 2)):
-        assert hours_value(text) == hours and layer_time_value(f"{hours}ms") == pytest.approx(1e-3 * hours)
+        assert hours_value(text) == hours
+    for text, seconds in (("0.67ms", 6.7e-4), ("0.00067", 6.7e-4), ("20 us", 2e-5), ("20µs", 2e-5), ("1s", 1.0)):
+        assert layer_time_value(text) == pytest.approx(seconds)
 
 
 def test_the_spec_of_a_design_is_written_to_the_file_that_out_names(

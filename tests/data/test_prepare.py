@@ -81,14 +81,6 @@ def test_every_document_comes_back(tmp_path: Path, vocab_size: int) -> None:
     store.verify()
 
 
-def test_a_rerun_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = spec(write(tmp_path / "a.jsonl", articles(100)), tmp_path)
-    store = prepare(data, progress=False)
-    monkeypatch.setattr(module, "make_store", None)  # calling it would fail
-    assert prepare(data, progress=False) == find(data) == store
-    assert sorted(p.suffix for p in tmp_path.iterdir() if p != store.path) == [".jsonl", ".lock"]
-
-
 def test_settings_and_text_make_another_store(tmp_path: Path) -> None:
     source = write(tmp_path / "a.jsonl", articles(100))
     data = spec(source, tmp_path)

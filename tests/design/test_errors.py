@@ -84,17 +84,6 @@ def test_nets_of_other_blocks_are_judged_at_their_own_sizes() -> None:
     assert errors_alone(gated).prior.layer_weights == pytest.approx(16.0) and usual().prior.layer_weights == 12.0
 
 
-def test_shared_seeds_cancel_and_lone_seeds_do_not() -> None:
-    shared = cells_of(spec(seeds=2))
-    lone = {shape: frozenset({2 * i, 2 * i + 1}) for i, shape in enumerate(shared)}
-
-    def noise_of(believed: Prior, cells: Any) -> float:
-        return judge(believed, cells, 3e7).se_depth or 0.0
-
-    left = noise_of(prior(), shared)
-    assert noise_of(prior(), lone) > 1.3 * left and left == pytest.approx(noise_of(prior(seed_sd=0.0), shared), rel=0.1)
-
-
 def test_covariance_against_the_whole_matrix() -> None:
     """The information by seeds equals generalised least squares on all runs at once."""
     rng = np.random.default_rng(0)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from cli_tools import Command
 
-from dwsweep.cli.options import layer_time_value
 from dwsweep.guide import Options, advice, answer, public_source
 from dwsweep.guide.answers import BALANCED
 from dwsweep.guide.costs import Budget, _decoding, best_of
@@ -61,13 +60,6 @@ def test_a_budget_of_training_is_never_exceeded(asked: dict[str, float], device:
         assert best is not None
         hours = best.training_seconds_per_token * tokens / found.assumptions.devices / 3600
         assert hours <= asked.get("hours", math.inf) and best.flops_per_token * tokens <= asked.get("flops", math.inf)
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("0.67ms", 6.7e-4), ("0.00067", 6.7e-4), ("20 us", 2e-5), ("20µs", 2e-5), ("1s", 1.0)]
-)
-def test_the_time_of_a_layer_has_a_unit(text: str, seconds: float) -> None:
-    assert layer_time_value(text) == pytest.approx(seconds)
 
 
 def test_the_command_takes_a_layer_time_and_says_that_its_own_is_assumed(dwsweep: Command) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bowls import bowl, swept
 
 from dwsweep.errors import InputError
 from dwsweep.fit.analysis import fit_table
@@ -84,6 +85,10 @@ def test_a_fit_without_a_best_depth_says_first_that_others_answer(found: FitResu
     assert "no best depth" not in str(guide_report.document(answer([2e5], fit=tmp_path))[0])
 
 
+def grid() -> list[dict[str, Any]]:
+    return swept(np.geomspace(3e6, 2e8, 7), (4, 8, 14, 22, 32), bowl(17.8), tokens=5e8)
+
+
 @cache
 def own_grid() -> FitResult:
     return fit_table(grid())
@@ -92,31 +97,25 @@ def own_grid() -> FitResult:
 @cache
 def of_block(weights: float, **more: float) -> FitResult:
     """Fit of nets with ``weights``·d² in a layer, whose best depth is 15·(N/3e7)^¼."""
-    rows = [
-        {"depth": depth, "width": width, "loss": 3.0 - 0.1 * math.log(n) + 0.05 * off**2, "n_params": round(n), **more}
-        for size in (1e7, 2e7, 4e7, 8e7)
-        for depth in (4, 8, 16, 32)
-        for width in [8 * round(math.sqrt(size / weights / depth) / 8)]
-        for n in [weights * depth * width**2]
-        for off in [math.log(depth / (15.0 * (n / 3e7) ** 0.25))]
-    ]
+    rows = swept((1e7, 2e7, 4e7, 8e7), (4, 8, 16, 32), bowl(15.0, rise=0.05), noise=0.0, weights=weights, **more)
     return fit_table(rows, noise=0.001)
 
 
-def test_shapes_and_prices_of_a_fit_have_its_own_block(tmp_path: Path) -> None:
-    """Nets of 20·L·d² active weights, 2 of 8 experts, were answered by a dense 18 × 832 of 12·L·d²."""
-    weights = 20.0
-    fit = of_block(weights, experts=8, top_k=2)
+@pytest.mark.parametrize(("weights", "top_k", "idle"), [(20.0, 2, 48.0), (12.0, 1, 56.0)])
+def test_shapes_and_prices_of_a_fit_have_its_own_block(tmp_path: Path, weights: float, top_k: int, idle: float) -> None:
+    """Nets of 20·L·d² active weights, 2 of 8 experts, and nets of 12·L·d², 1 of 8, were answered by dense ones of
+    12·L·d²."""
+    fit = of_block(weights, experts=8, top_k=top_k)
     assert fit.nets.layer_weights == pytest.approx(weights)
     fit_record.write(fit, tmp_path)
     found = answer([3e7], fit=tmp_path)
     row, said = found.budgets[0], found.notes[0]
-    assert "20·d² weights in a layer" in said and "2 of 8 experts" in said
+    assert f"{top_k} of 8 experts" in said and (weights == 12.0 or f"{weights:g}·d² weights in a layer" in said)
     assert row.optimum.width == pytest.approx(math.sqrt(3e7 / weights / row.optimum.depth))
     for one in row.candidates:
         assert one.n_params == pytest.approx(weights * one.depth * one.width**2, rel=0.05)
-        idle = one.n_params_total - one.n_params - 2 * 50_257 * one.width
-        assert idle == pytest.approx(48.0 * one.depth * one.width**2, rel=0.05)
+        others = one.n_params_total - one.n_params - 2 * 50_257 * one.width
+        assert others == pytest.approx(idle * one.depth * one.width**2, rel=0.05)
     assert answered(fit, fit.guideline[:1])[0].n_params_actual == pytest.approx(8.5e7, rel=0.06)
     (judged,) = answer([], ["16x384"], fit=tmp_path).verdicts
     assert judged.optimum.n_params == pytest.approx(weights * 16 * 384**2, rel=0.03)
@@ -137,15 +136,6 @@ def test_no_dense_block_is_answered_by_the_losses_of_a_mixture(tmp_path: Path, n
     said = f"^{name}: asks for dense nets, and those of fit have 8 experts; allowed: one of them"
     with pytest.raises(InputError, match=said):
         answer([3e7], fit=tmp_path, options=Options(**{name: value}))
-
-
-def test_a_mixture_of_the_usual_active_weights_counts_its_other_experts(tmp_path: Path) -> None:
-    """Nets of 12·L·d² active weights, 1 of 8 experts, were answered by dense ones."""
-    fit_record.write(of_block(12.0, experts=8, top_k=1), tmp_path)
-    found = answer([3e7], fit=tmp_path)
-    one = found.budgets[0].recommended
-    idle = one.n_params_total - one.n_params - 2 * 50_257 * one.width
-    assert "1 of 8 experts" in found.notes[0] and idle == pytest.approx(56.0 * one.depth * one.width**2, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -172,24 +162,11 @@ def test_a_block_that_weights_alone_do_not_describe_has_no_shape(
     assert row.depth and row.depth_int is None
 
 
-def grid(unit: float = 1.0, tokens: float = 5e8) -> list[dict]:
-    """A grid whose best depth is 17.8 at 3e7, its losses in nats over ``unit``."""
-    rng = np.random.default_rng(0)
-    rows = []
-    for depth in (4, 8, 14, 22, 32):
-        for size in np.geomspace(3e6, 2e8, 7):
-            width = round(float(np.sqrt(size / 12 / depth)) / 8) * 8
-            n = 12 * depth * width**2
-            best = 17.8 * (n / 3e7) ** 0.25
-            loss = 1.8 + 1.9 * (n / 3e7) ** -0.14 + 0.06 * np.log(depth / best) ** 2 + rng.normal(0.0, 0.003)
-            rows.append({"depth": depth, "width": width, "loss": loss / unit, "tokens": tokens})
-    return rows
-
-
 def test_losses_in_bits_are_priced_in_bits_and_labelled_so(tmp_path: Path) -> None:
     """Numbers of a fit in bits were printed as nats, 1.44 times too large."""
+    in_bits = [{**row, "loss": row["loss"] / math.log(2.0)} for row in grid()]
     built = []
-    for unit, fit in (("nats", own_grid()), ("bits", fit_table(grid(np.log(2.0)), unit="bits"))):
+    for unit, fit in (("nats", own_grid()), ("bits", fit_table(in_bits, unit="bits"))):
         fit_record.write(fit, tmp_path / unit)
         found = answer([3e7, 3e9], fit=tmp_path / unit)
         built.append([row.recommended.label for row in found.budgets])

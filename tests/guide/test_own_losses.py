@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
 import pytest
+from bowls import swept
 from checkout import ROOT
 from sentences import says
 
@@ -21,41 +21,29 @@ from dwsweep.guide.losses import Tokens
 from dwsweep.guide.sources import judge
 from dwsweep.records.fit import FitResult
 
-Effect = Callable[[float, int], float]  # nats, of N and depth
-
-
-def swept(sizes: Sequence[float], depths: Sequence[int], effect: Effect, noise: float = 0.002) -> FitResult:
-    """Fit of one net of each size and depth."""
-    rng, rows = np.random.default_rng(5), []
-    for size in sizes:
-        for depth in depths:
-            width = max(4, 4 * round(math.sqrt(size / 12 / depth) / 4))
-            n = 12 * depth * width**2
-            loss = 1.8 + 1.9 * (n / 3e7) ** -0.14 + effect(n, depth) + rng.normal(0.0, noise)
-            rows.append({"depth": depth, "width": width, "loss": loss})
-    return fit_table(rows, noise=noise)
-
 
 @cache
 def sign_change() -> Source:
     """Depth hurts below 6e7 parameters and helps above, among 5 to 28 layers."""
-    found = swept(
-        np.geomspace(3e6, 8e8, 8).tolist(),
+    rows = swept(
+        np.geomspace(3e6, 8e8, 8),
         [5, 8, 12, 18, 28],
         lambda n, depth: -0.02 * math.log(n / 6e7) * math.log(depth / 12),
+        noise=0.002,
     )
-    return source_of(found, "own")
+    return source_of(fit_table(rows, noise=0.002), "own")
 
 
 @cache
 def toy() -> FitResult:
     """36 nets of 28K to 307K parameters with a best depth of 1 to 2 layers."""
-    return swept(
-        np.geomspace(3e4, 3e5, 6).tolist(),
+    rows = swept(
+        np.geomspace(3e4, 3e5, 6),
         [1, 2, 3, 4, 5, 6],
         lambda n, depth: 0.08 * math.log(depth / (1.3 * (n / 1e5) ** 0.3)) ** 2,
         noise=0.005,
     )
+    return fit_table(rows, noise=0.005)
 
 
 def built(source: Source, n: float) -> float:

@@ -73,19 +73,15 @@ PLAIN: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("activation", list(ops.ACTIVATIONS))
-@pytest.mark.parametrize(("gated", "bias"), [(True, False), (False, True)])
-def test_an_mlp_has_the_derivatives_of_its_plain_form(activation: str, gated: bool, bias: bool) -> None:
-    check_mlp(activation, gated, bias)
+EACH_ACTIVATION = [("cpu", act, gated, not gated) for act in ops.ACTIVATIONS for gated in (True, False)]
 
 
-@pytest.mark.parametrize("platform", ["cuda", "tpu"], indirect=True)
-@pytest.mark.parametrize("gated", [True, False])
-def test_an_mlp_of_each_accelerator_has_them_too(platform: None, gated: bool) -> None:
-    check_mlp("gelu", gated, bias=True)
-
-
-def check_mlp(activation: str, gated: bool, bias: bool) -> None:
+@pytest.mark.parametrize(
+    ("platform", "activation", "gated", "bias"),
+    [*EACH_ACTIVATION, *((name, "gelu", gated, True) for name in ("cuda", "tpu") for gated in (True, False))],
+    indirect=["platform"],
+)
+def test_an_mlp_has_the_derivatives_of_its_plain_form(platform: None, activation: str, gated: bool, bias: bool) -> None:
     act = PLAIN[activation]
     inner = 14 if gated else 7
     x, up, down = normal(0, 2, 5, 8), normal(1, 8, inner), normal(2, 7, 6)
@@ -103,25 +99,18 @@ def check_mlp(activation: str, gated: bool, bias: bool) -> None:
 
 
 @pytest.mark.usefixtures("platform")
-@pytest.mark.parametrize("bias", [True, False])
-def test_a_layer_norm_has_the_derivatives_of_its_plain_form(bias: bool) -> None:
-    x, gain, b = 3 + 2 * normal(0, 4, 7, 12), normal(1, 12), normal(2, 12) if bias else None
-
-    def plain(x: Any, gain: Any, b: Any) -> Any:
-        y = (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + ops.NORM_EPSILON) * gain
-        return y if b is None else y + b
-
-    agree(ops.layer_norm, plain, x, gain, b)
-
-
-@pytest.mark.usefixtures("platform")
-def test_an_rms_norm_has_the_derivatives_of_its_plain_form() -> None:
+@pytest.mark.parametrize(("kind", "bias"), [("layer", True), ("layer", False), ("rms", False)])
+def test_a_norm_has_the_derivatives_of_its_plain_form(kind: str, bias: bool) -> None:
     x, gain = 3 + 2 * normal(0, 4, 7, 12), normal(1, 12)
 
-    def plain(x: Any, gain: Any) -> Any:
-        return x / jnp.sqrt((x**2).mean(-1, keepdims=True) + ops.NORM_EPSILON) * gain
+    def plain(x: Any, gain: Any, *b: Any) -> Any:
+        x = x - x.mean(-1, keepdims=True) if kind == "layer" else x
+        return x / jnp.sqrt((x**2).mean(-1, keepdims=True) + ops.NORM_EPSILON) * gain + sum(b)
 
-    agree(ops.rms_norm, plain, x, gain)
+    def ours(x: Any, gain: Any, *b: Any) -> Any:
+        return ops.layer_norm(x, gain, *(b or (None,))) if kind == "layer" else ops.rms_norm(x, gain)
+
+    agree(ours, plain, x, gain, *([normal(2, 12)] if bias else []))
 
 
 def test_the_norm_of_bfloat16_heads_counts_in_float32() -> None:

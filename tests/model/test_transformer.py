@@ -109,32 +109,25 @@ def test_scanned_unrolled_and_recomputed_layers_agree() -> None:
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), scanned, other)
 
 
-def test_layers_are_applied_in_order_to_their_own_parameters() -> None:
-    """The scan against single-layer models, each fed the output of the one before as its embedding table."""
-    model = make(depth=3, positions="rotary", norm="post")  # nothing after the last block, nothing before the first
-    params, tokens = params_and_tokens(model)
-    single = build(replace(model.shape, depth=1), model.scales)
-    params = jax.device_get(params)
-    x, apply = params["embedding"][tokens], jax.jit(single.hidden)
-    for layer in range(3):
-        own = jax.tree.map(lambda leaf, i=layer: leaf[i : i + 1], params["blocks"])
-        rows = np.arange(tokens.size).reshape(tokens.shape)
-        x = apply({**params, "blocks": own, "embedding": x.reshape(tokens.size, -1)}, rows)
-    np.testing.assert_allclose(jax.jit(model.hidden)(params, tokens), x, atol=1e-5)
-
-
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_attention_first_is_all_attention_before_all_mlps(norm: str) -> None:
-    """Against single blocks of which one half is switched off, by the weights that it writes to the stream."""
-    model = make(depth=2, positions="rotary", order="attention_first", norm=norm, norm_type="none")
+@pytest.mark.parametrize(
+    ("order", "norm"), [("interleaved", "post"), *(("attention_first", n) for n in ("pre", "post"))]
+)
+def test_layers_are_applied_in_their_order_to_their_own_parameters(order: str, norm: str) -> None:
+    """The scan against single-layer models, each fed the output of the one before as its embedding table. All attention
+    comes before all MLPs where the order says so: by single blocks of which one half is switched off, by the weights
+    that it writes to the stream."""
+    halves = [("mlp", "down"), ("attention", "out")] if order == "attention_first" else [None]
+    kind = "none" if order == "attention_first" else "layernorm"
+    model = make(depth=3, positions="rotary", order=order, norm=norm, norm_type=kind)
     params, tokens = params_and_tokens(model)
     single = build(replace(model.shape, depth=1, order="interleaved"), model.scales)
     params = jax.device_get(params)
     x, apply = params["embedding"][tokens], jax.jit(lambda p, t: single.module(p)(t))
-    for off in (("mlp", "down"), ("attention", "out")):
-        for layer in range(2):
+    for off in halves:
+        for layer in range(3):
             own = jax.tree.map(lambda leaf, i=layer: leaf[i : i + 1].copy(), params["blocks"])
-            own[off[0]][off[1]] = jax.tree.map(np.zeros_like, own[off[0]][off[1]])
+            if off:
+                own[off[0]][off[1]] = jax.tree.map(np.zeros_like, own[off[0]][off[1]])
             rows = np.arange(tokens.size).reshape(tokens.shape)
             x = apply({**params, "blocks": own, "embedding": x.reshape(tokens.size, -1)}, rows)
     np.testing.assert_allclose(jax.jit(lambda p, t: model.module(p)(t))(params, tokens), x, atol=1e-5)

@@ -128,7 +128,7 @@ def test_page_warns_of_missing_results_lines_and_fits_and_has_the_conditioning_t
     assert says(after, "report: unfinished runs") and says(after, "report: stale not one that")
     found = whole.partition('id="conditioning"')[2]
     row = re.findall(r"<td[^>]*>(.*?)</td>", found[found.index("<tbody>") :].partition("</tr>")[0])
-    assert [row[0], *row[-3:]] == ["6", "8", "3.17", "32"]  # 3.17: (2^5 · 32)^(1/6)
+    assert [*row[:2], *row[-3:]] == ["6", "2", "8", "3.17", "32"]  # 3.17: (2^5 · 32)^(1/6)
     assert whole.count("LINES LEFT OUT") == 1 and f"runs/{chosen.name}/metrics.jsonl: 97 of 100 lines" in whole
 
 
@@ -181,6 +181,7 @@ def test_a_pair_has_one_verdict_and_the_papers_estimates_only_where_they_are_ask
     assert isinstance(table, Table) and table.rows == [["6→12", "crossed", "40M", "30M … 50M", "–", ""]]
     assert isinstance(fold, Fold) and fold.parts[0].rows == [["6→12", "not reached", "> 20M"]]  # type: ignore[union-attr]
     assert fit_report.answer(fit)[1].count("6→12") == 1
+    assert "transitions" not in {anchor for anchor, *_ in fit_report.sections(replace(fit, transitions=[]))}
 
 
 def test_guideline_marks_extrapolation_and_rivals(law: Path) -> None:
@@ -190,6 +191,8 @@ def test_guideline_marks_extrapolation_and_rivals(law: Path) -> None:
     (big,) = (cells for cells in table.rows if cells[0] == "13B")
     factor = rows["13B"].extrapolation_factor
     assert factor > 1 and big[table.heads.index("outside")] == f"{format_factor(factor)}×"
+    near = fit_report.guideline(replace(fit, guideline=[replace(rows["350M"], extrapolation_factor=1.5)]))
+    assert near.rows[0][near.heads.index("outside")] == "1.5×"
     for low, high, said in ((40.0, 75.2, "40 … 75"), (40.0, None, "> 40"), (None, None, "–")):
         one = replace(rows["350M"], rival_depth_min=low, rival_depth_max=high)
         assert fit_report.guideline(replace(fit, guideline=[one])).rows[0][table.heads.index("forms")] == said

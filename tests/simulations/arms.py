@@ -35,7 +35,6 @@ from tests.simulations.harness import OPTIONS, Simulated, Study, covers, mean, m
 from tests.simulations.sweeps import SmoothTruth, widths
 
 TWIN = 0.97  # size of the other arm's shapes over the base's, before rounding
-ARM_OPTIONS = replace(OPTIONS)
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,7 @@ def fitted(drawn: Drawn, label: str) -> Arm:
 def simulation(scenario: TwoArms, rng: np.random.Generator, index: int = 0) -> Simulation:
     """One study drawn, fitted and compared: every number that the comparison has."""
     base, other = (fitted(drawn, label) for drawn, label in zip(draw_arms(scenario, rng), "AB", strict=True))
-    rows = [row for row in Together.of([base, other], ARM_OPTIONS).compare(other).rows if row.question != BEST_DEPTH]
+    rows = [row for row in Together.of([base, other], OPTIONS).compare(other).rows if row.question != BEST_DEPTH]
     kinds = [row.column or row.question for row in rows]
     found = (
         Found(kind, true_change(scenario, row), row.estimate_low, row.estimate_high)

@@ -149,10 +149,7 @@ def test_overrides_replace_and_exclude(tmp_path: Path) -> None:
     assert (spec.train.steps, spec.train.tokens) == (None, 1e6)
     assert (spec.grid.budgets, spec.grid.widths) == (None, {2: [64]})
     assert spec.data.source == "text:a/*.txt"
-
-
-def test_the_later_of_two_overrides_counts_and_null_takes_nothing_away(tmp_path: Path) -> None:
-    path = write(tmp_path, parse_spec(GOOD).to_yaml())
+    # the later of two counts, and null takes nothing away
     assert load_spec(path, ["train.steps=50", "train.steps=60"]).train.steps == 60
     assert load_spec(path, ["train.steps=50", "train.tokens=1e6"]).train.steps is None
     for pair in (["train.steps=null", "train.tokens=1e6"], ["train.tokens=1e6", "train.steps=null"]):

@@ -102,7 +102,7 @@ def owner(place: str) -> Iterator[Process]:
 
 
 def test_a_second_owner_is_refused_by_host_and_process(place: str, owner: Process) -> None:
-    said = f"host {platform.node()}, process {owner.process.pid}.*--takeover"
+    said = f"host {platform.node()}, process {owner.process.pid}, since.*--takeover"
     with pytest.raises(InputError, match=said), claim.hold(place):
         raise AssertionError("two owners")
     assert [found.pid for found in claim.owners(place)] == [owner.process.pid]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from checkout import SMOKE
 from cli_tools import begun
-from sweep_tools import assert_complete, make_plan, order, processes_of_a_slice, run, start, wait_for, workers_of
+from sweep_tools import assert_complete, make_plan, order, processes_of_a_slice, start, wait_for, workers_of
 
 from dwsweep.errors import InputError
 from dwsweep.sweep import multihost
@@ -30,12 +30,6 @@ def test_the_slice_is_described_whole_or_not_at_all() -> None:
     for wrong in ({"DWSWEEP_PROCESS": "4"}, {"DWSWEEP_PROCESSES": "x"}, {"DWSWEEP_COORDINATOR": ""}):
         with pytest.raises(InputError, match="allowed: all three"):
             settings({**whole, **wrong})
-
-
-def test_ray_and_a_slice_exclude_each_other(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="--distributed: with --executor ray"):
-        run(make_plan(), tmp_path / "sweep", executor="ray", distributed=True)
-    assert not (tmp_path / "sweep").exists()
 
 
 def test_another_host_than_the_first_says_so_and_ends_as_the_first_lets_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""TensorBoard and Weights & Biases beside metrics.jsonl: off by default, read back from their own files."""
+"""TensorBoard and Weights & Biases beside metrics.jsonl, read back from their own files."""
 
 from __future__ import annotations
 
@@ -15,12 +15,6 @@ from dwsweep.errors import InputError
 pytestmark = pytest.mark.usefixtures("standin_here")
 
 ONE_PACK: dict[str, Any] = {"grid__depths": [2], "grid__budgets": [1e5]}
-
-
-def test_off_by_default(tmp_path: Path) -> None:
-    run(make_plan(**ONE_PACK), tmp_path / "sweep")
-    names = {path.name for path in (tmp_path / "sweep").iterdir()}
-    assert names == {"spec.yaml", "plan.csv", "results.csv", "manifest.json", "packs", "runs", "locks"}
 
 
 def test_a_logger_that_is_not_installed_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

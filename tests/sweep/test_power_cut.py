@@ -188,14 +188,6 @@ def check(folder: Path, n: int, for_good: bool, number: int, expected: list[dict
     assert settled(after) == expected
 
 
-def test_a_power_cut_after_the_end_loses_nothing(tmp_path: Path) -> None:
-    layer, said, ended = trial(tmp_path, None, False)
-    assert ended == "status 0" and len(said) == 2 and min(layer.calls[name] for name in ("open", "fsync", "rename")) > 5
-    store = SweepStore(layer.after_power_cut(tmp_path / "after"))
-    assert {name for name in store.run_ids() if store.state(name).state == "done"} == set(said)
-    assert all(store.config(name) is not None for name in said) and len(store.planned()) == 2
-
-
 def test_a_disk_that_fills_and_empties_leaves_no_half_line(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     writer = jsonl.LineWriter(path)

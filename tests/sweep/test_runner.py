@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 import re
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sentences import says
@@ -45,6 +47,8 @@ def test_a_sweep_is_trained_once_by_one_worker_the_long_packs_first(
     assert status == 0
     assert work_in(text)[:2] == (8, 4) and "8 done" in text
     assert_complete(plan, tmp_path / "sweep")
+    names = {path.name for path in (tmp_path / "sweep").iterdir()}
+    assert names == {"spec.yaml", "plan.csv", "results.csv", "manifest.json", "packs", "runs", "locks"}
     logs = {path: path.read_text() for path in tmp_path.glob("sweep/packs/*/log.txt")}
     assert len({log.split("process ")[1] for log in logs.values()}) == 1
     store = SweepStore(tmp_path / "sweep")
@@ -116,13 +120,25 @@ def test_a_run_that_always_raises_fails_with_its_cause_and_the_others_finish(tmp
 
 
 @here
-def test_wrong_input_fails_without_a_retry(tmp_path: Path) -> None:
-    order(tmp_path, wrong_input=True)
-    status, text = run(make_plan(grid__depths=[1]), tmp_path / "sweep")
-    assert status == 1
+@pytest.mark.parametrize(
+    ("orders", "state", "attempts", "cause"),
+    [
+        ({"wrong_input": True}, "failed", 1, "allowed: what the stand-in likes"),
+        ({"most_replicas": 0}, "oom", 5, "RESOURCE_EXHAUSTED"),
+    ],
+)
+def test_wrong_input_is_not_tried_again_and_one_replica_that_never_fits_ends_as_oom(
+    tmp_path: Path, orders: dict[str, Any], state: str, attempts: int, cause: str
+) -> None:
+    order(tmp_path, **orders)
+    plan = make_plan(grid__depths=[2], grid__budgets=[1e5], grid__seeds=1)
+    status, text = run(plan, tmp_path / "sweep")
     store = SweepStore(tmp_path / "sweep")
-    assert [store.pack_state(name).attempts for name in store.pack_ids()] == [1, 1]
-    assert "allowed: what the stand-in likes" in text
+    ended = store.state(plan.runs[0].run_id)
+    assert (status, ended.state) == (1, state) and cause in (ended.cause or "") and cause in text
+    assert store.pack_state(plan.packs[0].pack_id).attempts == attempts
+    row = next(csv.DictReader((tmp_path / "sweep" / "results.csv").open()))
+    assert row["status"] == state and row["loss"] == ""
 
 
 @here
@@ -186,18 +202,6 @@ def test_a_fault_of_the_parent_ends_its_attempt_as_one_of_a_worker(
     assert SweepStore(tmp_path / "sweep").pack_state(plan.packs[0].pack_id).events[0].kind == "oom"
     assert len(killed) == 1  # a worker in an unknown state trains nothing more
     assert_complete(plan, tmp_path / "sweep")
-
-
-@here
-def test_one_replica_that_never_fits_ends_as_oom(tmp_path: Path) -> None:
-    order(tmp_path, most_replicas=0)
-    plan = make_plan(grid__depths=[2], grid__budgets=[1e5], grid__seeds=1)
-    status, _ = run(plan, tmp_path / "sweep")
-    assert status == 1
-    state = SweepStore(tmp_path / "sweep").state(plan.runs[0].run_id)
-    assert state.state == "oom" and "RESOURCE_EXHAUSTED" in (state.cause or "")
-    row = next(csv.DictReader((tmp_path / "sweep" / "results.csv").open()))
-    assert row["status"] == "oom" and row["loss"] == ""
 
 
 @here
@@ -288,6 +292,18 @@ def test_shards_are_parsed() -> None:
     for uneven in ({"SLURM_ARRAY_TASK_STEP": "0"}, {"SLURM_ARRAY_TASK_STEP": "4"}, {"SLURM_ARRAY_TASK_COUNT": "3"}):
         with pytest.raises(InputError, match="is not one of a regular array"):
             parse_shard("slurm", {**slurm, **uneven})
+
+
+@here
+def test_a_full_disk_interrupts_the_sweep_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SweepStore, "write_plan", full)
+        status, text = run(make_plan(), tmp_path / "sweep")
+    assert status == 3 and "is full" in text and "No space left on device" in text
+    assert run(make_plan(), tmp_path / "sweep")[0] == 0
 
 
 def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,6 @@ from shown import printed
 from spec_tools import only
 from sweep_tools import make_plan, order, run, start, wait_for
 
-from dwsweep.errors import InputError
 from dwsweep.plan import Plan
 from dwsweep.records.pack import PackProgress, PackState
 from dwsweep.records.run import DONE, RunState
@@ -49,11 +49,6 @@ def test_json_has_every_run_with_its_state(dwsweep: Command, tmp_path: Path) -> 
     assert {row["run_state"] for row in found["runs"]} == {"pending"} and found["live"] is False
     refused = dwsweep("status", tmp_path / "sweep", "--json", "--follow")
     assert refused.returncode == 2 and "--json" in refused.stderr
-
-
-def test_no_sweep_directory_is_one_clear_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"DIR: .*must be a directory made by `dwsweep run`"):
-        status.render(tmp_path / "nothing")
 
 
 @here
@@ -108,7 +103,7 @@ def test_a_running_sweep_is_read_while_it_is_written_and_followed_to_its_end(
     text = text_of(tmp_path / "sweep")
     assert [(now.is_live, now.count("running")) for now in seen] == [(True, 2)] * 10
     assert "running pack" in text and "stand-in" in text and "1,000" in text and "left" in text
-    assert f"process {process.pid}" in text
+    assert f"process {process.pid}" in text and re.search(r" · [1-9]\d*% · about ", text)
     console = Console(file=io.StringIO(), width=100)
     status.follow(tmp_path / "sweep", console)
     assert process.wait(timeout=10) == 0

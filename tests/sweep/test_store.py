@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -92,6 +91,16 @@ def test_a_finished_run_is_frozen(store: SweepStore, pack: Pack) -> None:
     assert store.state(pack.replicas[1].run_ids[0]).state == "interrupted"
 
 
+def test_a_run_whose_held_out_loss_is_no_number_has_diverged_at_its_end(store: SweepStore, pack: Pack) -> None:
+    name = pack.replicas[0].run_ids[0]
+    one, _ = recorder(store, pack)
+    one.started(StartFacts(step=0))
+    one.finished(name, replace(RECORD, loss=float("nan")), DOCUMENTS)
+    found = store.state(name)
+    assert (found.state, found.step) == ("diverged", 30) and "held-out loss nan after step 30" in str(found.cause)
+    assert store.result(name) is None
+
+
 PARAMS = {"embedding": np.arange(6, dtype=np.float32).reshape(2, 3)}
 
 
@@ -130,7 +139,9 @@ def test_results_are_rebuilt_from_the_directories_alone(tmp_path: Path) -> None:
     plan = make_plan()
     run(plan, tmp_path / "sweep")
     store = SweepStore(tmp_path / "sweep")
-    before = store.results_path.read_text()
+    manifest, before = store.manifest, store.results_path.read_text()
+    assert {"dwsweep", "python", "jax", "flax", "optax"} <= set(manifest.versions) and "stand-in" in manifest.devices
+    assert manifest.calls[0]["flags"]["executor"] == "local"
     store.results_path.unlink()
     elsewhere = tmp_path / "moved"
     shutil.move(tmp_path / "sweep", elsewhere)
@@ -172,14 +183,6 @@ def test_finished_leaves_out_what_is_to_be_tried_again(store: SweepStore) -> Non
     assert store.state(names[0]).state == "pending" and set(store.finished().values()) == {"diverged", "failed", "oom"}
 
 
-def test_the_manifest_tells_how_a_sweep_was_made(tmp_path: Path) -> None:
-    run(make_plan(), tmp_path / "sweep")
-    manifest = SweepStore(tmp_path / "sweep").manifest
-    assert {"dwsweep", "python", "jax", "flax", "optax"} <= set(manifest.versions)
-    assert manifest.calls[0]["flags"]["executor"] == "local"
-    assert "stand-in" in manifest.devices
-
-
 def test_a_finished_pack_keeps_its_record_and_a_failed_one_what_it_resumes_from(tmp_path: Path) -> None:
     """Also one whose replicas others took over. A kill between the last result and the end of the pack may leave the
     progress and a checkpoint, or half of one; the next call removes them."""
@@ -208,13 +211,3 @@ def test_a_finished_pack_keeps_its_record_and_a_failed_one_what_it_resumes_from(
     assert run(plan, tmp_path / "sweep", retry={"failed"})[0] == 0
     assert {*map(frozenset, files().values())} == {frozenset(kept)}
     assert_complete(plan, tmp_path / "sweep")
-
-
-def test_branches_of_one_trunk_are_runs_of_their_own(tmp_path: Path) -> None:
-    plan = make_plan(train={"steps": 30, "schedule": "wsd", "token_branches": [10 * 2048, 20 * 2048]})
-    assert len(plan.runs) == 24
-    assert run(plan, tmp_path / "sweep")[0] == 0
-    assert_complete(plan, tmp_path / "sweep")
-    found = list(csv.DictReader((tmp_path / "sweep" / "results.csv").open()))
-    assert sorted({int(row["steps"]) for row in found}) == [10, 20, 30]
-    assert json.loads((tmp_path / "sweep" / "runs" / found[0]["run_id"] / "result.json").read_text())["steps"] == 10

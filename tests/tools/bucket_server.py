@@ -1,22 +1,19 @@
 """The stand-in bucket over HTTP: what TensorStore, gcsfs and Google's own client use of Google's JSON API.
 
 Objects arrive whole (``uploadType=media`` or ``multipart``) or in parts (``resumable``), with the precondition
-``ifGenerationMatch``; listings come by page and by folder; deletions may come in batches. ``Fault`` makes requests fail
-now and then.
+``ifGenerationMatch``; listings come by page and by folder; deletions may come in batches.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import threading
 import time
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,28 +23,8 @@ from sweep_bucket import Bucket
 PAGE = 1000  # names of a listing's page, as Google has it at most
 
 
-@dataclass
-class Fault:
-    """Requests that fail: a share of all answers 503, comes late or ends in the middle, chosen by seed."""
-
-    share: float = 0.0
-    kinds: tuple[str, ...] = ("503", "slow", "cut")
-    slow_seconds: float = 0.5
-    chance: random.Random = field(default_factory=lambda: random.Random(0))
-    counts: dict[str, int] = field(default_factory=dict)
-
-    def next(self) -> str | None:
-        """Fault that befalls this request."""
-        if self.chance.random() >= self.share:
-            return None
-        kind = self.chance.choice(self.kinds)
-        self.counts[kind] = self.counts.get(kind, 0) + 1
-        return kind
-
-
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    fault = Fault()
     uploads: ClassVar[dict[str, tuple[str, str, dict[str, str], bytearray]]] = {}  # not whole yet
     commits = threading.Lock()
 
@@ -56,21 +33,6 @@ class Handler(BaseHTTPRequestHandler):
         url = urllib.parse.urlsplit(self.path)
         parts = [urllib.parse.unquote(part) for part in url.path.partition("/b/")[2].split("/")]
         return parts[0], parts[2] if len(parts) > 2 else None, dict(urllib.parse.parse_qsl(url.query))
-
-    def parse_request(self) -> bool:
-        """A request that is to fail has its body read and its answer sent here."""
-        if not super().parse_request():
-            return False
-        befalls = self.fault.next()
-        if befalls == "slow":
-            time.sleep(self.fault.slow_seconds)
-        elif befalls:
-            self.rfile.read(int(self.headers.get("content-length") or 0))
-            if befalls == "503":
-                self._answer(503, {"error": {"code": 503, "message": "Service Unavailable"}})
-            self.close_connection = True
-            return False
-        return True
 
     def _file(self, bucket: str, name: str) -> Path:
         return Bucket()._file(f"{bucket}/{name}")
@@ -228,10 +190,9 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def served(fault: Fault | None = None) -> Iterator[str]:
+def served() -> Iterator[str]:
     """The address of a server of the bucket in ``SWEEP_BUCKET``."""
-    handler = type("FaultyHandler", (Handler,), {"fault": fault or Fault()})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
