@@ -24,7 +24,7 @@ from dwsweep.fit.adjustment import adjustment_of, sentences
 from dwsweep.fit.cells import Run, Selection, select_runs
 from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import HEAD_SIZE, LEARNING_RATE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates
-from dwsweep.fit.data.rows import ALIKE, ARM, Row, cell_text, is_number, positive
+from dwsweep.fit.data.rows import ALIKE, ARM, Row, is_number, positive
 from dwsweep.fit.data.shape import n_params_of, places
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.equal_what import Budget, Runs, equal_what, spent_by_all
@@ -261,11 +261,15 @@ def check_answered(data: Table, options: FitOptions, heap: Heap | None) -> None:
             continue
         why, allowed = _why_unadjusted(data, word), example("where=...", "--where")
         if same is not None:
-            why, allowed = f"every run has {cell_text(same)}", f"{word}={cell_text(same)}"
+            why, allowed = f"every run has {_shown(same)}", f"{word}={_shown(same)}"
         elif word == TOKENS:
             allowed = argument("at_tokens")
-        option, given = ("adjust", repr(word)) if held is None else ("at", f"{word}={cell_text(held)}")
+        option, given = ("adjust", repr(word)) if held is None else ("at", f"{word}={_shown(held)}")
         raise InputError(f"{argument(option)}: {given}; {why}; allowed: {allowed}")
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, int | float) else str(value)
 
 
 def _alike(held: Any, same: Any) -> bool:

@@ -12,6 +12,8 @@ from dwsweep.errors import InputError
 from dwsweep.spec.reference import all_keys
 from dwsweep.spec.sections import Spec, section_in
 
+MOST_SHOWN = 80  # characters of a value in a line
+
 
 def validated(content: dict[str, Any]) -> Spec:
     try:
@@ -59,12 +61,12 @@ def _key_meant(name: str, known: Sequence[str]) -> str:
 
 
 def value_text(value: Any) -> str:
-    """Text of a value as given; empty if it would fill the line."""
+    """Text of a value as given, of a long one its two ends; empty for an integer of thousands of digits."""
     try:
         shown = repr(value)
-    except ValueError:  # an integer of thousands of digits
+    except ValueError:
         return ""
-    return shown if len(shown) <= 80 else ""
+    return shown if len(shown) <= MOST_SHOWN else f"{shown[: MOST_SHOWN // 2]}…{shown[-MOST_SHOWN // 2 :]}"
 
 
 def _is_branch(part: Any) -> bool:

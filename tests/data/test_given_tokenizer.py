@@ -170,13 +170,16 @@ def test_vocab_size_follows_and_a_written_spec_needs_no_file(tmp_path: Path) -> 
         (b'{"model": {"vocab": {"a": 64}}}', "has 65 tokens; must have at least 256"),
     ],
 )
-def test_a_file_that_is_none_is_one_line(tmp_path: Path, content: bytes | None, wanted: str) -> None:
+def test_a_file_that_is_none_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, wanted: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
     if content is not None:
-        (tmp_path / "own").write_bytes(content)
+        Path("own").write_bytes(content)
     with pytest.raises(InputError, match=wanted) as error:
-        parse_spec({"name": "x", "data": {"tokenizer": str(tmp_path / "own")}, "grid": {}, "train": {"steps": 1}})
+        parse_spec({"name": "x", "data": {"tokenizer": "own"}, "grid": {}, "train": {"steps": 1}})
     (line,) = [line for line in error.value.lines if line.startswith("data")]
-    assert line.startswith(f"data.tokenizer: '{tmp_path}/own'; ") and "\n" not in line
+    assert line.startswith("data.tokenizer: 'own'; ") and "\n" not in line
 
 
 def test_a_model_without_an_end_is_one_line_and_its_end_may_be_token_0(tmp_path: Path) -> None:
