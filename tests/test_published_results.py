@@ -28,7 +28,7 @@ def fitted(sweep: Path) -> FitResult:
 def test_fit_txt_is_what_a_fit_of_the_table_prints() -> None:
     """``dwsweep fit sweeps/results/laptop --out DIR`` prints it anew. Warnings name options as they were given, on the
     command line with dashes, and so may wrap otherwise: they are compared word by word."""
-    written = (ROOT / "laptop" / "fit.txt").read_text("utf-8")
+    written = (ROOT / "laptop" / "fit.txt").read_text("utf-8").rstrip("\n")
     printed = "\n".join(line.rstrip() for line in summary(fitted(ROOT / "laptop")).splitlines())
     assert written.partition("\nWarnings\n")[0] == printed.partition("\nWarnings\n")[0]
     assert written.replace("--", "").split() == printed.replace("--", "").split()
