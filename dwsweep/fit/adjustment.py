@@ -11,8 +11,8 @@ import numpy as np
 from dwsweep.fit import ask
 from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import TEXT, TOKENS, Covariate, Covariates
-from dwsweep.fit.equal_what import Budget
 from dwsweep.fit.heap_design import Design, Means, layer_weights
+from dwsweep.fit.lengths import TrainedBudgets
 from dwsweep.fit.model import Cells
 from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
@@ -134,7 +134,7 @@ def _along_tokens(means: Means, design: Design, surface: ask.LossSurface) -> tup
     return tuple(rows)
 
 
-def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequence[Covariate] = ()) -> list[str]:
+def sentences(record: Adjustment, budget: TrainedBudgets | None = None, outside: Sequence[Covariate] = ()) -> list[str]:
     """Sentences on columns that are held fixed and columns that cannot be told from depth. outside: columns held at an
     untried value."""
     held = list(dict.fromkeys(one.held for one in record.columns))

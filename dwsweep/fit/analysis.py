@@ -16,7 +16,6 @@ from dwsweep.fit.curves import Curves
 from dwsweep.fit.data.cell import as_number
 from dwsweep.fit.data.rows import ALIKE, Row, check_one_arm
 from dwsweep.fit.data.table import Table, account, read_asked, read_other
-from dwsweep.fit.equal_what import spent_by_all
 from dwsweep.fit.guideline import (
     depth_scatter_warnings,
     falling_warning,
@@ -155,8 +154,8 @@ def held_values(given: Any) -> tuple[tuple[str, Any], ...]:
 class Request:
     """A table and the question put to it.
 
-    trained: the budgets of compute that its runs were trained to, where they are too few for a heap; none if losses
-    after equal tokens are asked for.
+    trained: the budgets that its runs were trained to, where they are too few for a heap; none if losses after equal
+    tokens are asked for.
     params: further sizes of the guideline. heap: set if its runs differ in more than depth and size. surface: the model
     of all depths by its heap, or by several recipes.
     """
@@ -203,11 +202,10 @@ class Request:
         Raises:
             InputError: no curve runs over its axis.
         """
-        budget = spent_by_all(self.data.rows, {}, self.trained)
-        if budget and budget.axis == self.options.axis:
-            values = len(self.trained.rows) if self.trained else 1
+        if (trained := self.trained) and trained.axis == self.options.axis:
+            values = len(trained.rows)
             raise InputError(
-                f"{argument('axis')}: {budget.axis}; every shape of {self.data.source} was trained to one of {values} "
+                f"{argument('axis')}: {trained.axis}; every shape of {self.data.source} was trained to one of {values} "
                 "values of it, so that no curve runs over it, and these shapes are too few for a best depth at each; "
                 "allowed: another axis"
             )
@@ -314,7 +312,7 @@ def _account(asked: Request, parts: Sequence[TokenGroup]) -> Account:
         "--at-tokens, --adjust tokens" if tokens else "--at-tokens",
     )
     if trained is not None:
-        why = ("are of other budgets of flops, or of none", "")
+        why = (f"are of other budgets of {trained.unit}, or of none", "")
     bad = [found for part in parts for found in part.bad]
     shown = join((f"{found.run.shape}: {found.run.loss:.4g}" for found in bad), 3)
     left_out = {why: others, (f"have an impossible loss ({shown})", ""): len(bad)}

@@ -32,14 +32,12 @@ import numpy as np
 
 from dwsweep.fit import ask
 from dwsweep.fit.data.rows import Row, positive
-from dwsweep.fit.data.shape import n_params_of
 from dwsweep.fit.heap_design import Scale
-from dwsweep.fit.lengths import TrainedBudgets
+from dwsweep.fit.lengths import FLOP, TIME, TIMES, TrainedBudgets
 from dwsweep.fit.nets import ACROSS, LEAST_POINTS, Grid, least
 from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
 from dwsweep.records.answers import BEST_DEPTH, FLOPS, GROWTH, N_PARAMS, PER_PARAM, TOTAL, WALL_TIME, AnswerRow
-from dwsweep.text import format_count, format_duration
 
 SHARES = (0.25, 0.5, 0.75)  # quantiles of ln N and of the runs' costs at which best depths are told
 FEWEST_COSTS = 2.0  # rows per coefficient of the cost of a token
@@ -47,9 +45,7 @@ FAR = 4.0  # robust standard deviations beyond which a run's time belongs to ano
 SAME = 1.02  # largest over smallest count of tokens within which counts are equal
 EXACT = 1e-3  # scatter of ln cost due to rounding
 MOST_EMBEDDING_SCATTER = 0.15  # scatter of ln (embeddings / width) beyond which embeddings do not follow the width
-FLOP, TIME, TIMES = "FLOPs", "wall time", ("device_seconds", "wall_seconds")
 CODES = {FLOP: FLOPS, TIME: WALL_TIME}  # unit of a cost → quantity held equal
-SIZES_OF_BUDGET, MOSTLY, AS_LONG = 4.0, 0.9, 1.1  # spread of times in one budget: sizes, share, factor
 FEWEST_BUDGETS = 3  # budgets that show a power
 GROWING = ("n_params", "tokens", "depth")  # quantities of the best net that grow with the budget
 Drawn = dict[str, np.ndarray]  # quantity → (D,) its logarithm, ±inf where it is a bound
@@ -99,69 +95,32 @@ class Cost:
         return [float(np.nanquantile(self.spent, share)) for share in SHARES]
 
 
-@dataclass(frozen=True)
-class Budget:
-    """Spending of every run. unit: ``FLOPs`` or ``wall time``. value: FLOPs or seconds. said: its source, in words.
-    axis: its column."""
-
-    unit: str
-    value: float
-    said: str
-    axis: str = FLOPS
-
-    @property
-    def shown(self) -> str:
-        return format_duration(self.value) if self.unit == TIME else format_count(self.value)
-
-
-def spent_by_all(
-    rows: Sequence[Row], theirs: Mapping[str, str], trained: TrainedBudgets | None = None
-) -> Budget | None:
-    """The budget that all runs had: the main one of ``trained``, or a time that hardly differs while sizes and tokens
-    do; None if they had none."""
-    if trained is not None:
-        return Budget(FLOP, trained.main, trained.known_from)
-    usable = [row for row in rows if positive(row.get("loss"))]
-    tokens = [float(row["tokens"]) for row in usable if positive(row.get("tokens"))]
-    sizes = [n_params_of(row) for row in usable]
-    if not usable or max(sizes) < SIZES_OF_BUDGET * min(sizes) or (tokens and max(tokens) < SAME * min(tokens)):
-        return None
-    for name in TIMES:
-        known = [float(row[name]) for row in usable if positive(row.get(name))]
-        if len(known) > MOSTLY * len(usable):
-            low, middle, high = np.quantile(known, [0.05, 0.5, 0.95])
-            if high <= AS_LONG * low:
-                return Budget(TIME, float(middle), f"{theirs.get(name, name)} of {len(known)} runs", name)
-    return None
-
-
 def equal_what(
     surface: ask.LossSurface,
     runs: Runs,
     seed: int,
-    budget: Budget | None = None,
     trained: TrainedBudgets | None = None,
 ) -> dict[str, Any]:
     """Best depths at each kind of equality that the runs support, as fields of an ``Adjustment``: ``equal``, empty if
     equal size is the only kind; ``at_budgets``, the rows of it at the budgets that the runs were trained to, the
     smallest first; ``growth``, powers of the budget.
 
-    budget: common budget of all runs, at which the losses then stand. trained: several budgets.
+    trained: budgets of all runs; losses stand at the only one.
     """
     flat = surface.record.flat  # a budget has a best size all the same
     if not (flat or surface.has_best):
         return {}
     asked = _Question(surface, runs, np.random.default_rng([seed, 17]))
     costs = [*asked.costs()] if np.isfinite(asked.tokens).any() else []
-    unit = budget.unit if budget else FLOP if trained else ""
-    own = next((one for one in costs if one.unit == unit), None)
+    budget = trained if trained and trained.alone else None
+    own = next((one for one in costs if trained and one.unit == trained.unit), None)
     found: list[AnswerRow] = []
     at_budgets: list[tuple[AnswerRow, Drawn]] = []
-    if budget:
-        at_budgets = [*asked.at_costs(budget.unit, own, [math.log(budget.value)], budget.said, moved=False)]
-        found = [] if flat else [*asked.sizes(budget)]
-    elif trained and own and runs.column:
-        at_budgets = [*asked.at_costs(own.unit, own, np.log(sorted(trained.rows)).tolist(), trained.known_from)]
+    if trained and (budget or (own and runs.column)):
+        every = np.log(sorted(trained.rows)).tolist()
+        at_budgets = [*asked.at_costs(trained.unit, own, every, trained.known_from, moved=not budget)]
+    if budget and not flat:
+        found += asked.sizes(budget)
     if not flat and not budget:
         found += [*asked.sizes(), *asked.totals(), *asked.ratios()]
         for cost in costs if runs.column else ():
@@ -192,9 +151,9 @@ class _Question:
 
     # Lines that need no cost
 
-    def sizes(self, budget: Budget | None = None) -> Iterator[AnswerRow]:
+    def sizes(self, budget: TrainedBudgets | None = None) -> Iterator[AnswerRow]:
         """Best depth at equal size, and at the ``budget`` of all runs where they had one."""
-        equal, cost, said = (_at_size(budget.unit), budget.value, budget.said) if budget else (N_PARAMS, None, "")
+        equal, cost, said = (_at_size(budget.unit), budget.main, budget.known_from) if budget else (N_PARAMS, None, "")
         for x in self.x:
             yield self._row(equal, cost, said, x, self.surface.at(math.exp(x)), None if budget else self.held)
 

@@ -27,7 +27,7 @@ from dwsweep.fit.data.covariates import HEAD_SIZE, LEARNING_RATE, NUMBER, RATE, 
 from dwsweep.fit.data.rows import ALIKE, ARM, Row, is_number, positive
 from dwsweep.fit.data.shape import n_params_of, places
 from dwsweep.fit.data.table import Table
-from dwsweep.fit.equal_what import Budget, Runs, equal_what, spent_by_all
+from dwsweep.fit.equal_what import Runs, equal_what
 from dwsweep.fit.heap_design import (
     FEWEST_ROWS_EACH,
     Design,
@@ -81,7 +81,7 @@ def heap_of(
 ) -> Heap | None:
     """Heap in a table; None if its runs differ only in depth, size, seed and columns of a grid.
 
-    trained: budgets of compute that all runs were trained to: tokens then follow from the shape, and are no setting.
+    trained: budgets that all runs were trained to: tokens then follow from the shape, and are no setting.
     arms: recipes that are compared, the base first.
 
     Raises:
@@ -89,27 +89,26 @@ def heap_of(
     """
     asked = _asked(data, options)
     explicit = bool(asked.adjust)
-    budget = spent_by_all(data.rows, data.theirs, trained)
-    axes = ("n_params", *((budget.axis,) if budget else ()))
+    axes = ("n_params", *((trained.axis,) if trained else ()))
     if (data.directory and not explicit and not trained) or options.axis not in axes:
         if explicit and options.axis not in axes:
             both = f"{argument('adjust')} and {argument('at')}"
             raise InputError(f"{argument('axis')}: {options.axis}; allowed with {both}: n_params")
         return None
     # two budgets give a net two token counts, which show the effect of tokens: all rows count
-    several = trained if trained and len(trained.rows) > 1 else None
-    if budget and not several and TOKENS in asked.adjust:
+    several = trained if trained and not trained.alone else None
+    if trained and trained.alone and TOKENS in asked.adjust:
         raise InputError(
             f"{argument('adjust', '--adjust')}: 'tokens'; runs were trained at equal compute, so that tokens follow "
             "from the shape; adjusting for them would remove a part of the effect of depth"
         )
     if several:
-        data, budget = _with_spent(data, several), None
-    of = trained.rows[trained.main] if trained and budget else data.rows
+        data = _with_spent(data, several)
+    of = trained.rows[trained.main] if trained and trained.alone else data.rows
     rows, wild = finished(of)
     if len(rows) < ask.FEWEST_CELLS:
         return None
-    found = _found(data, asked, rows, bool(budget), arms, bool(several))
+    found = _found(data, asked, rows, trained, arms)
     if several and not (found and any(one.name == TOKENS for one in found.columns)):
         return heap_of(data, options, several.main_alone, arms)
     if found is None:
@@ -132,7 +131,7 @@ def heap_of(
     if sum(len(one.runs) for one in selections.values()) < ask.FEWEST_CELLS:
         return None
     arms = tuple(arm for arm in arms if selections[arm].runs)
-    return _fitted(data, options, asked, found, selections, bad, budget, several, arms, of_size)
+    return _fitted(data, options, asked, found, selections, bad, trained, arms, of_size)
 
 
 def _selected(
@@ -214,17 +213,17 @@ def _found(
     data: Table,
     asked: found_in.Request,
     rows: Sequence[Row],
-    spent: bool,
+    trained: TrainedBudgets | None = None,
     arms: tuple[str, ...] = (),
-    budgets: bool = False,
 ) -> Covariates | None:
     """Differences between ``rows``; None if they differ in columns alone that a grid has: counts of tokens of one run,
     and learning rates that each shape swept. A heap pools no runs that differ in them.
 
-    spent: True if all runs were trained at equal compute, so that tokens follow from the shape. budgets: True if they
-    were trained at several budgets: a shape has a count of tokens at each.
+    trained: budgets of all runs: at the only one tokens follow from the shape; at several a shape has a count of tokens
+    at each.
     """
-    curved = not budgets and (len(token_groups(rows)) > 1 or any("curve_of_run" in row for row in rows))
+    spent = trained is not None and trained.alone
+    curved = (trained is None or spent) and (len(token_groups(rows)) > 1 or any("curve_of_run" in row for row in rows))
     of_grid = {*([TOKENS] if curved else []), *([LEARNING_RATE] if found_in.swept_rates(rows) else [])}
     never = {*([TOKENS] if spent else []), *([found_in.OF_STEPS] if spent or curved else [])}
     members = members_of(rows, arms)
@@ -299,14 +298,14 @@ def _fitted(
     found: Covariates,
     selections: dict[str, Selection],
     bad: Sequence[BadRun],
-    budget: Budget | None,
     trained: TrainedBudgets | None,
     arms: tuple[str, ...],
     of_size: bool,
 ) -> Heap:
-    """budget: of all runs, from which their tokens follow. trained: several budgets, at which the answer is asked.
-    arms: recipes that are compared, the base first. of_size: the depth follows from the size: budgets have a best size,
-    and no effect of depth can be told."""
+    """trained: budgets of all runs, at which the answer is asked; from the only one their tokens follow. arms: recipes
+    that are compared, the base first. of_size: the depth follows from the size: budgets have a best size, and no effect
+    of depth can be told."""
+    budget = trained if trained and trained.alone else None
     runs = [run for one in selections.values() for run in one.runs]
     columns = tuple(one for one in _columns(runs, found) if np.ptp(one.value) > 0.0)
     means = means_of(runs, columns, options.noise, arms)
@@ -317,7 +316,7 @@ def _fitted(
     record = adjustment_of(means, design, posterior, surface, found, options, cells)
     base = np.flatnonzero(means.arm[means.of] == 0)
     of_base = _runs(data, [runs[k] for k in base], means, design, means.of[base])
-    record = replace(record, **equal_what(ask.LossSurface(surface), of_base, options.seed, budget, trained))
+    record = replace(record, **equal_what(ask.LossSurface(surface), of_base, options.seed, trained))
     outside = [one for one in columns if one.kind == NUMBER and not one.low <= float(one.held) <= one.high]
     said = sentences(record, budget, outside)
     left = {*asked.leave, *found.follow}

@@ -4,7 +4,7 @@
 it; runs that have none are left out. Losses of many lengths on one surface are a heap's, with a column of tokens.
 
 *Compute.* The requested FLOPs are a column of the table (``train_flops``); otherwise runs whose own FLOPs agree but for
-whole steps form a budget. Runs of one time: ``equal_what.spent_by_all``.
+whole steps form a budget, and runs of one time another.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.interpolation import pchip
 from dwsweep.records.fit import FitOptions, LeftOutRows
-from dwsweep.text import format_count, join
+from dwsweep.text import format_count, format_duration, join
 
 AS_IT_IS = 0.01  # distance in ln tokens within which a loss stays as it is: below 1e-3 of it
 RUN = ("arm", "depth", "width", BLOCK, "learning_rate", "seed", steps.CURVE)
@@ -148,15 +148,20 @@ ONE_BUDGET = 1.15  # largest over smallest FLOPs within one budget, and least ra
 SIZES_FACTOR = 2.0  # least factor of sizes in a budget
 FEWEST_SHAPES = 3
 COVERED = 0.8  # least share of runs in budgets, for a table trained at budgets
+FLOP, TIME, TIMES = "FLOPs", "wall time", ("device_seconds", "wall_seconds")
+SIZES_OF_TIME, MOSTLY, AS_LONG = 4.0, 0.9, 1.1  # spread of times in one budget: sizes, share, factor
 
 
 @dataclass(frozen=True)
 class TrainedBudgets:
-    """Budgets of FLOPs that all runs were trained to, so that tokens follow the shape. known_from: origin of the
-    budgets, in words. rows: rows of each budget."""
+    """Budgets of FLOPs, or one of time, that all runs were trained to, so that tokens follow the shape. known_from:
+    origin of the budgets, in words. rows: rows of each budget, FLOPs or seconds. unit: ``FLOPs`` or ``wall time``.
+    axis: its column."""
 
     known_from: str
     rows: dict[float, list[Row]]
+    unit: str = FLOP
+    axis: str = FLOPS
 
     @property
     def main(self) -> float:
@@ -164,31 +169,57 @@ class TrainedBudgets:
         return largest(self.rows) or 0.0
 
     @property
+    def alone(self) -> bool:
+        """True for one budget, at which the losses stand."""
+        return len(self.rows) == 1
+
+    @property
     def main_alone(self) -> TrainedBudgets:
         return replace(self, rows={self.main: self.rows[self.main]})
 
+    @property
+    def shown(self) -> str:
+        return join(map(format_duration if self.unit == TIME else format_count, sorted(self.rows)))
+
 
 def trained_budgets(data: Table) -> TrainedBudgets | None:
-    """Budgets of FLOPs to which all runs of ``data`` were trained: requested ones, or measured ones that agree."""
+    """Budgets to which all runs of ``data`` were trained: requested FLOPs, or measured ones that agree, or a time."""
     rows, asked = data.rows, _agreeing(data.rows, ASKED)
     if asked and _covered(asked, rows):
         return TrainedBudgets(f"the column {ASKED}", {value: _spent_whole(of) for value, of in asked.items()})
     groups = _agreeing(rows, FLOPS)
     whole = _with_blank(groups, rows)
     if not groups or not _covered(whole, rows) or _mean_shapes(_agreeing(rows, "tokens")) >= _mean_shapes(groups):
-        return None  # of runs of equal tokens some cost as much by chance
+        # of runs of equal tokens some cost as much by chance
+        return None if data.directory else _of_time(data)
     percent = max(100.0 * (max(r[FLOPS] for r in of) / min(r[FLOPS] for r in of) - 1.0) for of in groups.values())
     return TrainedBudgets(f"flops that agree within {percent:.2g} %", whole)
 
 
+def _of_time(data: Table) -> TrainedBudgets | None:
+    """The time of all runs, if it hardly differs while sizes and tokens do."""
+    usable = [row for row in data.rows if positive(row.get("loss"))]
+    tokens = [float(row["tokens"]) for row in usable if positive(row.get("tokens"))]
+    sizes = [n_params_of(row) for row in usable]
+    if not usable or max(sizes) < SIZES_OF_TIME * min(sizes) or (tokens and max(tokens) < ALIKE * min(tokens)):
+        return None
+    for name in TIMES:
+        known = [float(row[name]) for row in usable if positive(row.get(name))]
+        if len(known) > MOSTLY * len(usable):
+            low, middle, high = np.quantile(known, [0.05, 0.5, 0.95])
+            if high <= AS_LONG * low:
+                said = f"{data.theirs.get(name, name)} of {len(known)} runs"
+                return TrainedBudgets(said, {float(middle): data.rows}, TIME, name)
+    return None
+
+
 def budgets_warning(trained: TrainedBudgets, axis: str) -> str:
     """Warning that curves over ``axis`` ignore the runs' common budget."""
-    equal = join(format_count(value) for value in sorted(trained.rows))
-    one = f"; this fit uses the runs at {format_count(trained.main)}" if len(trained.rows) > 1 else ""
+    one = "" if trained.alone else f"; this fit uses the runs at {trained.main_alone.shown}"
     return (
-        f"LENGTH FOLLOWS THE SIZE: the runs were trained at equal flops ({equal}), so larger nets saw fewer tokens, "
-        f"and curves over {axis} mix size and length of training: best depths hold for nets of that training length "
-        f"alone{one}; nine shapes of three depths and three sizes give the best depth at each budget"
+        f"LENGTH FOLLOWS THE SIZE: the runs were trained at equal {trained.unit} ({trained.shown}), so larger nets "
+        f"saw fewer tokens, and curves over {axis} mix size and length of training: best depths hold for nets of that "
+        f"training length alone{one}; nine shapes of three depths and three sizes give the best depth at each budget"
     )
 
 

@@ -238,7 +238,7 @@ def test_too_few_shapes_for_a_best_depth_are_refused_along_the_budget_and_stand_
         fitted(rows)
     result = fitted(rows, "n_params", beside=[drawn(TWO, depths=(8, 12))])
     assert result.adjusted is None and result.surface is None
-    assert says(result.warnings[0], "fit: trained at equal flops") and "uses the runs at 4e18" in result.warnings[0]
+    assert says(result.warnings[0], "fit: trained at equal FLOPs") and "uses the runs at 4e18" in result.warnings[0]
     assert result.provenance.account.used == len(rows) // 2
     assert [(row.shallow, row.deep) for row in result.others[0].transitions] == [(8, 12)]
 

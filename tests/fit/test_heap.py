@@ -70,7 +70,7 @@ def fit(rows, **options):
 def adjusted(rows, **options):
     """Columns that the losses are adjusted for, by the names of the table; nothing is fitted."""
     data = read_table(rows)
-    found = heap_module._found(data, heap_module._asked(data, fit_options(**options)), data.rows, False)
+    found = heap_module._found(data, heap_module._asked(data, fit_options(**options)), data.rows)
     return {one.column: one for one in found.columns} if found else {}
 
 
