@@ -405,14 +405,19 @@ def _selected(data: Table, column: str, options: FitOptions) -> Selection:
 
 def _sizes(tables: Sequence[Table]) -> dict[float, float]:
     """n_params → size of comparison: its budget if every row has one, else the geometric mean of sizes within a factor
-    1.25 of a neighbour."""
+    1.25."""
     rows = [row for data in tables for row in data.rows]
     budgets = [row.get("budget") for row in rows]
     if all(isinstance(size, int | float) and 0.0 < size < math.inf for size in budgets):
         return {}
     counts = np.unique([n_params_of(row) for row in rows if n_params_of(row) > 0])
-    groups = np.split(counts, np.flatnonzero(np.diff(np.log(counts)) > TOLERANCE) + 1)
-    return {float(n): math.exp(float(np.mean(np.log(group)))) for group in groups for n in group}
+    groups: list[list[float]] = []
+    for n in counts.tolist():
+        if groups and math.log(n / groups[-1][0]) <= TOLERANCE:
+            groups[-1].append(n)
+        else:
+            groups.append([n])
+    return {n: math.exp(float(np.mean(np.log(group)))) for group in groups for n in group}
 
 
 def _groups(rows: Sequence[Row], column: str, sizes: Mapping[float, float], source: str) -> dict[Key, dict[Any, int]]:
@@ -478,6 +483,8 @@ def of_curve(rows: Sequence[AlongRow], unit: str) -> str:
 def of_difference(rows: Sequence[AlongRow], base: str, unit: str) -> str:
     """Sentence on the values at which an arm is better or worse than the ``base``."""
     above = {value_text(row.value): row.above_base_interval for row in rows if row.above_base is not None}
+    if all(one.unbounded for one in above.values()):
+        return f"{rows[0].arm} against {base}: the noise of one of them is not known, so nothing is claimed"
     parts = []
     for word, sign in (("better", -1), ("worse", 1)):
         of = {value: one if sign > 0 else -one for value, one in above.items() if one.sign == sign}

@@ -109,7 +109,9 @@ def compare_arms(
             tables = [replace(data, rows=rows) for data, rows in zip(tables, of_heap, strict=True)]
         else:
             lacking = ["" for _ in tables]
-            left = LeftOutRows(rows=sum(len(data.rows) for data in tables[1:]), why="are of other arms")
+            left = LeftOutRows(
+                rows=sum(len(data.rows) for data in tables[1:]), why="are of other arms, which are compared with it"
+            )
             account = tables[0].account if others else (*tables[0].account, left)
             tables = [at_equal_length(data, chosen) for data in (replace(tables[0], account=account), *tables[1:])]
             asked = Request.at_length(tables[0], chosen, params).of_grid()
@@ -349,7 +351,7 @@ class Together:
         notes += [line for line in other.warnings if line not in base.warnings]
         of_data = " (of different data, which no recipe explains)" if unequal else ""
         better = _better(losses) if known else "the noise is not known, so no difference is claimed"
-        answer = _one_shape(losses) or (
+        answer = _one_shape(losses, base.label) or (
             _of_depths(depths, base.label),
             _moved(transitions),
             f"losses{of_data}: {better}",
@@ -510,13 +512,13 @@ def pooled(arms: Sequence[Arm], pairings: Sequence[Pairing]) -> Cells:
     )
 
 
-def _one_shape(losses: Sequence[AnswerRow]) -> tuple[str, ...]:
+def _one_shape(losses: Sequence[AnswerRow], base: str) -> tuple[str, ...]:
     """Answer on a single shape of both arms; empty for more."""
     if len(losses) != 1:
         return ()
     (row,) = losses
     return (
-        f"loss of {row.arm} − loss of the base at {row.depth:g} layers, N = {format_count(row.n_params or 0.0)}: "
+        f"loss of {row.arm} − loss of {base} at {row.depth:g} layers, N = {format_count(row.n_params or 0.0)}: "
         f"{row.estimate_interval.format('+.4f')}: {row.reason}",
         "one shape: nothing can be said of depth",
     )

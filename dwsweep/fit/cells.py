@@ -218,8 +218,8 @@ def _merge_duplicates(parts: Selection) -> None:
     if averaged := len(parts.runs) - len(merged):
         parts.account["are averaged with another row of their shape, learning rate and seed", ""] += averaged
         parts.warnings.append(
-            f"{averaged} row(s) have the shape, learning rate and seed of another row; their losses are averaged "
-            "(if they differ in a recipe, choose one with a `where` expression)"
+            f"{averaged} row{'s have' if averaged > 1 else ' has'} the shape, learning rate and seed of another row; "
+            "their losses are averaged (if they differ in a recipe, choose one with a `where` expression)"
         )
     parts.runs = merged
 

@@ -228,7 +228,7 @@ class _Question:
                 rows[:, ~self._between(np.median(t, axis=0))] = math.inf
             flat = self.surface.record.flat
             size, depth, drawn = self._best_size(rows) if flat else self._best_net(rows)
-            row = self._row(CODES[unit], math.exp(spent), said, None, depth, None)
+            row = self._row(CODES[unit], float(f"{math.exp(spent):.12g}"), said, None, depth, None)
             row = replace(row, **size.columns("n_params"), reason="no effect of depth is shown" if flat else row.reason)
             if cost and size.value and (depth.value or flat):
                 with np.errstate(invalid="ignore", divide="ignore"):  # of a draw that is only a bound

@@ -20,6 +20,7 @@ import numpy as np
 
 from dwsweep.fit.cells import Candidate, Run, Selection, sort_rows
 from dwsweep.fit.data.rows import Row
+from dwsweep.text import join
 
 IMPOSSIBLE = 8.0  # fewest robust standard deviations
 FALSE_ALARM = 1e-3  # share of sweeps with normal noise in which a good run may be called impossible
@@ -90,8 +91,8 @@ def impossible(runs: Sequence[Run], terms: np.ndarray | None = None) -> tuple[li
         return bad, []
     return [], [
         f"impossible losses: {len(bad)} of {len(runs)} runs lie at least {IMPOSSIBLE:g} robust standard deviations off "
-        f"the other seeds of their shape or the other shapes ({named(bad[0])}); too many to leave out, so all count: "
-        "check the table"
+        f"the other seeds of their shape or the other shapes ({join(map(named, bad), 3)}); too many to leave out, so "
+        "all count: check the table"
     ]
 
 

@@ -582,6 +582,10 @@ def _other_format(file: Any, name: str) -> str:
         return ""
     if found == FORMAT or not isinstance(options, dict):
         return ""
+    if isinstance(found, int) and found > FORMAT:
+        return (
+            f"{name}; of format {found}, of a newer version than this one, which reads {FORMAT}; install that version"
+        )
     words, usual = ["dwsweep", "fit", str(given)], FitOptions().to_dict()
     for key, value in options.items():
         if key in WITHOUT_FLAG or value in (usual.get(key, value), None, [], {}):
@@ -590,7 +594,7 @@ def _other_format(file: Any, name: str) -> str:
         values = [f"{a}={b}" for a, b in value.items()] if isinstance(value, dict) else value
         for one in values if isinstance(values, list) else [values]:
             words += [flag] if one is True else [flag, "=".join(map(str, one)) if isinstance(one, list) else str(one)]
-    return f"{name}; of format {found}, this version reads {FORMAT}; run `{shlex.join(words)}` again"
+    return f"{name}; of format {found!r}, this version reads {FORMAT}; run `{shlex.join(words)}` again"
 
 
 def write(result: FitResult, out_dir: Any) -> list[str]:

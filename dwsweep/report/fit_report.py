@@ -196,7 +196,7 @@ def _noise_line(result: FitResult) -> str:
     parts = ["noise not known" if noise.source == "none" else f"noise from {noise.source}"]
     if noise.sigma is not None:
         parts.append(f"σ of one run {noise.sigma:.2g} {nats}")
-    if noise.tau is not None:
+    if noise.tau is not None and default is None:
         parts.append(f"scatter between shapes τ {noise.tau:.2g} {nats}")
     if default:
         parts.append(f"scatter between shapes {default:.2g} {nats} by default (fewer than six sizes per depth)")

@@ -13,7 +13,7 @@ from sentences import says, shows
 
 import dwsweep
 from dwsweep.errors import InputError
-from dwsweep.fit.along import compared, fit_along
+from dwsweep.fit.along import _sizes, compared, fit_along
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.token_group import noise_summary
 from dwsweep.records import fit as fit_record
@@ -163,6 +163,20 @@ def test_an_arm_without_a_usable_loss_is_said_and_the_others_are_compared():
     assert shows(found.notes[0], "fit: an arm without a loss", numbers=True)
     with pytest.raises(InputError, match=r"gone has no finished run with a usable loss"):
         fit_along([*gone, *rows], "heads")
+
+
+def test_sizes_that_follow_each_other_closely_are_no_one_size():
+    """Twelve sizes from 4.7M to 15M, each within a factor of 1.25 of the next, were compared as one of 8.5M."""
+    rows = [{"depth": 4, "width": round(320 * 1.055**k), "loss": 3.0} for k in range(12)]
+    sizes = _sizes([read_table(rows)])
+    assert len(set(sizes.values())) > 2 and all(0.8 < n / at < 1.25 for n, at in sizes.items())
+
+
+def test_an_arm_whose_noise_is_not_known_is_not_said_to_show_no_difference():
+    rows = rows_of(replace(DEGRADES, budgets=(1e5,)))
+    rows = [row for row in rows if row["arm"] == "standard" or row["seed"] == 0]
+    lines = fit_along(rows, "heads", arm="arm").along.answer
+    assert any("fixed against standard: the noise of one of them is not known" in line for line in lines), lines
 
 
 def test_a_budget_that_is_no_size_is_passed_over():

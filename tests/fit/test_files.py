@@ -149,6 +149,9 @@ def test_a_fit_of_an_earlier_format_is_refused_with_the_command_that_makes_it_an
         f"fit.json; of format 1, this version reads {fit_record.FORMAT}; run `dwsweep fit 'my runs.csv' "
         "--column loss=val_loss --where 'depth > 2' --at-tokens 1000000000.0` again"
     )
+    (tmp_path / "fit.json").write_text(json.dumps(content | {"format": fit_record.FORMAT + 1}))
+    with pytest.raises(InputError, match="of a newer version than this one"):
+        fit_record.read(tmp_path)
     surface = fitted[0].surface
     later = replace(surface, forms=(replace(surface.forms[0], form="cubic"), *surface.forms[1:]))
     with pytest.raises(InputError, match=r"^surface\.forms: 'cubic'; must be one of exponential, power"):

@@ -243,6 +243,18 @@ def test_these_columns_are_adjusted_for(rows, options, names):
     assert set(adjusted(rows(), **options)) == names
 
 
+def test_of_two_columns_of_one_setting_the_requested_one_is_adjusted_for_and_held():
+    """The batch of a device stood for that of a step, and ``--adjust global_batch`` was refused."""
+
+    def batches(row, rng):
+        device, whole = int(rng.choice([4, 8, 16])), int(rng.choice([64, 128, 256]))
+        return {"batch_size": device, "global_batch": whole}, 0.02 * math.log(whole / 64)
+
+    rows = piled(60, more=batches)
+    assert set(adjusted(rows)) == {"batch_size"} and set(adjusted(rows, adjust=["global_batch"])) == {"global_batch"}
+    assert adjusted(rows, at={"global_batch": 128})["global_batch"].held == 128
+
+
 def test_a_rate_is_held_where_that_is_asked():
     rate = adjusted(piled(60, more=rated), at={"learning_rate": 1.2e-3})["learning_rate"]
     assert rate.kind == "number" and rate.held == 1.2e-3

@@ -342,7 +342,8 @@ def find(
     for word, column in asked.adjust.items():
         if word not in OF_SHAPE and is_beside_blanks(rows, column):
             numbers.pop(word, None)
-        if word not in numbers:
+        if word not in numbers or (word not in OF_SHAPE and column not in numbers[word]):
+            numbers.pop(word, None)  # of two columns of one setting the requested one
             values = {row.get(column) for row in rows}
             if len(values) < 3 or any(isinstance(value, str | bool) for value in values):
                 texts.append((word, column))
