@@ -144,7 +144,7 @@ def noise_warnings(curves: Curves, unit: str) -> Iterator[str]:
                 f"noise: the declared σ gives ±{per_mean:.2g} {nats} per mean, the cells scatter by {noise.tau:.2g} "
                 f"beyond it; the declared σ is likely too small"
             )
-    if max(curves.n) > 1 and not curves.paired:
+    if max(curves.n) > 1 < len(curves.n) and not curves.paired:
         yield "seeds: shapes have different seeds (or none is named), so errors of a seed do not cancel between shapes"
 
 
