@@ -24,6 +24,7 @@ from dwsweep.fit.guideline import (
 )
 from dwsweep.fit.heap import Heap, beside_a_grid, check_answered, heap_of, over_tokens
 from dwsweep.fit.lengths import (
+    FLOP,
     TrainedBudgets,
     at_equal_length,
     budgets_warning,
@@ -209,7 +210,9 @@ class Request:
                 "values of it, so that no curve runs over it, and these shapes are too few for a best depth at each; "
                 "allowed: another axis"
             )
-        return replace(self, data=beside_a_grid(self.data, self.options, self.trained is not None))
+        # without a surface equal times alone do not say that time, and no count of tokens, ended the runs
+        of_flops = trained if trained and trained.unit == FLOP else None
+        return replace(self, trained=of_flops, data=beside_a_grid(self.data, self.options, of_flops is not None))
 
     def rows(self) -> dict[float | None, list[Row]]:
         """Rows that may be compared: rows of the main budget if all runs have a budget, else rows of each token
