@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from dwsweep.fit import ask
-from dwsweep.fit.data.rows import Row, positive
+from dwsweep.fit.data.rows import ALIKE, Row, positive
 from dwsweep.fit.heap_design import Scale
 from dwsweep.fit.lengths import FLOP, TIME, TIMES, TrainedBudgets
 from dwsweep.fit.nets import ACROSS, LEAST_POINTS, Grid, least
@@ -42,7 +42,6 @@ from dwsweep.records.answers import BEST_DEPTH, FLOPS, GROWTH, N_PARAMS, PER_PAR
 SHARES = (0.25, 0.5, 0.75)  # quantiles of ln N and of the runs' costs at which best depths are told
 FEWEST_COSTS = 2.0  # rows per coefficient of the cost of a token
 FAR = 4.0  # robust standard deviations beyond which a run's time belongs to another machine
-SAME = 1.02  # largest over smallest count of tokens within which counts are equal
 EXACT = 1e-3  # scatter of ln cost due to rounding
 MOST_EMBEDDING_SCATTER = 0.15  # scatter of ln (embeddings / width) beyond which embeddings do not follow the width
 CODES = {FLOP: FLOPS, TIME: WALL_TIME}  # unit of a cost → quantity held equal
@@ -91,8 +90,8 @@ class Cost:
 
     @property
     def usual(self) -> list[float]:
-        """ln of a few costs inside the range of the runs."""
-        return [float(np.nanquantile(self.spent, share)) for share in SHARES]
+        """A few costs inside the range of the runs."""
+        return [math.exp(float(np.nanquantile(self.spent, share))) for share in SHARES]
 
 
 def equal_what(
@@ -117,8 +116,7 @@ def equal_what(
     found: list[AnswerRow] = []
     at_budgets: list[tuple[AnswerRow, Drawn]] = []
     if trained and (budget or (own and runs.column)):
-        every = np.log(sorted(trained.rows)).tolist()
-        at_budgets = [*asked.at_costs(trained.unit, own, every, trained.known_from, moved=not budget)]
+        at_budgets += asked.at_costs(trained.unit, own, sorted(trained.rows), trained.known_from, moved=not budget)
     if budget and not flat:
         found += asked.sizes(budget)
     if not flat and not budget:
@@ -146,7 +144,7 @@ class _Question:
         self.tokens = np.log(runs.numbers("tokens"))
         known = self.tokens[np.isfinite(self.tokens)]
         self.low, self.high = (float(known.min()), float(known.max())) if len(known) else (math.nan, math.nan)
-        same = len(known) == len(self.tokens) and self.high - self.low < math.log(SAME)
+        same = len(known) == len(self.tokens) and self.high - self.low < math.log(ALIKE)
         self.held = runs.scale.at if runs.column else float(np.median(known)) if same else None
 
     # Lines that need no cost
@@ -216,19 +214,19 @@ class _Question:
     def at_costs(
         self, unit: str, cost: Cost | None, every: Sequence[float], said: str, moved: bool = True
     ) -> Iterator[tuple[AnswerRow, Drawn]]:
-        """Best depth at ln of each of several costs, each depth at its best size, and (D,) draws of ln of it, of its N
+        """Best depth at each of several costs, each depth at its best size, and (D,) draws of ln of it, of its N
         and tokens. cost: of a token; moved: False if the losses stand at the cost. said: origin of the costs, in
         words."""
         x, y = self._nets
-        for spent in every:
-            rows = self._net_losses
+        for value in every:
+            rows, spent = self._net_losses, math.log(value)
             if moved and cost:
                 t = spent - cost.ln(x, y)
                 rows = rows + self._moved(t, self._net_by_tokens)
                 rows[:, ~self._between(np.median(t, axis=0))] = math.inf
             flat = self.surface.record.flat
             size, depth, drawn = self._best_size(rows) if flat else self._best_net(rows)
-            row = self._row(CODES[unit], float(f"{math.exp(spent):.12g}"), said, None, depth, None)
+            row = self._row(CODES[unit], value, said, None, depth, None)
             row = replace(row, **size.columns("n_params"), reason="no effect of depth is shown" if flat else row.reason)
             if cost and size.value and (depth.value or flat):
                 with np.errstate(invalid="ignore", divide="ignore"):  # of a draw that is only a bound
