@@ -29,6 +29,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ from dwsweep.fit.token_group import noise_summary
 from dwsweep.fit.warnings import left_out_line, still_falling
 from dwsweep.interval import Interval
 from dwsweep.records import columns
-from dwsweep.records.along import BEST, NOT_APART, UNKNOWN, WORSE, Along, AlongCurve, AlongRow
+from dwsweep.records.along import BEST, NOT_APART, UNKNOWN, WORSE, Along, AlongRow
 from dwsweep.records.fit import FORMAT, FitOptions, FitResult
 from dwsweep.text import SHORT, format_count, join
 
@@ -145,12 +146,8 @@ def compared(
                 gaps = arm_differences(first, group, shared, drawn, pairing.df, options.confidence)
                 above[arm.label, group.key] = dict(zip(shared, gaps, strict=True))
         if any(label == arm.label for label, _ in above):
-            how = f"unpaired: {pairing.why_not}" if pairing.why_not else f"paired by {pairing.by}"
-            paired.append(f"{arm.label} against {base.label}: {how}")
-    curves = []
-    for group in groups:
-        rows = _rows(group, above.get((group.arm.label, group.key), {}), column, options.confidence)
-        curves.append(AlongCurve(arm=group.arm.label, depth=group.key[0], budget=group.key[1], rows=rows))
+            paired.append(f"{arm.label} against {base.label}: {pairing.how}")
+    every_row = [_rows(of, above.get((of.arm.label, of.key), {}), column, options.confidence) for of in groups]
     usable = tuple(arm.label for arm in arms)
     empty = [f"{name}: no run has a usable loss; it is not compared" for name in names if name not in usable]
     return arms, Along(
@@ -158,13 +155,13 @@ def compared(
         unit=base.unit,
         arms=usable,
         confidence=options.confidence,
-        answer=(*_not_adjusted(groups, column), *answers(curves, base.label, base.unit)),
-        curves=tuple(curves),
+        answer=(*_not_adjusted(groups, column), *answers(every_row, base.label, base.unit)),
+        rows=tuple(chain.from_iterable(every_row)),
         notes=(*empty, *_notes(groups, len(every) - len(groups), column), *paired),
     )
 
 
-def _rows(group: Group, above_base: Mapping[Any, Interval], column: str, confidence: float) -> tuple[AlongRow, ...]:
+def _rows(group: Group, above_base: Mapping[Any, Interval], column: str, confidence: float) -> list[AlongRow]:
     """above_base: losses of this arm above the first one's, at the values that both have."""
     curves, best = group.arm.curves, int(group.mean.argmin())
     rows = []
@@ -193,7 +190,7 @@ def _rows(group: Group, above_base: Mapping[Any, Interval], column: str, confide
                 confidence=confidence,
             )
         )
-    return tuple(rows)
+    return rows
 
 
 def _notes(groups: Sequence[Group], single: int, column: str) -> list[str]:
@@ -496,19 +493,19 @@ def of_difference(rows: Sequence[AlongRow], base: str, unit: str) -> str:
     return f"{rows[0].arm} against {base}: {'; '.join(parts)}"
 
 
-def leading(found: Sequence[tuple[AlongCurve, str]]) -> list[str]:
-    """Lines for the first groups, from pairs of a group and its sentence."""
-    where = [place(curve.depth, curve.budget) for curve, _ in found]
-    lines = [": ".join(filter(None, (at, sentence))) for at, (_, sentence) in zip(where, found, strict=True)]
+def leading(found: Sequence[tuple[Sequence[AlongRow], str]]) -> list[str]:
+    """Lines for the first groups, from pairs of the rows of a group and their sentence."""
+    lines = [": ".join(filter(None, (place(*rows[0].group), sentence))) for rows, sentence in found]
     left = len(lines) - GROUPS_SAID
     return lines if left <= 0 else [*lines[:GROUPS_SAID], f"… and {left} more, in the table"]
 
 
-def answers(curves: Sequence[AlongCurve], base: str, unit: str) -> list[str]:
-    """Sentences of the answer: the values at which the arms differ from the ``base``, then each arm."""
-    compared = [one for one in curves if any(row.above_base is not None for row in one.rows)]
-    lines = leading([(one, of_difference(one.rows, base, unit)) for one in compared])
-    for arm in dict.fromkeys(curve.arm for curve in curves):
-        own = leading([(one, of_curve(one.rows, unit)) for one in curves if one.arm == arm])
+def answers(curves: Sequence[Sequence[AlongRow]], base: str, unit: str) -> list[str]:
+    """Sentences of the answer: the values at which the arms differ from the ``base``, then each arm. curves: rows of
+    each group of an arm."""
+    compared = [rows for rows in curves if any(row.above_base is not None for row in rows)]
+    lines = leading([(rows, of_difference(rows, base, unit)) for rows in compared])
+    for arm in dict.fromkeys(rows[0].arm for rows in curves):
+        own = leading([(rows, of_curve(rows, unit)) for rows in curves if rows[0].arm == arm])
         lines += [f"{arm}, {line}" if arm else line for line in own]
     return lines

@@ -53,7 +53,7 @@ from dwsweep.fit.one_thread import one_thread
 from dwsweep.fit.one_unit import IN_NATS, in_one_unit
 from dwsweep.fit.pairing import TOLERANCE, USUAL, Arm, Pairing, differing, pair_arms, same_documents
 from dwsweep.fit.token_group import TokenGroup
-from dwsweep.fit.transitions import analyse_pairs
+from dwsweep.fit.transitions import SURFACE_POINTS, analyse_pairs
 from dwsweep.fit.warnings import check_status
 from dwsweep.interval import Interval, layers
 from dwsweep.records.answers import (
@@ -72,7 +72,6 @@ from dwsweep.text import BITS, OF_TEXT, format_count, join
 MOST_ARMS = 12  # limit, since one posterior holds them: its cost grows with the cube of their number
 SIZES = 9  # number of sizes at which best depths are compared
 PLACES = ("smallest", "middle", "largest")  # sizes of a depth at which losses are compared
-CROSSING_POINTS = 31
 OF_TOKENS = ("data_hash", "tokenizer", "vocab_size")  # losses in bits per byte compare between these
 DATA = (*OF_TOKENS, "dataset", "data", "corpus")  # columns of the text and its tokens
 NOTHING = 1e-9  # share of the largest variance below which a direction of shared errors is rounding
@@ -357,12 +356,10 @@ class Together:
             f"losses{of_data}: {better}",
         )
         ended = [f"{arm.label}: {arm.diverged}; the comparison uses the other runs" for arm in both if arm.diverged]
-        how = f"unpaired: {pairing.why_not}" if pairing and pairing.why_not else pairing.by if pairing else ""
         return self._comparison(
             other.label,
             unit,
-            paired=bool(pairing and not pairing.why_not),
-            pairing=how or f"both at {self.held}",
+            pairing=pairing.how if pairing else f"both at {self.held}",
             answer=(*unequal, *ended, *answer),
             rows=(*depths, *transitions, *losses),
             notes=tuple(notes),
@@ -384,7 +381,7 @@ class Together:
             for arm, own in zip((self.base, other), surfaces, strict=True)
         ]
         frame = surfaces[0].posterior.frame
-        x = np.linspace(frame.low, frame.high, CROSSING_POINTS)
+        x = np.linspace(frame.low, frame.high, SURFACE_POINTS)
         for pair, one in pairs[0].items():
             if two := pairs[1].get(pair):
                 drawn = None
@@ -491,7 +488,7 @@ def pooled(arms: Sequence[Arm], pairings: Sequence[Pairing]) -> Cells:
         level = np.zeros((len(x), 1))
         level[own[k]] = times * math.sqrt(pairing.level)
         factors.append(level)
-        for i, j in pairing.cells if not pairing.why_not else ():
+        for i, j in pairing.cells:
             linked[i, i] = linked[edges[k] + j, i] = 1.0
             shape[i, i] = math.sqrt(most)
             shape[edges[k] + j, i] = pairing.runs[i, j] / math.sqrt(most) if most else 0.0

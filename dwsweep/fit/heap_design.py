@@ -22,13 +22,12 @@ from dwsweep.fit import ask
 from dwsweep.fit.cells import Run
 from dwsweep.fit.data.covariates import D_FF, NUMBER, RATE, TEXT, TOKENS, Covariate
 from dwsweep.fit.data.rows import ARM, Row
-from dwsweep.fit.model import UNREPLICATED, Cells, Column, Frame, Prior, arm_column, covariate, factor, rate
+from dwsweep.fit.model import PRIORS, UNREPLICATED, Cells, Column, Frame, Prior, arm_column, covariate, factor, rate
 from dwsweep.fit.noise import cell_means
 from dwsweep.records.fit import FitOptions, Surface
 
 LEAST_SCALE, TYPICAL_SCALE, SCALE_SD = 1e-4, 0.01, 1.5  # prior of settings' effects: nats, nats, sd of ln
 MOST_FOR_SCALES = 240  # most rows used for the scales; more are sampled
-LENGTH_X, LENGTH_Y = 2.5, 0.8  # correlation lengths of departures, in ln N and ln L
 FEWEST_ROWS_EACH = 2.0  # rows per further coefficient
 LEAST_SCATTER = 1e-3  # sd of the middle's prior, nats
 RATE_T = 2.0  # standard errors by which a parabola in ln rate must open upwards
@@ -130,7 +129,8 @@ def scales(
     base = np.hstack([np.stack([np.ones_like(u), u, u * u, v, v * v, u * v], axis=1), *of_arms])
     Q = np.linalg.qr(base, mode="complete")[0][:, base.shape[1] :]
     z = Q.T @ means.mean[pick]
-    away = ((x[:, None] - x) / LENGTH_X) ** 2 + ((y[:, None] - y) / LENGTH_Y) ** 2
+    lengths = (math.exp(PRIORS[name].mean) for name in ("len_x", "len_y"))
+    away = sum(((one[:, None] - one) / length) ** 2 for one, length in zip((x, y), lengths, strict=True))
     parts = [np.eye(len(z)), Q.T @ np.exp(-0.5 * away) @ Q]
     if runs is not None:
         parts.append(Q.T @ (runs[pick] @ runs[pick].T) @ Q)

@@ -93,11 +93,8 @@ NEAR = math.log(2.0)  # distance in ln L that counts as near the best depth
 QUADRATURE = np.polynomial.legendre.leggauss(10)  # points and weights of the integral over layers
 AT_ONE_SIZE = 2.0  # half range in ln N for tables whose nets have one size: waves in x are constants within it
 FARTHEST = 6.0  # prior sds of a hyperparameter
-FEWER = 0.6  # cells per coefficient below which the cells' covariance is the smaller matrix
 ONE_SIZE = 0.35  # distance in ln N of shapes that held-out residuals count as one size
 SAME = 1e-9  # distance in ln L of one depth
-LARGE = 2.0  # prior sd of a hardly bounded coefficient, nats
-BORDER = 1e30  # diagonal of rows that are only solved for
 NOTHING = -1e10  # log density if the model cannot be evaluated at η
 BINS = 0.05  # bin width in ln variance: cells of a bin share their variance
 OWN_WAVES, MOST_OWN = 4, 48  # waves in x that shapes of a depth share, and of all depths together
@@ -746,79 +743,26 @@ class Model:
 
     def density(self, z: np.ndarray) -> np.ndarray:
         """(N,) log posterior of z (N, n), the coefficients integrated out, up to a constant that all forms share."""
+        size = self._at_once
+        return np.concatenate([self._density(z[k : k + size]) for k in range(0, len(z), size)])
+
+    def _density(self, z: np.ndarray) -> np.ndarray:
+        """``density`` of a few nodes; NOTHING where a precision is singular."""
         from scipy.special import log_ndtr
 
-        size = max(1, CHUNK // max(1, 12 * len(self.y), self.X.shape[1] ** 2))
-        found = []
-        for part in (z[k : k + size] for k in range(0, len(z), size)):
+        try:
             with np.errstate(over="ignore", invalid="ignore"):  # far from the mode: no weight
-                if len(self.y) < FEWER * (self.n_changing + self.X.shape[1]):
-                    value, lead = self._by_cells(part)
-                else:
-                    value, lead = self._by_coefficients(part)
-                if self.form.law:
-                    value = value + log_ndtr(lead) + math.log(2.0)
-            found.append(np.where(np.isfinite(value), value, NOTHING))
-        return np.concatenate(found)
-
-    def _by_coefficients(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(log densities up to the truncation of c (N,), posterior mean of c over its sd (N,)) at z (N, n); NOTHING
-        where a precision is singular."""
-        try:
-            roots, value, _ = self.factored(z, np.linalg.cholesky)
+                roots, value, _ = self.factored(z, np.linalg.cholesky)
         except np.linalg.LinAlgError:
-            if len(z) == 1:
-                return np.full(1, NOTHING), np.zeros(1)
-            each = [self._by_coefficients(z[k : k + 1]) for k in range(len(z))]
-            return np.concatenate([value for value, _ in each]), np.concatenate([lead for _, lead in each])
-        return value, roots[:, -1, -2]
+            return np.full(1, NOTHING) if len(z) == 1 else np.concatenate([self._density(one[None]) for one in z])
+        if self.form.law:
+            value = value + log_ndtr(roots[:, -1, -2]) + math.log(2.0)
+        return np.where(np.isfinite(value), value, NOTHING)
 
-    def _by_cells(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """``_by_coefficients`` by the covariance of the cells, the smaller one where coefficients outnumber cells.
-
-        C = C₀ + W·W', W the columns of hardly bounded coefficients times their sds: C₀ alone is factored, and W comes
-        by Woodbury's identity, so that thirty nats beside a noise of a thousandth lose no digits.
-        """
-        z = np.clip(z, -FARTHEST, FARTHEST)
-        eta, cells = self.eta(z), self.cells
-        s, V = self.prior_sds(eta), self.changing(eta)
-        tail = 1 if self.form.effect else 0
-        a, n, K = V.shape[2] - tail, len(z), len(self.y)
-        variance = self.variances(eta)
-        wide = np.asarray(s.min(axis=0) >= LARGE)
-        first, fixed = np.arange(a)[wide[:a]], np.arange(self.X.shape[1])[wide[a : len(wide) - tail]]
-        narrow, rest = np.arange(a)[~wide[:a]], np.arange(self.X.shape[1])[~wide[a : len(wide) - tail]]
-        B = np.concatenate([V[:, :, narrow] * s[:, None, narrow], self.X[:, rest] * s[:, None, a + rest]], axis=2)
-        W = np.concatenate([V[:, :, first] * s[:, None, first], self.X[:, fixed] * s[:, None, a + fixed]], axis=2)
-        R = np.concatenate([W, np.broadcast_to(self.y[:, None], (n, K, 1))], axis=2)
-        if tail:
-            c = V[:, :, a:] * s[:, None, -1:]
-            B, R = np.concatenate([B, c], axis=2), np.concatenate([R, c], axis=2)
-        m, w = R.shape[2], W.shape[2]
-        M = np.zeros((n, K + m, K + m))
-        M[:, :K, :K] = B @ np.swapaxes(B, 1, 2)
-        M[:, np.arange(K), np.arange(K)] += variance[:, self.group]
-        M[:, K:, :K] = np.swapaxes(R, 1, 2)
-        M[:, np.arange(K, K + m), np.arange(K, K + m)] = BORDER
-        try:
-            roots = np.linalg.cholesky(M)
-            solved = roots[:, K:, :K]
-            G = solved @ np.swapaxes(solved, 1, 2)  # R'·C₀⁻¹·R
-            inner = G[:, :w, :w] + np.eye(w)
-            sides = G[:, :w, w:]
-            S = G[:, w:, w:] - np.swapaxes(sides, 1, 2) @ np.linalg.solve(inner, sides)  # Schur complement of y and c
-        except np.linalg.LinAlgError:
-            if n == 1:
-                return self._by_coefficients(z)
-            # one node in a thousand: the others are answered by their cells
-            halves = self._by_cells(z[: n // 2]), self._by_cells(z[n // 2 :])
-            return np.concatenate([one for one, _ in halves]), np.concatenate([one for _, one in halves])
-        log_det = 2.0 * np.log(np.diagonal(roots, axis1=1, axis2=2)[:, :K]).sum(axis=1) + np.linalg.slogdet(inner)[1]
-        value = -0.5 * (S[:, 0, 0] + log_det) - 0.5 * (z**2).sum(axis=1)
-        if 0.0 < cells.df < math.inf:  # χ² of the replicates
-            value -= cells.df * (eta["scale"] + 0.5 * np.exp(-2.0 * eta["scale"]))
-        lead = S[:, 1, 0] / np.sqrt(np.maximum(1.0 - S[:, 1, 1], 1e-12)) if tail else np.zeros(n)
-        return value, lead
+    @property
+    def _at_once(self) -> int:
+        """Number of nodes whose precisions are formed at once."""
+        return max(1, CHUNK // max(1, 12 * len(self.y), self.X.shape[1] ** 2))
 
     def locate(self, z: np.ndarray) -> None:
         """Linearise at the posterior mean of the transitions at z (n,)."""
@@ -838,7 +782,7 @@ class Model:
         last, so that cutting its normal needs no correction of the others."""
         from scipy.linalg.lapack import dtrtrs
 
-        found, size = np.array(normal), max(1, CHUNK // max(1, 12 * len(self.y), self.X.shape[1] ** 2))
+        found, size = np.array(normal), self._at_once
         edges = np.concatenate([[0], np.cumsum(count)])
         for k in range(0, len(z), size):
             roots, _, s = self.factored(z[k : k + size])

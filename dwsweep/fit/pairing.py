@@ -77,9 +77,9 @@ class Pairing:
     """Covariance of the errors of two arms.
 
     runs, documents: (K_A, K_B) nats², covariance of the errors of their cell means by the noise of runs and by
-    documents. cells: the matched shapes, as indices of the two curves. level: nats², variance of the error that a seed
-    adds to the loss difference of all shapes alike; level_df: its degrees of freedom (inf where it is zero). by: names
-    of the paired sources of noise; why_not: reason why one is not paired, or empty. single_seed: True with one seed, so
+    documents. cells: the paired shapes, as indices of the two curves. level: nats², variance of the error that a seed
+    adds to the loss difference of all shapes alike; level_df: its degrees of freedom (inf where it is zero). how: the
+    paired sources of noise, or the reason why none is paired, in words. single_seed: True with one seed, so
     that the error that a seed adds to all shapes is unknown.
     """
 
@@ -88,8 +88,7 @@ class Pairing:
     cells: list[tuple[int, int]]
     level: float
     level_df: float
-    by: str
-    why_not: str
+    how: str
     single_seed: bool
 
     @property
@@ -144,7 +143,7 @@ def pair_arms(a: Arm, b: Arm) -> Pairing:
         both = zip(levels, (a.curves, b.curves), strict=True)
         variance, df = summed([level or _as_one_run(curves.covariance, curves.noise) for level, curves in both])
         single = any(level is None for level in levels)
-        return Pairing(runs, documents, cells, variance, df, "nothing", why_not, single)
+        return Pairing(runs, documents, [], variance, df, f"unpaired: {why_not}", single)
     which, seeds, values = zip(*differences, strict=True)
     losses, (present, cell) = np.array(values), np.unique(which, return_inverse=True)
     cells = [cells[m] for m in present]
@@ -155,10 +154,10 @@ def pair_arms(a: Arm, b: Arm) -> Pairing:
     level = seed_level(losses, cell, seeds)
     variance, df = level or _as_one_run(a.curves.covariance, a.curves.noise)
     number = len(set(seeds))
-    by = f"{number} seed{'s' if number > 1 else ''} over {len(cells)} shape{'s' if len(cells) > 1 else ''}"
+    how = f"paired by {number} seed{'s' if number > 1 else ''} over {len(cells)} shape{'s' if len(cells) > 1 else ''}"
     if a.held_out and documents.any():
-        by += f", {a.held_out.number} held-out documents"
-    return Pairing(runs, documents, cells, variance, df, by, "", level is None)
+        how += f", {a.held_out.number} held-out documents"
+    return Pairing(runs, documents, cells, variance, df, how, level is None)
 
 
 def _shared(

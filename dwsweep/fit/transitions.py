@@ -22,7 +22,7 @@ from dwsweep.interval import Interval
 from dwsweep.records.fit import Surface
 from dwsweep.records.transitions import LEVINE, SURFACE, Transition
 
-SURFACE_POINTS = 61
+SURFACE_POINTS = 61  # number of sizes at which a crossing is looked for
 NO_MODEL = Crossing("undecided", reason="too few shapes for a model of all depths", cause=FEW_SHAPES)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from dwsweep.fit.ask import LossSurface, answer, crossings, effect, law, transitions
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.laws import EXPONENTIAL, FORMS, LawForm
-from dwsweep.fit.transitions import Pair
+from dwsweep.fit.transitions import SURFACE_POINTS, Pair
 from dwsweep.records.fit import BEST_DEPTH, PAIRS, WidthLaw
 from dwsweep.records.transitions import Rival
 from dwsweep.shapes import STANDARD
@@ -28,8 +28,6 @@ from dwsweep.shapes import STANDARD
 MOST_LN_WIDTH = 100.0  # of a draw whose lead has hardly an end: the square of its width is a number, and bounds nothing
 UNKNOWN = 2.0  # width in ln d of an interval above which the width bounds no constant
 SAME_WIDTH = 0.01  # distance in ln d due to rounded widths
-POINTS = 61  # number of sizes at which a tie is looked for
-WINNING_DELTA = 4.0  # −2·ln weight above which a form is rejected, as for χ²
 FEWEST_PAIRS = 3
 DECIMALS = 3, 4  # of a and b in words
 BAND_POINTS = 41  # depths of the drawn band
@@ -37,14 +35,13 @@ BAND_POINTS = 41  # depths of the drawn band
 
 @dataclass(frozen=True)
 class LawReport:
-    """width_law: of the best depth; pairs_law: of the pairs, a check; rivals: as in fit.json. statement, check: one
-    sentence on each."""
+    """Fields of fit.json on laws: of the best depth, of the pairs as a check, a sentence on each, and the rivals."""
 
     width_law: WidthLaw | None
     rivals: list[Rival]
-    statement: str
+    law_statement: str
     pairs_law: WidthLaw | None = None
-    check: str = ""
+    law_check: str = ""
 
     @classmethod
     def none(cls, reason: str, rivals: Sequence[Rival] = ()) -> LawReport:
@@ -80,25 +77,21 @@ def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Sequence[Pair],
         )
     if surface is None:
         return LawReport.none("no model of all depths")
-    forms = [form for form in surface.record.forms if form.form in FORMS]
-    most = max(form.weight for form in forms)
-    deltas = {form.form: 2.0 * math.log(most / max(form.weight, 1e-300)) for form in forms if form.counts}
-    surfaces = {form: LossSurface(surface.record, only=form) for form in deltas}
-    found = {form: of_best_depth(curves, surfaces[form], form, confidence) for form in deltas}
-    ranking = sorted(deltas, key=lambda form: deltas[form])
-    clear = len(ranking) < 2 or deltas[ranking[1]] >= WINNING_DELTA
-    winner = ranking[0] if ranking and clear else None
+    forms = sorted(
+        (one for one in surface.record.forms if one.form in FORMS and one.counts), key=lambda one: -one.weight
+    )
+    surfaces = {one.form: LossSurface(surface.record, only=one.form) for one in forms}
+    found = {form: of_best_depth(curves, of_form, form, confidence) for form, of_form in surfaces.items()}
     rivals = [
         Rival(
-            form=form,
-            a=found[form].record.a,
-            b=found[form].record.b,
-            delta_chi2=deltas[form],
-            rejected=deltas[form] >= WINNING_DELTA,
-            winner=form == winner,
-            bounded=found[form].bounded,
+            form=one.form,
+            a=found[one.form].record.a,
+            b=found[one.form].record.b,
+            weight=one.weight,
+            rejected=one.rejected,
+            bounded=found[one.form].bounded,
         )
-        for form in ranking
+        for one in forms
     ]
     own = found.get(EXPONENTIAL.name)
     if own is None:
@@ -109,7 +102,7 @@ def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Sequence[Pair],
     pairs_law = tied.record if tied.bounded else None
     if not own.bounded:
         none = LawReport.none("the data leave a or b without a bound (best depths on one side only)", rivals)
-        return replace(none, pairs_law=pairs_law, check=check)
+        return replace(none, pairs_law=pairs_law, law_check=check)
     statement = f"{_sentence(own.record)}, the width of the best depth L, by the losses of all depths"
     return LawReport(
         replace(own.record, band=_band(own.drawn, curves.depths, confidence)), rivals, statement, pairs_law, check
@@ -218,7 +211,7 @@ def _ties(curves: Curves, surface: LossSurface, form: str) -> np.ndarray:
     no crossing in the sizes of the data, without them."""
     posterior = surface.posterior
     ties = law(posterior, form, np.log(curves.depths))
-    x = np.linspace(posterior.frame.low, posterior.frame.high, POINTS)
+    x = np.linspace(posterior.frame.low, posterior.frame.high, SURFACE_POINTS)
     for k, lead in enumerate(surface.differences(x, list(pairwise(curves.depths)))):
         found = crossings(x, lead[1:])
         ties[:, k] = np.where(np.isfinite(found), found, ties[:, k])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Annotated
 
 from dwsweep.interval import IntervalOf
@@ -52,32 +53,28 @@ class AlongRow(Record):
     verdict: Annotated[str, one_of(BEST, NOT_APART, WORSE, UNKNOWN)]
     confidence: float
 
-
-@dataclass(frozen=True, kw_only=True)
-class AlongCurve(Record):
-    """Group: its values in rising order."""
-
-    arm: str
-    depth: Positive | None  # None if the column is the depth
-    budget: float | None
-    rows: tuple[AlongRow, ...]
+    @property
+    def group(self) -> tuple[int | None, float | None]:
+        """(depth, budget) that the values of a group share; None if the column is it."""
+        return None if self.column == "depth" else self.depth, self.budget
 
 
 @dataclass(frozen=True, kw_only=True)
 class Along(Record):
-    """The losses along one column, of all arms."""
+    """The losses along one column, of all arms. rows: arm by arm, group by group, in rising order of the column."""
 
     column: str
     unit: Annotated[str, one_of(*SHORT)]
     arms: tuple[str, ...]
     confidence: float
     answer: tuple[str, ...]
-    curves: tuple[AlongCurve, ...]
+    rows: tuple[AlongRow, ...]
     notes: tuple[str, ...] = ()
 
     @property
-    def rows(self) -> list[AlongRow]:
-        return [row for curve in self.curves for row in curve.rows]
+    def curves(self) -> list[list[AlongRow]]:
+        """Rows of each arm and group."""
+        return [list(rows) for _, rows in groupby(self.rows, key=lambda row: (row.arm, row.group))]
 
     @property
     def answers(self) -> Iterator[AnswerRow]:
@@ -86,8 +83,3 @@ class Along(Record):
             at = {name: row[name] for name in ("arm", "column", "value", "depth", "width")}
             above = row.above_best_interval.columns("estimate")
             yield AnswerRow(question=DIFFERENCE, equal=N_PARAMS, n_params=row.budget, reason=row.verdict, **at, **above)
-
-    @property
-    def groups(self) -> list[tuple[int | None, float | None]]:
-        """(depth, budget) of the groups of all arms, each once."""
-        return list(dict.fromkeys((curve.depth, curve.budget) for curve in self.curves))

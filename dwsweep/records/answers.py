@@ -111,8 +111,7 @@ class Comparison(Record):
     arm: str
     unit: Annotated[str, one_of(*SHORT)]  # unit of the compared losses
     confidence: float
-    paired: bool = False
-    pairing: str  # kind of pairing, or the reason for none
+    pairing: str  # paired by which errors, or the reason for none; or the values at which both are compared
     answer: tuple[str, ...]  # answer to "does it change the answer?": best depth, transitions, losses
     rows: tuple[AnswerRow, ...] = ()
     notes: tuple[str, ...] = ()

@@ -36,8 +36,6 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
 Ends = tuple[float | None, float | None]  # None: no bound on that side
 Matrix = tuple[tuple[float | None, ...], ...]
-# tables that an earlier fit in the folder may have had; answers.csv has the rows of the last two
-OF_SOME = ("along.csv", "equal_budgets.csv", "comparison.csv", "equal_what.csv")
 TABLES = {"cells": Cell, "transitions": Transition, "guideline": GuidelineRow}  # NAME.csv of a fit that compares depths
 
 
@@ -404,7 +402,7 @@ class OtherFit(Record):
 
 SAME_BLOCK = 0.02  # difference of ln of weights over d² of nets with equal blocks
 EQUAL = {"device_seconds": WALL_TIME}  # axis of a fit → quantity held equal, where the names differ
-Format = Literal[7]  # of fit.json: raised when a field leaves or changes its meaning
+Format = Literal[8]  # of fit.json: raised when a field leaves or changes its meaning
 (FORMAT,) = get_args(Format)
 
 
@@ -605,9 +603,8 @@ def write(result: FitResult, out_dir: Any) -> list[str]:
     """
     out = paths.make_directory(paths.as_path(out_dir))
     texts = {"fit.json": result.to_json(), **tables_of(result)}
-    for name in OF_SOME:
-        if name not in texts:
-            (out / name).unlink(missing_ok=True)
+    if "along.csv" not in texts:  # of an earlier fit in the folder
+        (out / "along.csv").unlink(missing_ok=True)
     for name, text in texts.items():
         paths.write_atomic(out / name, text)
     return [str(out / name) for name in texts]

@@ -134,9 +134,8 @@ class Rival(Record):
     form: str
     a: float | None
     b: float | None
-    delta_chi2: float | None  # −2·ln of its weight over the best form's
-    rejected: bool
-    winner: bool
+    weight: float  # its probability among all forms of the effect of depth
+    rejected: bool  # weight below 1 %
     bounded: bool  # True if the data bound both constants
 
 

@@ -271,10 +271,10 @@ def _law(result: FitResult) -> list[Part]:
             f"these widths are of your nets' blocks, {published_law.NAME} is of blocks of {STANDARD:g}·d² weights"
         )
     for row in result.rivals:
-        verdict = "wins" if row.winner else "rejected" if row.rejected else "not rejected"
+        verdict = f"weight {100 * row.weight:.0f} %" if not row.rejected else "rejected"
         sides = FORMS[row.form].left, FORMS[row.form].right
         equation = f"{sides[0]}_x = {row.a:.4g} + {row.b:.4g}·{sides[1]}" if row.bounded else "no bound on a or b"
-        more.append(f"{row.form:<11} Δχ² {row.delta_chi2:6.2f}  {verdict}: {equation}")
+        more.append(f"{row.form}, {verdict}: {equation}")
     return [Lines([f"Width law: {result.law_statement}"], apart=True), Lines(more, indent=2), check]
 
 

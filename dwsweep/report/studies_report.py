@@ -35,19 +35,19 @@ def _along_table(found: Along) -> Table:
     title = f"{found.unit.capitalize()} at equal size; {level} % intervals, of a group together"
     against = number(f"− {_short(found.arms[0])}")
     table = Table(title, [*columns, number("above the best"), INTERVAL, against, INTERVAL])
-    for curve in found.curves:
-        for row in curve.rows:
+    for rows in found.curves:
+        for row in rows:
             base = row.above_base_interval
             table.add(
                 _short(row.arm) if several else "",
                 value_text(row.value),
-                "" if found.column == "depth" else str(curve.depth),
-                "" if curve.budget is None else format_count(curve.budget),
+                "" if found.column == "depth" else str(row.depth),
+                "" if row.budget is None else format_count(row.budget),
                 _shape(row),
                 shown(row.loss, ".4f"),
                 *_starred(row.above_best_interval, row.verdict == WORSE),
                 *(_starred(base, base.bounded and 0.0 not in base) if several else ()),
-                end=row is curve.rows[-1],
+                end=row is rows[-1],
             )
     return table
 
@@ -72,8 +72,7 @@ def _short(name: str) -> str:
 def comparison_parts(found: Comparison, letter: str, axis: str) -> list[Part]:
     """Parts of a comparison. letter: letter of the arm; the base has A. axis: name of a value of the axis."""
     title = f"Does it change the answer? {letter}, {found.arm}, against A, {found.base}"
-    paired = f"paired by {found.pairing}" if found.paired else found.pairing
-    parts: list[Part] = [Lines([title], apart=True), Lines([*found.answer, paired], indent=2)]
+    parts: list[Part] = [Lines([title], apart=True), Lines([*found.answer, found.pairing], indent=2)]
     parts.append(_changes(found, letter, axis))
     notes = [line for line in (*found.notes, each_by_itself(found)) if line]
     return [*parts, *([Lines(notes, indent=2, apart=True)] if notes else [])]

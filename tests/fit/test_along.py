@@ -44,7 +44,7 @@ def rows_of_one(study, seed=0):
 
 
 def best(curve):
-    return min(curve.rows, key=lambda row: row.loss).value
+    return min(curve, key=lambda row: row.loss).value
 
 
 def along(study, seed=0, **options):
@@ -62,13 +62,13 @@ def degraded():
 def test_where_it_degrades_and_where_the_arms_part(degraded):
     found = degraded.along
     assert found.arms == ("standard", "fixed")
-    standard, fixed = ([curve for curve in found.curves if curve.arm == arm] for arm in found.arms)
+    standard, fixed = ([curve for curve in found.curves if curve[0].arm == arm] for arm in found.arms)
     for curve in standard:
-        assert best(curve) == 2 and {8, 16} <= {row.value for row in curve.rows if row.verdict == WORSE}
-        assert all(row.above_base is None for row in curve.rows)
+        assert best(curve) == 2 and {8, 16} <= {row.value for row in curve if row.verdict == WORSE}
+        assert all(row.above_base is None for row in curve)
     for curve in fixed:
-        assert not any(row.verdict == WORSE and row.value > 2 for row in curve.rows)
-        signs = {row.value: row.above_base_interval.sign for row in curve.rows}
+        assert not any(row.verdict == WORSE and row.value > 2 for row in curve)
+        signs = {row.value: row.above_base_interval.sign for row in curve}
         assert signs[16] == -1 and signs[8] <= 0 <= signs[2]  # at 2 heads the standard one is ahead, by 0.02
     first, second, of_standard, *_ = found.answer
     assert len(found.answer) == 6 and "fixed against standard: better at heads" in first and "16 (by 0.0" in second
@@ -100,9 +100,9 @@ def test_losses_are_corrected_to_one_size():
     default, with its error."""
     found = along(AlongStudy(off=0.2, **QUIET), seed=1)
     for curve in found.curves:
-        losses, corrected = [row.loss - row.correction for row in curve.rows], [row.loss for row in curve.rows]
+        losses, corrected = [row.loss - row.correction for row in curve], [row.loss for row in curve]
         assert max(losses) - min(losses) > 0.015 > 4 * (max(corrected) - min(corrected))
-        assert not any(row.verdict == WORSE for row in curve.rows)
+        assert not any(row.verdict == WORSE for row in curve)
     assert says(found.notes, "fit: losses corrected along curves")
     one = along(AlongStudy(budgets=(1e5,), off=0.2, **QUIET))
     assert says(one.notes, "fit: assumed slope of the loss")
@@ -112,9 +112,9 @@ def test_losses_are_corrected_to_one_size():
 def test_above_the_best_holds_whichever_is_best():
     """The best one's own interval says by how much another may be better; with two ties it is as wide as theirs."""
     (curve, *_) = along(AlongStudy((0.0, 0.0, 0.1, 0.1, 0.1), **QUIET)).curves
-    tied = [row for row in curve.rows if row.value in (1, 2)]
+    tied = [row for row in curve if row.value in (1, 2)]
     assert all(row.above_best_low == 0.0 and row.above_best_high > 0.004 for row in tied)
-    assert all(row.verdict == WORSE for row in curve.rows if row.value > 2)
+    assert all(row.verdict == WORSE for row in curve if row.value > 2)
 
 
 def test_vocabularies_are_compared_in_bits_per_byte():
@@ -183,7 +183,7 @@ def test_a_budget_that_is_no_size_is_passed_over():
     rows = rows_of_one(ONE)
     sizes = [row["non_embedding_params"] for row in rows]
     found = fit_along([{**row, "budget": math.inf} for row in rows], "heads").along
-    assert min(sizes) <= (found.curves[0].budget or 0.0) <= max(sizes)
+    assert min(sizes) <= (found.rows[0].budget or 0.0) <= max(sizes)
 
 
 def plainly(**more):

@@ -75,8 +75,10 @@ def test_a_noisy_sweep_covers_its_truth_and_the_law_of_the_best_depth_stands_fir
         assert math.log(row["n_params_low"]) <= true <= math.log(row["n_params_high"])
         width = (true - math.log(12.0 * row["shallow"])) / 2.0
         assert pairs.a + pairs.b * row["shallow"] == pytest.approx(width, abs=0.1)
-    assert {row["form"]: row["rejected"] for row in result.rivals}["exponential"] is False
     assert {row["form"] for row in result.rivals} == {"exponential", "linear", "power"}
+    weights = {form.form: (form.weight, form.rejected) for form in result.surface.forms}
+    assert weights["exponential"][0] > 0.1  # a law that Δχ² rejected had 5 % in the average of the best depths
+    assert all(weights[row.form] == (row.weight, row.rejected) for row in result.rivals)
     assert min(law.a_error, law.b_error) > 0.0  # of the draws, which take digits
     crossed = [row for row in result.verdicts if row.estimator == "surface" and row.status == "crossed"]
     assert crossed and all(0.0 < row.n_params_interval.share < 0.2 for row in crossed)

@@ -91,7 +91,7 @@ def test_what_the_arms_share_is_found(shared, low, high):
         i, j = np.array(pairing.cells).T
         own = [curves.means.diagonal for curves in (a.curves, b.curves)]
         found.append(pairing.runs[i, j].mean() / math.sqrt(own[0].mean() * own[1].mean()))
-        assert not pairing.why_not and len(pairing.cells) == 24
+        assert len(pairing.cells) == 24
     assert low < np.mean(found) < high
 
 
@@ -100,7 +100,7 @@ def test_documents_are_shared_where_both_arms_were_evaluated_on_the_same():
     a, b = (fitted(drawn, "A") for drawn in draw_arms(scenario, np.random.default_rng(1)))
     other_set = replace(b, held_out=b.held_out._replace(tokens=2 * np.ones(100)))
     same, apart = pair_arms(a, b), pair_arms(a, other_set)
-    assert "100 held-out documents" in same.by and "documents" not in apart.by and not apart.documents.any()
+    assert "100 held-out documents" in same.how and "documents" not in apart.how and not apart.documents.any()
     total = (np.trace(a.curves.covariance) + np.trace(b.curves.covariance)) / 2
     i, j = np.array(same.cells).T
     assert same.documents[i, j].sum() > 0.9 * total  # what documents add to all shapes is most of it
@@ -218,7 +218,7 @@ def test_tables_of_a_heap_are_its_arms_and_one_without_a_setting_is_compared_as_
 
 def test_what_a_comparison_says(compared):
     (found,) = compared.comparisons
-    assert found.paired and found.pairing == "3 seeds over 24 shapes" and found.unit == "nats per token"
+    assert found.pairing == "paired by 3 seeds over 24 shapes" and found.unit == "nats per token"
     first, second, third = found.answer
     assert first.startswith("best depth at N = ") and "; ratio 0.8" in first
     assert second.startswith("transitions: 6 → 12 at larger sizes, ratio 1.")
@@ -288,7 +288,7 @@ def test_an_arm_in_another_unit_compares_as_it_does_in_its_own():
     here = of_data(base, vocab_size=1000, data_hash="here", seq_len=100)
     in_nats = compare(here, of_data(other, vocab_size=1000, data_hash="there", seq_len=100))
     in_bits = compare(here, of_data(other, 2.0, vocab_size=8000, data_hash="there", seq_len=100))
-    assert (in_nats.unit, in_bits.unit) == ("nats per token", "bits per byte") and not in_nats.paired
+    assert (in_nats.unit, in_bits.unit) == ("nats per token", "bits per byte")
     assert shows(in_nats.pairing, "fit: unpaired by data", numbers=True)
     assert "different vocabularies" in in_bits.pairing
     for one, same in zip(in_nats.rows, in_bits.rows, strict=True):

@@ -20,7 +20,7 @@ from dwsweep.fit.along import compared
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import read_table
 from dwsweep.interval import Interval
-from dwsweep.records.along import WORSE, AlongCurve
+from dwsweep.records.along import WORSE, AlongRow
 from dwsweep.records.record import Record
 from tests.simulations.harness import OPTIONS, Simulated, Study, covers, mean, percent
 
@@ -112,12 +112,12 @@ def simulation(study: AlongStudy, rng: np.random.Generator, index: int = 0) -> A
     """One study drawn and compared."""
     tables = [read_table(rows) for rows in draw_along(study, rng)]
     _, along = compared(tables, ["first", "second"][: len(tables)], study.column, OPTIONS)
-    groups = tuple(_group(study, curve, along.arms.index(curve.arm)) for curve in along.curves)
+    groups = tuple(_group(study, curve, along.arms.index(curve[0].arm)) for curve in along.curves)
     return AlongSimulation(index=index, groups=groups)
 
 
-def _group(study: AlongStudy, curve: AlongCurve, arm: int) -> FoundGroup:
-    truth, rows = np.array(study.arms[arm]), curve.rows
+def _group(study: AlongStudy, rows: Sequence[AlongRow], arm: int) -> FoundGroup:
+    truth = np.array(study.arms[arm])
     worse, gaps = truth - truth.min(), truth - np.array(study.first)
     apart, parted = None, None
     if any(row.above_base is not None for row in rows):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dwsweep.fit.along import place, value_text
-from dwsweep.records.along import Along, AlongCurve
+from dwsweep.records.along import Along, AlongRow
 from dwsweep.report.figures import style
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ WIDE = 8.0  # largest over smallest value above which the axis is logarithmic
 
 def loss_along(found: Along) -> Figure:
     """Draw a panel per depth and size (per size if the column is the depth), with a line per arm."""
-    groups = found.groups[:PANELS]
+    groups = list(dict.fromkeys(row.group for row in found.rows))[:PANELS]
     columns, several = min(len(groups), COLUMNS), len(found.arms) > 1
     made = style.figure(style.WIDTH, 1.4 + 2.2 * -(-len(groups) // columns))
     panels = style.panels(made, len(groups), columns)
     for axes, group in zip(panels, groups, strict=True):
         axes.set_title(place(*group))
-        _panel(axes, found, [curve for curve in found.curves if (curve.depth, curve.budget) == group])
+        _panel(axes, found, [rows for rows in found.curves if rows[0].group == group])
     if len(found.arms) > 2:
         panels[0].legend()
     against = f"{found.arms[1] if len(found.arms) == 2 else 'arm'} − {found.arms[0]}" if several else "above the best"
@@ -50,17 +50,17 @@ def _places(found: Along) -> dict[float, float]:
     return {value: value / span for value in values}
 
 
-def _panel(axes: Axes, found: Along, curves: Sequence[AlongCurve]) -> None:
+def _panel(axes: Axes, found: Along, curves: Sequence[Sequence[AlongRow]]) -> None:
     """Plot each arm minus the first (several arms), or each value minus the best (one arm)."""
     axes.axhline(0.0, color=style.INK, linewidth=0.9)
     several, places = len(found.arms) > 1, _places(found)
     for curve in curves:
-        rows = [row for row in curve.rows if not several or row.above_base is not None]
-        arm = found.arms.index(curve.arm)
+        rows = [row for row in curve if not several or row.above_base is not None]
+        arm = found.arms.index(curve[0].arm)
         x = [places[float(row.value)] + arm * SHIFT for row in rows]
         above = [row.above_base_interval if several else row.above_best_interval for row in rows]
         if rows:
-            style.estimates(axes, x, above, style.series(arm), curve.arm, lambda one: 0.0 not in one)
+            style.estimates(axes, x, above, style.series(arm), found.arms[arm], lambda one: 0.0 not in one)
     every = list(places)
     shown = [every[k] for k in style.evenly(range(len(every)), 5)]
     axes.set_xticks([places[value] for value in shown], [value_text(value) for value in shown])

@@ -64,9 +64,9 @@ DRAWINGS = (
     ),
     Drawing(
         "width_law",
-        "Transition width against depth, with the width law, its alternatives and the published law",
-        "Points: crossed pairs, at the depth of the shallower net. Arrows: pairs that bound their transition on one "
-        "side. The law is fitted to each pair of depths alone, as the paper does it. Δχ² of 4 or more rejects a form.",
+        "Width of the best depth, by the law and its alternatives; transition widths of pairs; the published law",
+        "Lines: laws of the best depth, by the losses of all depths. Points: crossed pairs, at the depth of the "
+        "shallower net, half a step left of the law. Arrows: pairs that bound their transition on one side.",
         laws.width_law,
         lambda fit: fit.width_law is not None,
     ),
