@@ -32,10 +32,6 @@ class Drawing:
     has_content: Callable[[FitResult], bool] = lambda _: True
 
 
-LEFT = (  # figures of earlier versions
-    *("adjusted", "budget_trends", "comparison", "differences", "equal_budgets", "equal_what", "forms"),
-    *("guideline", "loss_vs_size", "others", "tokens"),
-)
 # ordered as on the page
 DRAWINGS = (
     Drawing(
@@ -92,9 +88,9 @@ def figures(fit: FitResult) -> dict[str, Callable[[], Figure]]:
 
 
 def clear(out_dir: Path) -> None:
-    """Remove the figures of an earlier fit, of earlier versions too."""
+    """Remove the figures of an earlier fit."""
     out = paths.as_path(out_dir)
-    for name in (*LEFT, *(drawing.name for drawing in DRAWINGS)):
+    for name in (drawing.name for drawing in DRAWINGS):
         for path in style.files(out, name):
             path.unlink(missing_ok=True)
 
