@@ -1,7 +1,7 @@
 """Laws of width: forms with two constants each, and the best depth at a budget by each.
 
-d is the width of the shallower net where depth L stops being the better one, and N = 12·L·d². A new form is a class
-with its right side here, and a class in ``FORMS`` of model.py, by which the losses weigh it.
+d is the width of the shallower net where depth L stops being the better one, and N = 12·L·d². A new form is a class and
+an entry of ``FORMS``: the losses weigh it (model.py), and text and figures show it.
 """
 
 from __future__ import annotations
@@ -53,6 +53,17 @@ class LawForm(ABC):
         b = (ends[..., 1] - ends[..., 0]) / (high - low)
         return np.stack([ends[..., 0] - b * low, b], axis=-1)
 
+    def share(self, y: np.ndarray, span: tuple[float, float]) -> np.ndarray:
+        """J: 0 to 1 over the ``span`` of y = ln L, as the right side grows."""
+        first, last = (self.right_of(math.exp(end)) for end in span)
+        return (self.right_of(np.exp(y)) - first) / (last - first)
+
+    def parts(self, y: np.ndarray, span: tuple[float, float], ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """k and J of ln N(L) = x_T(y) = k + (1 − J)·x_lo + J·x_hi, where x_lo and x_hi are x_T at the ends of ``span``.
+        ends: (x_lo, x_hi) about which a form that is not linear in them is linearised."""
+        J = self.share(y, span)
+        return y - (1.0 - J) * span[0] - J * span[1], J
+
     @abstractmethod
     def depth_of(self, theta: np.ndarray, n_params: float) -> np.ndarray:
         """Solve 12·L·d(L)² = N, where N grows with L."""
@@ -96,6 +107,15 @@ class Linear(LawForm):
         slope = (np.exp(v) - np.exp(u)) / (last - first)
         return np.stack([np.exp(u) - slope * first, slope], axis=-1)
 
+    def parts(self, y: np.ndarray, span: tuple[float, float], ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        J = self.share(y, span)
+        ln_d = (ends - np.array(span)) / 2.0
+        low, high = np.exp(ln_d - ln_d.mean())
+        width = np.maximum(low + (high - low) * J, 0.02 * min(low, high))
+        x_T = y + 2.0 * (np.log(width) + ln_d.mean())
+        share = np.clip(high * J / width, -1.0, 3.0)
+        return x_T - (1.0 - share) * ends[0] - share * ends[1], share
+
     def depth_of(self, theta: np.ndarray, n_params: float) -> np.ndarray:
         """L = N/12d², d the positive root of d³ − a·d² = b·N/12: Newton's steps fall to it from above."""
         a, b = theta[..., 0], theta[..., 1]
@@ -118,13 +138,16 @@ class Power(LawForm):
     def right_of(self, depth: np.ndarray | float) -> np.ndarray:
         return np.log(depth)
 
+    def share(self, y: np.ndarray, span: tuple[float, float]) -> np.ndarray:
+        return (y - span[0]) / (span[1] - span[0])
+
     def depth_of(self, theta: np.ndarray, n_params: float) -> np.ndarray:
         return (n_params * np.exp(-2.0 * theta[..., 0]) / 12.0) ** (1.0 / (1.0 + 2.0 * theta[..., 1]))
 
 
 SHALLOWEST = math.exp(-6.0)  # fewest layers of a linear law, whose N(L) may be positive at one layer
 EXPONENTIAL, LINEAR, POWER = Exponential(), Linear(), Power()
-FORMS: Mapping[str, LawForm] = {form.name: form for form in (EXPONENTIAL, LINEAR, POWER)}
+FORMS: Mapping[str, LawForm] = {form.name: form for form in (EXPONENTIAL, POWER, LINEAR)}
 
 
 def outside(n_params: float, valid_from: float, valid_to: float) -> float:

@@ -12,7 +12,7 @@ h       depth by a form of the transition. With x_T(y) the size at which depth e
 
         x_lo and x_hi are x_T at the shallowest and the deepest net. h is linear in A_lo = c·(x_lo − x₀), A_hi, c and
         the skew s, so that a lead without an end, which leaves c and x_T unknown, is one Gaussian direction. J and k
-        belong to the form (``FORMS``). ``free`` has no law: c of either sign, g = 1, a = 0. ``none``: h = δ = 0.
+        belong to the form (``laws.py``). ``free`` has no law: c of either sign, g = 1, a = 0. ``none``: h = δ = 0.
 δ       departures, S(x, y)·z(x, y): z has a Gaussian kernel in x and a Matérn-3/2 kernel in y, as cosine waves with
         their spectral densities (Solin and Särkkä 2020). S is the effect of depth near the best depth, and grows with
         the loss above it, so that shapes far from the best one do not set the size of departures beside it
@@ -36,6 +36,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from dwsweep.fit.laws import FORMS as LAWS
+from dwsweep.fit.laws import POWER, LawForm
 
 if TYPE_CHECKING:
     from dwsweep.fit.curves import Curves
@@ -418,67 +421,25 @@ class Effect:
         return np.hypot(math.hypot(self.E, self.rough), np.maximum(above, 0.0))
 
 
+@dataclass(frozen=True)
 class Form:
-    """A form of the transition: ``parts`` gives k and J of x_T(y) = k + (1 − J)·x_lo + J·x_hi.
+    """A form of the transition, x_T(y) of ``equation``.
 
     law: whether c > 0 and depth effects fall with depth and size. effect: whether depth does anything.
     """
 
-    law, effect = True, True
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def share(self, y: np.ndarray, frame: Frame) -> np.ndarray:
-        """J."""
-        return (y - frame.first) / (frame.last - frame.first)
-
-    def parts(self, y: np.ndarray, frame: Frame, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(k, J) at y. ends: (x_lo, x_hi) about which a form that is not linear in them is linearised."""
-        J = self.share(y, frame)
-        return y - (1.0 - J) * frame.first - J * frame.last, J
+    name: str
+    equation: LawForm
+    law: bool = True
+    effect: bool = True
 
 
-class Exponential(Form):
-    """ln d = a + b·L (Levine et al. 2020)."""
-
-    def share(self, y: np.ndarray, frame: Frame) -> np.ndarray:
-        first, last = math.exp(frame.first), math.exp(frame.last)
-        return (np.exp(y) - first) / (last - first)
-
-
-class Power(Form):
-    """ln d = a + b·ln L."""
-
-
-class Linear(Exponential):
-    """d = a + b·L."""
-
-    def parts(self, y: np.ndarray, frame: Frame, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        J = self.share(y, frame)
-        ln_d = (ends - np.array([frame.first, frame.last])) / 2.0
-        low, high = np.exp(ln_d - ln_d.mean())
-        width = np.maximum(low + (high - low) * J, 0.02 * min(low, high))
-        x_T = y + 2.0 * (np.log(width) + ln_d.mean())
-        share = np.clip(high * J / width, -1.0, 3.0)
-        return x_T - (1.0 - share) * ends[0] - share * ends[1], share
-
-
-class Free(Form):
-    """Form without a law: the best depth is a power of the size, rising or falling."""
-
-    law = False
-
-
-class NoEffect(Form):
-    """Depth does nothing."""
-
-    law, effect = False, False
-
-
+# every form of the width law; ``free``, without a law: the best depth is a power of the size, rising or falling;
+# ``none``: depth does nothing
 FORMS: Mapping[str, Form] = {
-    form.name: form
-    for form in (Exponential("exponential"), Power("power"), Linear("linear"), Free("free"), NoEffect("none"))
+    **{name: Form(name, equation) for name, equation in LAWS.items()},
+    "free": Form("free", POWER, law=False),
+    "none": Form("none", POWER, law=False, effect=False),
 }
 
 
@@ -514,7 +475,7 @@ class Law:
         points, weights = QUADRATURE
         half = (y - frame.y0)[:, None] / 2.0
         points, weights = half * (points + 1.0), half * weights  # measured from the middle depth
-        k, J = form.parts(frame.y0 + points, frame, ends)
+        k, J = form.equation.parts(frame.y0 + points, (frame.first, frame.last), ends)
         g = np.exp((1.0 - p)[:, None, None] * points) * weights
         return cls(frame.x0, g.sum(-1), (g * J).sum(-1), (g * k).sum(-1), g, k + (1.0 - J) * ends[0] + J * ends[1])
 

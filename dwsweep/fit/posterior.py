@@ -161,7 +161,7 @@ class Posterior:
         """(D,) root mean square over the depths trained of δ's slope over the gain, at the transitions inside."""
         draws, frame = self.forms[place], self.frame
         y = np.linspace(frame.first, frame.last, MISFIT_POINTS)
-        k, J = draws.model.form.parts(y, frame, draws.model.ends)
+        k, J = draws.model.form.equation.parts(y, (frame.first, frame.last), draws.model.ends)
         x_T = np.clip(k + (1.0 - J) * draws.model.ends[0] + J * draws.model.ends[1], frame.low, frame.high)
         waves = np.einsum("gj,djm->dgm", frame.in_x(x_T), draws.parts["departures"][:, 0])
         step = 1e-3 * frame.ys

@@ -76,7 +76,8 @@ COLUMNS = (
     Column("vocab_size", "recipe", "number"),  # size of the vocabulary
     Column("embedding_rank", "recipe", "number"),
     Column("data_hash", "recipe"),  # SHA-256 of the tokens, their split and the tokenizer
-    *(Column(name, "tuning") for name in ("betas", "beta1", "beta2", "min_lr", "cooldown", "tokenizer", "dtype")),
+    *(Column(name, "tuning", word=name) for name in ("beta1", "beta2", "min_lr", "cooldown")),
+    *(Column(name, "tuning") for name in ("betas", "tokenizer", "dtype")),
     Column("bits_per_byte", "outcome", "number"),  # bits per byte: of text, compares between vocabularies
     Column("loss_stderr", "outcome"),  # nats per token: standard error of loss over held-out documents
     Column("wall_seconds", "outcome"),  # s: time of the whole pack that the run trained in

@@ -257,9 +257,15 @@ def _law(result: FitResult) -> list[Part]:
         constants = f"; {_ends_of_constants(result.pairs_law)}" if result.pairs_law else ""
         first = "check by the pairs of depths, each at its shallower depth, half a step of the grid shallower:"
         check = Lines([first, result.law_check + constants], indent=2)
+    rivals = []
+    for row in (one for one in result.rivals if law or one.bounded):
+        verdict = f"weight {100 * row.weight:.0f} %" if not row.rejected else "rejected"
+        sides = FORMS[row.form].left, FORMS[row.form].right
+        equation = f"{sides[0]}_x = {row.a:.4g} + {row.b:.4g}·{sides[1]}" if row.bounded else "no bound on a or b"
+        rivals.append(f"{row.form}, {verdict}: {equation}")
     if law is None:
         published = f"for reference, {published_law.NAME}: ln d_x = {published_law.A} + {published_law.B}·L"
-        return [Lines([result.law_statement, published], apart=True), check]
+        return [Lines([result.law_statement, published], apart=True), Lines(rivals, indent=2), check]
     span = f"{format_count(law.valid_from)} … {format_count(law.valid_to)}"
     more = [
         _ends_of_constants(law),
@@ -270,12 +276,7 @@ def _law(result: FitResult) -> list[Part]:
         more.append(
             f"these widths are of your nets' blocks, {published_law.NAME} is of blocks of {STANDARD:g}·d² weights"
         )
-    for row in result.rivals:
-        verdict = f"weight {100 * row.weight:.0f} %" if not row.rejected else "rejected"
-        sides = FORMS[row.form].left, FORMS[row.form].right
-        equation = f"{sides[0]}_x = {row.a:.4g} + {row.b:.4g}·{sides[1]}" if row.bounded else "no bound on a or b"
-        more.append(f"{row.form}, {verdict}: {equation}")
-    return [Lines([f"Width law: {result.law_statement}"], apart=True), Lines(more, indent=2), check]
+    return [Lines([f"Width law: {result.law_statement}"], apart=True), Lines([*more, *rivals], indent=2), check]
 
 
 def _ends_of_constants(law: WidthLaw) -> str:

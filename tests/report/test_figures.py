@@ -20,9 +20,11 @@ from dwsweep.records import fit as fit_record
 from dwsweep.records.adjusted import Adjustment
 from dwsweep.records.answers import AnswerRow
 from dwsweep.records.transitions import RateRun
+from dwsweep.report import fit_report
 from dwsweep.report import page as sweep_page
 from dwsweep.report.figures import losses, registry, style
 from dwsweep.report.figures import runs as run_figures
+from dwsweep.terminal import plain_text
 
 
 @functools.cache
@@ -52,6 +54,13 @@ def test_a_law_is_drawn_with_its_rivals_and_the_censored_pair() -> None:
     words = words_of(drawn("law")["width_law"])
     for label in ("own exponential", "own linear", "own power", "published law", "3 crossed, 1 bounded on one side"):
         assert label in words
+
+
+def test_forms_stand_in_the_text_where_the_exponential_is_no_law() -> None:
+    """A linear law of weight 97 % was not printed."""
+    fit = replace(report_sweeps.fit("law"), width_law=None)
+    text = plain_text(fit_report.render(fit))
+    assert "Width law:" not in text and all(f"  {row.form}, weight" in text for row in fit.rivals)
 
 
 def test_the_band_clears_zero_where_the_best_depth_is_significant() -> None:

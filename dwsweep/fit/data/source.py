@@ -32,11 +32,7 @@ from dwsweep.text import join, printable
 
 STANDARD_INPUT = "-"
 SOURCES = Path(__file__).parents[2] / "evidence" / "sources"
-BUILT_IN = {
-    "mlfoundations": "mlfoundations_grid.csv",
-    "gemstones": "gemstones.csv",
-    "open-lm-morph": "open_lm_morph.csv",
-}
+BUILT_IN = {path.stem: path for path in sorted(SOURCES.glob("*.csv"))}
 """Public tables that come with the package, by name; licence and origin of each are in its .yaml beside it."""
 MOST_BYTES = 2**31
 """Largest content of a packed file: a few kilobytes can unpack to fill the memory."""
@@ -112,7 +108,7 @@ def _of_path(name: str) -> Loaded:
     if not path.exists():
         if name not in BUILT_IN:
             raise InputError(f"table: {said}; no such file or directory")
-        return _of_bytes((SOURCES / BUILT_IN[name]).read_bytes(), f"{name} (of the package)", ".csv")
+        return _of_bytes(BUILT_IN[name].read_bytes(), f"{name} (of the package)", ".csv")
     if not path.is_file():
         raise InputError(f"table: {said}; a pipe or a device, must be a file or a sweep directory, or - for a pipe")
     if path.suffix.lower() not in (*READERS, *PACKED):

@@ -66,7 +66,7 @@ def width_law(fit: FitResult) -> Figure:
     crossed = sum(t.status == "crossed" for t in bounded)
     said = f"{crossed} crossed, {len(bounded) - crossed} bounded on one side (arrows)"
     axes.set_title(f"Width law of the best depth; points: transitions,\n{said}")
-    made.legend(loc="outside lower center", ncols=2, handlelength=3.0)
+    made.legend(loc="outside lower center", ncols=2, handlelength=2.6, columnspacing=1.0)
     return style.settle(made)
 
 
