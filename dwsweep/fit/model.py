@@ -79,9 +79,8 @@ SIZE_SLOPE = -0.076
 SAME_BUDGET = 0.1  # tolerance in ln N: rounded widths move shapes of one budget by up to a tenth
 SAME_SIZE = 1.3  # largest over smallest N of nets that have one size
 # sds of A_lo and A_hi, c and s in units of E, the size of depth effects (``Effect``). A parabola has c and A of about
-# E; wider priors let a law of a dozen shapes err by half a nat in corners without shapes. With s = c/2 the two sides of
-# a best depth have curvatures 3 : 1; figure 5 of Kaplan et al. 2020 has 1.7 to 10 : 1
-ENDS_SD, GAIN_SD, SKEW_SD = 6.0, 1.5, 0.3
+# E; wider priors let a law of a dozen shapes err by half a nat in corners without shapes
+ENDS_SD, GAIN_SD, SKEW_SD = 6.0, 1.5, 0.15
 # sd of another arm's departures, in units of e^interact·S
 OWN_DEPARTURES = 0.6
 SHIFT_SD = np.array([1.0, 1.0, 0.3])  # sds of a covariate's shifts of A_lo, A_hi and c, in units of e^interact·E
