@@ -34,7 +34,7 @@ NO_TABLES = {"README.md"}
 OPTIONS = {
     "recipes.csv": ["--where", "mixer == 'softmax'"],
     "one_shape_arms.csv": ["--arm", "variant", "--compare"],
-    "mlfoundations.csv": ["--where", "warmup == 400 and heads == 4 and global_batch == 64"],
+    "mlfoundations_grid.csv": ["--where", "warmup == 400 and heads == 4 and global_batch == 64"],
     "gemstones.csv": ["--at-tokens", "100B"],
 }
 KEYS = ("question", "equal", "arm", "base", "column", "quantity", "shallow", "deep", "estimator", "name", "budget")
