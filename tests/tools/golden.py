@@ -42,7 +42,9 @@ PLACES = ("n_params", "tokens", "cost", "at", "trained_depth")  # numbers that t
 SKIPPED_FILES = {"cells.csv", "contrasts.csv"}
 UNLIKE = ("sup_t", "slope", "se_", "sigma", "df", "n_seeds", "sign_changes", "tie_", "_error", "decimals", "actual")
 WITHIN = 2.0  # Monte-Carlo errors that a number may move
-OF_WIDTH = 0.02  # share of an interval's width in ln that a number may move, where no error is stated
+# shares of an interval's width in ln that its end and its value may move, where no error is stated: two errors of each
+# in two records of 1,024 draws
+OF_WIDTH, OF_VALUE = 0.06, 0.03
 ALONE = 0.02  # relative move of a number without an interval
 # the command without its figures, which take as long as the fit
 RUN = """
@@ -245,17 +247,29 @@ def _change(column: str, before: dict[str, Any], after: dict[str, Any]) -> str:
         return "" if plain[0] == plain[1] and None not in (one, two) else f"{one} → {two}"
     ln = one > 0 and two > 0
     step = abs(math.log(two / one)) if ln else abs(two - one)
-    errors = [row.get(f"{column}_error") for row in (before, after)]
     base = re.sub("_(low|high)$", "", column)
+    errors = [_error(base, row, ln) for row in (before, after)]
     ends = before.get(f"{base}_low"), before.get(f"{base}_high")
-    if any(isinstance(error, int | float) for error in errors):
-        limit = WITHIN * math.hypot(*(error or 0.0 for error in errors))
+    if any(errors):
+        limit = WITHIN * math.hypot(*errors)
     elif all(isinstance(end, int | float) for end in ends):
         low, high = ends
-        limit = OF_WIDTH * (math.log(high / low) if ln and low > 0 and high > 0 else high - low)
+        width = math.log(high / low) if ln and low > 0 and high > 0 else high - low
+        limit = (OF_VALUE if base == column else OF_WIDTH) * width
     else:
         limit = ALONE * (1.0 if ln else abs(one))
     return "" if step <= max(limit, 1e-9) else f"{one:.5g} → {two:.5g} (moved {step:.2g}, allowed {limit:.2g})"
+
+
+def _error(base: str, row: dict[str, Any], ln: bool) -> float:
+    """Monte-Carlo error of a number and its ends, of its logarithm with ``ln``; 0 if none is stated."""
+    known, value = row.get(f"{base}_error") or 0.0, row.get(base)
+    if base in ("depth", "width") and not known:
+        known, value = row.get("monte_carlo_error") or 0.0, row.get("depth")
+    if not isinstance(value, int | float) or not value:
+        return 0.0
+    # the error of a size is one of its logarithm; a width has half the error of a depth at one size
+    return known * (0.5 if base == "width" else 1.0) / (abs(value) if ln and base != "n_params" else 1.0)
 
 
 def compare(old: Path, new: Path) -> int:
