@@ -8,6 +8,11 @@ from dwsweep import numerals
 from dwsweep.errors import InputError
 
 
+def of_digits(value: float) -> float:
+    """``value`` to nine significant digits: a count that went through logarithms is whole again."""
+    return float(f"{value:.9g}")
+
+
 def format_count(value: float) -> str:
     """Text of a count with at most three significant digits: ``950``, ``30K``, ``1.02M``, ``65.5B``, ``2.5e18``."""
     if abs(value) >= 0.9995e15:  # FLOPs

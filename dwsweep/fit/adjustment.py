@@ -19,7 +19,7 @@ from dwsweep.interval import Interval
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment
 from dwsweep.records.answers import BEST_DEPTH, BEST_VALUE, N_PARAMS, AnswerRow
 from dwsweep.records.fit import FitOptions, Surface
-from dwsweep.text import join
+from dwsweep.text import join, of_digits
 
 ONE_VARIABLE = 0.95  # |r| above which two columns are inseparable: variance is inflated tenfold
 TOKEN_SHARES = (0.0, 0.5, 1.0)  # quantiles of the tokens at which best depths are told, if there are many counts
@@ -124,10 +124,10 @@ def _along_tokens(means: Means, design: Design, surface: ask.LossSurface) -> tup
         with np.errstate(invalid="ignore"):
             ratio = ask.best_depths(posterior, x, setting) - first
         known = ratio[np.isfinite(ratio)]
-        # a depth beyond those trained has a bound alone, and so no ratio
-        both = depth.value is not None and (not rows or rows[0].depth is not None)
+        # the first count is what others are compared with; a depth beyond those trained has a bound alone, and no ratio
+        both = bool(rows) and None not in (depth.value, rows[0].depth)
         change = ask.effect(known, confidence).map(math.exp) if both and len(known) > 0.9 * len(ratio) else Interval()
-        tokens = float(np.exp(design.scales[place].ln(v)) - one.shift)
+        tokens = of_digits(float(np.exp(design.scales[place].ln(v)) - one.shift))
         at: dict[str, Any] = {"equal": N_PARAMS, "n_params": math.exp(x), "tokens": tokens}
         found = depth.columns("depth") | change.columns("estimate") | {"monte_carlo_error": depth.error or None}
         rows.append(AnswerRow(question=BEST_DEPTH, **at, **found))

@@ -38,6 +38,7 @@ from dwsweep.fit.nets import ACROSS, LEAST_POINTS, Grid, least
 from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
 from dwsweep.records.answers import BEST_DEPTH, FLOPS, GROWTH, N_PARAMS, PER_PARAM, TOTAL, WALL_TIME, AnswerRow
+from dwsweep.text import of_digits
 
 SHARES = (0.25, 0.5, 0.75)  # quantiles of ln N and of the runs' costs at which best depths are told
 FEWEST_COSTS = 2.0  # rows per coefficient of the cost of a token
@@ -433,7 +434,7 @@ class _Question:
             cost=cost,
             known_from=said,
             n_params=None if x is None else math.exp(x),
-            tokens=None if tokens is None else math.exp(tokens),
+            tokens=None if tokens is None else of_digits(math.exp(tokens)),
             **depth.columns("depth"),
             monte_carlo_error=depth.error or None,
             reason="" if depth.value is not None else "at an edge of the nets or tokens tried",

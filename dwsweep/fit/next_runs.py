@@ -23,7 +23,7 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit import ask
-from dwsweep.fit.data.covariates import HEAD_SIZE, TOKENS
+from dwsweep.fit.data.covariates import HEAD_SIZE
 from dwsweep.records.adjusted import NextRun, NextRuns
 from dwsweep.records.answers import BEST_DEPTH, N_PARAMS, AnswerRow
 from dwsweep.records.fit import FitResult
@@ -70,7 +70,7 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
     nets = _candidates(surface, sizes, x > high, *_block(result))
     losses = posterior.losses(*np.log([(net.n_params, net.depth) for net in nets]).T)
     noise = float(np.median(np.exp(posterior.stacked("scatter"))))
-    tokens = _held_tokens(result)
+    tokens = result.held_tokens
     left = set(range(runs))  # places of sizes without a net
     rows = []
     before = float(best.std())
@@ -98,17 +98,6 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
         tokens=tokens,
         beyond=bool(x > high),
     )
-
-
-def _held_tokens(result: FitResult) -> float | None:
-    """Tokens of the answer, or of all nets; None if the table has none."""
-    adjusted, nets = result.adjusted, result.nets.tokens if result.nets else None
-    if adjusted is None:
-        return nets
-    exact = (row.tokens for row in adjusted.equal if row.equal == N_PARAMS and row.tokens)
-    # a heap that answers at equal size alone has its tokens among the held values
-    held = (one.value for one in adjusted.columns if one.name == TOKENS)
-    return next(exact, next(held, nets))
 
 
 def _block(result: FitResult) -> tuple[float, int]:

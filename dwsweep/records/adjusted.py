@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any
 
 from dwsweep.interval import Interval, IntervalOf
@@ -37,7 +39,7 @@ class Adjustment(Record):
     depth_left: share of the variance of ln depth that size and the columns leave. inseparable: columns that this table
     cannot separate from depth.
     rates: best learning rate of each depth at the middle size. along_tokens: estimate is the ratio to the best depth
-    after the least tokens.
+    after the least tokens, the first.
     """
 
     runs: Count
@@ -54,6 +56,16 @@ class Adjustment(Record):
     growth: tuple[AnswerRow, ...] = ()  # powers of the budget by which N, tokens and depth of the best net grow
     layer_weights: float | None = None  # weights of a layer over d² at the held inner width, where that varies
 
+    @property
+    def after_other_tokens(self) -> list[AnswerRow]:
+        """Rows of ``along_tokens`` that ``equal`` does not have."""
+        near, own = partial(math.isclose, rel_tol=1e-6), [row for row in self.equal if row.equal == N_PARAMS]
+
+        def same(one: AnswerRow, two: AnswerRow) -> bool:
+            return near(one.n_params or 0.0, two.n_params or 0.0) and near(one.tokens or 0.0, two.tokens or 0.0)
+
+        return [row for row in self.along_tokens if not any(same(row, one) for one in own)]
+
     def answers(self, known: Collection[float | None]) -> Iterator[AnswerRow]:
         """Rows of answers.csv. known: sizes whose best depth at equal N the surface gives."""
         nets, no_depth = (*self.equal, *self.at_budgets), Interval().columns("depth")
@@ -64,8 +76,8 @@ class Adjustment(Record):
                 size: dict[str, Any] = {"column": N_PARAMS, **row.n_params_interval.columns("estimate"), **no_depth}
                 reason = "" if row.n_params else row.reason
                 yield replace(row, question=BEST_VALUE, monte_carlo_error=None, reason=reason, **size)
+        yield from (replace(row, **Interval().columns("estimate")) for row in self.after_other_tokens)
         for row in self.along_tokens:
-            yield replace(row, **Interval().columns("estimate"))
             if row.estimate is not None:
                 yield replace(row, question=RATIO, column="tokens", **no_depth)
         yield from self.rates

@@ -462,6 +462,12 @@ class FitResult(Record):
         """Verdicts: the one row per pair of depths that every output reads."""
         return verdicts(self.transitions)
 
+    @property
+    def held_tokens(self) -> float | None:
+        """Tokens of the compared nets: the held ones, or of all; None if they differ or are not known."""
+        held = (one.value for one in self.adjusted.columns if one.column == "tokens") if self.adjusted else ()
+        return next(iter(held), self.nets.tokens)
+
     @cached_property
     def answers(self) -> list[AnswerRow]:
         """One row per answered question, made of the other fields: best depths first."""
@@ -486,7 +492,7 @@ class FitResult(Record):
                 equal=equal,
                 n_params=row.place if of_size else None,  # the axis may be a cost or a total
                 cost=None if of_size else row.place,
-                tokens=self.nets.tokens,
+                tokens=self.held_tokens,
                 arm=self.comparisons[0].base if self.comparisons else "",
                 **depth.columns("depth"),
                 **(self._widths(row.place, depth) if of_size else Interval()).columns("width"),

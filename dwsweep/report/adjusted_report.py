@@ -48,7 +48,7 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
         table.add(one.name, held(one), _tried(one), *matters, shown(one.r, "+.2f"))
     left = f"size and these columns leave {100 * record.depth_left:.0f} % of the variance of ln depth"
     parts: list[Part] = [table, Lines([left], indent=2)] if record.columns else []
-    if record.equal or len(record.along_tokens) > 1:
+    if record.equal or record.along_tokens:
         parts += _answers(record)
     if record.rates:
         title = f"Best learning rate of each depth at N = {format_count(record.rates[0].n_params or 0.0)}"
@@ -62,8 +62,7 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
 def _answers(record: Adjustment) -> list[Part]:
     """Table of the best depths at each kind of equality and after other tokens; and the columns or formulas behind the
     budgets."""
-    later = record.along_tokens if len(record.along_tokens) > 1 else ()
-    rows = (*record.equal, *later)
+    rows = (*record.equal, *record.after_other_tokens)
     known = {EQUAL[row.equal].removeprefix("N and "): row.known_from for row in rows if row.known_from}
     lines = [f"{name}: {said}" for name, said in known.items()]
     equal = {row.equal for row in rows}

@@ -66,18 +66,25 @@ def test_a_heap_answers_for_its_columns_tokens_rates_and_equal_quantities():
         depth_left=1.0,
         scatter=0.01,
         rates=(rate,),
-        along_tokens=(AnswerRow(tokens=2e9, estimate=1.2, estimate_low=1.1, estimate_high=1.4, **at),),
-        equal=(AnswerRow(**{**at, "equal": "tokens_per_param", "cost": 20.0, "tokens": 2e8}),),
+        along_tokens=(  # the least tokens are the held ones, whose answer stood twice, with a ratio to itself
+            AnswerRow(tokens=1e9, **at),
+            AnswerRow(tokens=2e9, estimate=1.2, estimate_low=1.1, estimate_high=1.4, **at),
+        ),
+        equal=(
+            AnswerRow(**{**at, "equal": "tokens_per_param", "cost": 20.0, "tokens": 2e8}),
+            AnswerRow(tokens=1e9, **at),
+        ),
     )
     rows = replace(fit(), surface=None, adjusted=heap).answers
     assert told(rows, "question", "equal", "column", "value", "tokens", "cost") == [
         ("best_depth", "tokens_per_param", "", None, 2e8, 20.0),
+        ("best_depth", "n_params", "", None, 1e9, None),
         ("best_depth", "n_params", "", None, 2e9, None),
         ("ratio", "n_params", "tokens", None, 2e9, None),
         ("best_value", "n_params", "learning_rate", None, None, None),
         ("effect", "n_params", "batch_size", "batch 64", None, None),
     ]
-    assert all(row.depth_interval == Interval(12.0, 9.0, None) for row in rows[:2])
-    assert [row.estimate_interval for row in rows[2:]] == [
+    assert all(row.depth_interval == Interval(12.0, 9.0, None) for row in rows[:3])
+    assert [row.estimate_interval for row in rows[3:]] == [
         *(Interval(1.2, 1.1, 1.4), Interval(None, 1e-3, None), Interval(0.02, 0.01, 0.03))
     ]
