@@ -13,8 +13,10 @@ import pytest
 import dwsweep
 from dwsweep import fit_table
 from dwsweep.errors import InputError
+from dwsweep.fit.analysis import fit_options
 from dwsweep.fit.arms import compare_arms
 from dwsweep.fit.data.condition import compile_expression, equals, option
+from dwsweep.fit.data.covariates import request
 from dwsweep.fit.data.rows import why_no_loss
 from dwsweep.fit.data.shape import n_params_of, weights
 from dwsweep.fit.data.table import read_table
@@ -498,3 +500,12 @@ def test_every_number_of_a_table_in_bits_per_byte_says_so():
 def test_too_many_arms_are_refused():
     with pytest.raises(InputError, match="arm: 13 arms; at most 12 are compared"):
         compare_arms([{**row, "arm": f"arm {k}"} for k in range(13) for row in plain_rows()[:1]])
+
+
+def test_an_option_names_a_column_in_any_case():
+    """``--along Heads`` and ``--at Batch=64`` were refused."""
+    rows = [{"n_layer": 2, "D_Model": 64 + k, "N_Head": 2, "batch_size": 8 << k % 3, "loss": 3.0} for k in range(9)]
+    data = read_table(rows)
+    names = [data.ours(name) for name in ("d_model", "Width", "n_head", "HEADS", "Batch_Size", "none")]
+    assert names == ["width", "width", "heads", "heads", "batch_size", "none"]
+    assert request(fit_options(at={"BATCH": 16}), data).at == {"batch": 16}

@@ -22,7 +22,7 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.data.roles import bare, is_beside_blanks, why_refused
-from dwsweep.fit.data.rows import ALIKE, Row, is_number, positive
+from dwsweep.fit.data.rows import ALIKE, Row, is_number, plain, positive
 from dwsweep.fit.data.shape import inner_width, of_shapes
 from dwsweep.fit.data.table import Table
 from dwsweep.records.columns import ALIASES, COLUMNS, OF_RUNS, STEPS
@@ -198,7 +198,8 @@ def _asked_for(given: str, option: str, data: Table) -> tuple[str, str]:
     """(covariate, column) that a user named."""
     roles = data.roles
     ours = data.ours(given)
-    of_word = ALL.get(given if given in ALL else WORDS.get(ours, ""), ())
+    words = given, plain(given).replace("_", " ")
+    of_word = ALL.get(next((word for word in words if word in ALL), WORDS.get(ours, "")), ())
     column = next((one for one in (ours, *of_word) if one in roles), None)
     column = column or next((one for one in roles if bare(one) == bare(given)), None)
     if column is None:

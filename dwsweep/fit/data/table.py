@@ -69,8 +69,12 @@ class Table:
         return tuple(name for name in chosen(self.roles) if name not in self.named)
 
     def ours(self, name: str) -> str:
-        """Our name of a column, by the table's name of it."""
-        return next((ours for ours, theirs in self.theirs.items() if theirs == name), name)
+        """Our name of a column, by the table's name of it, or by either name in another case."""
+        theirs = {theirs: ours for ours, theirs in self.theirs.items()}
+        if name in theirs or name in self.columns:
+            return theirs.get(name, name)
+        spelled = {plain(one): one for one in self.columns} | {plain(one): ours for one, ours in theirs.items()}
+        return spelled.get(plain(name), name)
 
 
 def read_asked(table: Any, options: FitOptions) -> Table:
