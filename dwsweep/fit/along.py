@@ -147,7 +147,7 @@ def compared(
                 above[arm.label, group.key] = dict(zip(shared, gaps, strict=True))
         if any(label == arm.label for label, _ in above):
             paired.append(f"{arm.label} against {base.label}: {pairing.how}")
-    every_row = [_rows(of, above.get((of.arm.label, of.key), {}), column, options.confidence) for of in groups]
+    of_groups = [_rows(of, above.get((of.arm.label, of.key), {}), column, options.confidence) for of in groups]
     usable = tuple(arm.label for arm in arms)
     empty = [f"{name}: no run has a usable loss; it is not compared" for name in names if name not in usable]
     return arms, Along(
@@ -155,8 +155,8 @@ def compared(
         unit=base.unit,
         arms=usable,
         confidence=options.confidence,
-        answer=(*_not_adjusted(groups, column), *answers(every_row, base.label, base.unit)),
-        rows=tuple(chain.from_iterable(every_row)),
+        answer=(*_not_adjusted(groups, column), *answers(of_groups, base.label, base.unit)),
+        rows=tuple(chain.from_iterable(of_groups)),
         notes=(*empty, *_notes(groups, len(every) - len(groups), column), *paired),
     )
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, Any
 
 from dwsweep.interval import Interval, IntervalOf
 from dwsweep.records.answers import BEST_VALUE, EFFECT, N_PARAMS, RATIO, AnswerRow
 from dwsweep.records.record import Count, Record, one_of
+from dwsweep.text import of_digits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,12 +58,8 @@ class Adjustment(Record):
     @property
     def after_other_tokens(self) -> list[AnswerRow]:
         """Rows of ``along_tokens`` that ``equal`` does not have."""
-        near, own = partial(math.isclose, rel_tol=1e-6), [row for row in self.equal if row.equal == N_PARAMS]
-
-        def same(one: AnswerRow, two: AnswerRow) -> bool:
-            return near(one.n_params or 0.0, two.n_params or 0.0) and near(one.tokens or 0.0, two.tokens or 0.0)
-
-        return [row for row in self.along_tokens if not any(same(row, one) for one in own)]
+        known = {(of_digits(row.n_params or 0.0), row.tokens) for row in self.equal if row.equal == N_PARAMS}
+        return [row for row in self.along_tokens if (of_digits(row.n_params or 0.0), row.tokens) not in known]
 
     def answers(self, known: Collection[float | None]) -> Iterator[AnswerRow]:
         """Rows of answers.csv. known: sizes whose best depth at equal N the surface gives."""

@@ -465,8 +465,12 @@ class FitResult(Record):
     @property
     def held_tokens(self) -> float | None:
         """Tokens of the compared nets: the held ones, or of all; None if they differ or are not known."""
-        held = (one.value for one in self.adjusted.columns if one.column == "tokens") if self.adjusted else ()
-        return next(iter(held), self.nets.tokens)
+        if (adjusted := self.adjusted) is None:
+            return self.nets.tokens
+        exact = (row.tokens for row in adjusted.equal if row.equal == N_PARAMS and row.tokens)
+        # a heap that answers at equal size alone has its tokens among the held values
+        held = (one.value for one in adjusted.columns if one.column == "tokens")
+        return next(exact, next(held, self.nets.tokens))
 
     @cached_property
     def answers(self) -> list[AnswerRow]:

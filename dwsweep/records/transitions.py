@@ -138,6 +138,11 @@ class Rival(Record):
     rejected: bool  # weight below 1 %
     bounded: bool  # True if the data bound both constants
 
+    @property
+    def verdict(self) -> str:
+        """``weight 41 %``, or ``rejected``."""
+        return "rejected" if self.rejected else f"weight {100 * self.weight:.0f} %"
+
 
 @dataclass(frozen=True, kw_only=True)
 class RateRun(Record):

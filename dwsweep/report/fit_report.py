@@ -259,10 +259,9 @@ def _law(result: FitResult) -> list[Part]:
         check = Lines([first, result.law_check + constants], indent=2)
     rivals = []
     for row in (one for one in result.rivals if law or one.bounded):
-        verdict = f"weight {100 * row.weight:.0f} %" if not row.rejected else "rejected"
         sides = FORMS[row.form].left, FORMS[row.form].right
         equation = f"{sides[0]}_x = {row.a:.4g} + {row.b:.4g}·{sides[1]}" if row.bounded else "no bound on a or b"
-        rivals.append(f"{row.form}, {verdict}: {equation}")
+        rivals.append(f"{row.form}, {row.verdict}: {equation}")
     if law is None:
         published = f"for reference, {published_law.NAME}: ln d_x = {published_law.A} + {published_law.B}·L"
         return [Lines([result.law_statement, published], apart=True), Lines(rivals, indent=2), check]

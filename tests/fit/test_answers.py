@@ -75,7 +75,9 @@ def test_a_heap_answers_for_its_columns_tokens_rates_and_equal_quantities():
             AnswerRow(tokens=1e9, **at),
         ),
     )
-    rows = replace(fit(), surface=None, adjusted=heap).answers
+    result = replace(fit(), surface=None, adjusted=heap)
+    assert result.held_tokens == 1e9  # no column: the tokens of all runs
+    rows = result.answers
     assert told(rows, "question", "equal", "column", "value", "tokens", "cost") == [
         ("best_depth", "tokens_per_param", "", None, 2e8, 20.0),
         ("best_depth", "n_params", "", None, 1e9, None),

@@ -437,7 +437,7 @@ def test_the_table_of_runs_of_a_page_is_read_back():
 
 def test_public_tables_come_with_the_package_by_name(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    for name in source.BUILT_IN:
+    for name in source.built_in():
         table = read_table(name)
         assert len(table.rows) > 30 and table.source == f"{name} (of the package)"
         assert "licence: " in (source.SOURCES / f"{name}.yaml").read_text("utf-8")

@@ -32,8 +32,6 @@ from dwsweep.text import join, printable
 
 STANDARD_INPUT = "-"
 SOURCES = Path(__file__).parents[2] / "evidence" / "sources"
-BUILT_IN = {path.stem: path for path in sorted(SOURCES.glob("*.csv"))}
-"""Public tables that come with the package, by name; licence and origin of each are in its .yaml beside it."""
 MOST_BYTES = 2**31
 """Largest content of a packed file: a few kilobytes can unpack to fill the memory."""
 _OPENED: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open, b"BZh": bz2.open}
@@ -106,9 +104,9 @@ def _of_path(name: str) -> Loaded:
         cells, digest = objects.folder(path, read_cells)
         return Loaded(typed(cells.columns, f"table: {source};", cells.separator), source, digest)
     if not path.exists():
-        if name not in BUILT_IN:
+        if (table := built_in().get(name)) is None:
             raise InputError(f"table: {said}; no such file or directory")
-        return _of_bytes(BUILT_IN[name].read_bytes(), f"{name} (of the package)", ".csv")
+        return _of_bytes(table.read_bytes(), f"{name} (of the package)", ".csv")
     if not path.is_file():
         raise InputError(f"table: {said}; a pipe or a device, must be a file or a sweep directory, or - for a pipe")
     if path.suffix.lower() not in (*READERS, *PACKED):
@@ -117,6 +115,11 @@ def _of_path(name: str) -> Loaded:
             f"{', '.join(PACKED)}, or be a sweep directory or - for standard input"
         )
     return _of_bytes(paths.read_bytes(path), said, path.name)._replace(source=printable(str(path)))
+
+
+def built_in() -> dict[str, Path]:
+    """Public tables that come with the package, by name; licence and origin of each are in its .yaml beside it."""
+    return {path.stem: path for path in sorted(SOURCES.glob("*.csv"))}
 
 
 def _columns_of_frame(table: Any) -> Any:

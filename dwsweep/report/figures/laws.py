@@ -47,12 +47,12 @@ def width_law(fit: FitResult) -> Figure:
     style.log_axis(axes, "y", low, high, label=style.plain)
     axes.set_xlim(max(first - room, 0.5), last + room)
     axes.set_xticks(style.evenly(depths, 10))
-    weights = {row.form: "rejected" if row.rejected else f"weight {100 * row.weight:.0f} %" for row in fit.rivals}
+    verdicts = {row.form: row.verdict for row in fit.rivals}
     for k, form in enumerate(sorted(own, key=lambda form: form != law.form)):
         look = {**style.series(k), "marker": None, "linewidth": 1.3 if k else 2.0}
         if k == 0:
             style.band(axes, depth, np.nan_to_num(bottom, nan=low), np.nan_to_num(top, nan=high), look["color"])
-        _line(axes, depth, own[form], (own[form] >= low) & (own[form] <= high), look, f"own {form}, {weights[form]}")
+        _line(axes, depth, own[form], (own[form] >= low) & (own[form] <= high), look, f"own {form}, {verdicts[form]}")
     published = np.exp(published_law.A + published_law.B * depth)
     n, (least, most) = 12.0 * depth * published**2, published_law.TRAINED_N_PARAMS
     inside = (published >= low) & (published <= high) & (n >= least) & (n <= most)
