@@ -51,12 +51,12 @@ from dwsweep.fit.impossible import without_bad_runs
 from dwsweep.fit.lengths import at_equal_length
 from dwsweep.fit.model import Cells
 from dwsweep.fit.noise import FLOOR_NATS, Noise
-from dwsweep.fit.one_thread import one_thread
 from dwsweep.fit.one_unit import in_one_unit
 from dwsweep.fit.one_variable import width_follows
 from dwsweep.fit.pairing import SAME_SIZE, TOLERANCE, Arm, at_size, pair_arms
 from dwsweep.fit.posterior import Posterior
 from dwsweep.fit.scatter import judged
+from dwsweep.fit.small_matrices import small_matrices
 from dwsweep.fit.token_group import noise_summary
 from dwsweep.fit.warnings import left_out_line, still_falling
 from dwsweep.interval import Interval
@@ -97,7 +97,7 @@ def fit_along(
     check_column(tables, column)
     tables = [at_equal_length(data, chosen) for data in in_one_unit(tables)]
     names = labels(tables) if len(tables) > 1 else [""]
-    with one_thread():
+    with small_matrices():
         arms, along = compared(tables, names, column, chosen)
     if len(tables) == 1 and column in ("depth", *SIZES):
         return replace(fit_table(table, **options), along=along)

@@ -33,7 +33,7 @@ from dwsweep.fit.lengths import (
     token_warnings,
     trained_budgets,
 )
-from dwsweep.fit.one_thread import one_thread
+from dwsweep.fit.small_matrices import small_matrices
 from dwsweep.fit.token_group import TokenGroup
 from dwsweep.fit.warnings import check_status
 from dwsweep.fit.width_law import LawReport, fit_laws
@@ -92,7 +92,7 @@ def fit_table(
     data = read_asked(table, chosen)
     check_status(data.rows)
     check_one_arm(data.rows, data.source)
-    with one_thread():
+    with small_matrices():
         return answered(Request.of(data, chosen, params), beside)
 
 

@@ -49,9 +49,9 @@ from dwsweep.fit.model import PRIORS, SAME_BUDGET, Cells, arm_column, declared
 from dwsweep.fit.model import of_arm as column_of
 from dwsweep.fit.nodes import weigh, with_odd_depths
 from dwsweep.fit.noise import t_two_sided
-from dwsweep.fit.one_thread import one_thread
 from dwsweep.fit.one_unit import IN_NATS, in_one_unit
 from dwsweep.fit.pairing import TOLERANCE, USUAL, Arm, Pairing, differing, pair_arms, same_documents
+from dwsweep.fit.small_matrices import small_matrices
 from dwsweep.fit.token_group import TokenGroup
 from dwsweep.fit.transitions import SURFACE_POINTS, analyse_pairs
 from dwsweep.fit.warnings import check_status
@@ -100,7 +100,7 @@ def compare_arms(
     names = labels(tables)
     # losses of another vocabulary in the nats of the first, by their bits per byte
     tables = [tables[0], *(in_one_unit([tables[0], data], of_first=True)[1] for data in tables[1:])]
-    with one_thread():
+    with small_matrices():
         asked = Request.of_heap(_in_one(tables, bool(others), names), chosen, params, tuple(names))
         if heap := asked.heap:
             of_heap = [heap.rows(name) or data.rows for name, data in zip(names, tables, strict=True)]

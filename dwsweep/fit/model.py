@@ -102,7 +102,7 @@ NOTHING = -1e10  # log density if the model cannot be evaluated at η
 BINS = 0.05  # bin width in ln variance: cells of a bin share their variance
 OWN_WAVES, MOST_OWN = 4, 48  # waves in x that shapes of a depth share, and of all depths together
 FEW_FACTORS, MOST_FACTORS, HELD = 8, 40, 0.999  # number of directions that means share, or their share of the variance
-CHUNK = 400_000  # most numbers of law columns at once: what a processor keeps near
+CHUNK = 200_000  # most numbers of a precision at once: what a processor keeps near
 
 
 def rooted(M: np.ndarray, share: float = 1e-14) -> np.ndarray:
@@ -676,22 +676,19 @@ class Model:
         WV = V * weight[:, self.group, None]
         XX, Xy = np.tensordot(weight, self.XX, 1), weight @ self.Xy
         VX, VV, Vy = np.swapaxes(WV, 1, 2) @ self.X, np.swapaxes(WV, 1, 2) @ V, np.einsum("nkv,k->nv", WV, self.y)
-        n, v, f = len(z), V.shape[2], XX.shape[1]
-        # order: η's columns, the fixed columns, c
-        tail = 1 if self.form.effect else 0
-        first, last = np.arange(v - tail), np.arange(v - tail, v)
-        size = v + f
+        # order: η's columns, the fixed columns, c; only the lower triangle is read
+        n, f, tail = len(z), XX.shape[1], 1 if self.form.effect else 0
+        a = V.shape[2] - tail
+        b, size = a + f, a + f + tail
         M = np.zeros((n, size + 1, size + 1))
-        a, b = v - tail, v - tail + f
-        M[:, :a, :a] = VV[:, first][:, :, first]
-        M[:, a:b, :a] = np.swapaxes(VX[:, first], 1, 2)
+        M[:, :a, :a] = VV[:, :a, :a]
+        M[:, a:b, :a] = np.swapaxes(VX[:, :a], 1, 2)
         M[:, a:b, a:b] = XX
-        M[:, size, :a], M[:, size, a:b] = Vy[:, first], Xy
+        M[:, size, :a], M[:, size, a:b] = Vy[:, :a], Xy
         if tail:
-            M[:, b, :a], M[:, b, a:b] = VV[:, last[0]][:, first], VX[:, last[0]]
-            M[:, b, b], M[:, size, b] = VV[:, last[0], last[0]], Vy[:, last[0]]
-        M[:, :size, :size] *= s[:, :, None] * s[:, None, :]
-        M[:, size, :size] *= s
+            M[:, b, :a], M[:, b, a:b], M[:, b, b], M[:, size, b] = VV[:, a, :a], VX[:, a], VV[:, a, a], Vy[:, a]
+        M[:, :, :size] *= s[:, None, :]
+        M[:, :size, :size] *= s[:, :, None]
         M[:, np.arange(size), np.arange(size)] += 1.0
         M[:, size, size] = weight @ self.yy + 1.0
         roots = root(M)  # solve_triangular reads the lower triangle

@@ -35,10 +35,8 @@ DRAWS = 1024
 DIGITS = 6  # significant digits of a node in files
 WIDER = 1.15  # scale of the first nodes' normal over the normal at the mode
 TAILS = 8.0  # degrees of freedom of the nodes' t
-LEAST_ESS, LEAST_POWER = (
-    3.0,
-    0.1,
-)  # effective nodes per hyperparameter below which weights are tempered, down to a power
+LEAST_ESS = 3.0  # effective nodes per hyperparameter below which weights are tempered
+LEAST_POWER = 0.1  # power down to which they are
 LEAST_SPREAD = 1e-9  # least spread of the nodes, in units of the normal that gave them
 SHRINK = 2.0  # weight of the prior of zero correlations, in effective nodes per hyperparameter
 ROUNDS, MOVES = 12, 1

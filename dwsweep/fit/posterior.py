@@ -24,7 +24,7 @@ from dwsweep.fit.model import (
     decay,
 )
 from dwsweep.fit.nodes import DRAWS, Chosen, Weighed, weigh, with_odd_depths
-from dwsweep.fit.one_thread import one_thread
+from dwsweep.fit.small_matrices import small_matrices
 
 BRIDGE = 0.1  # sd of the loss between trained depths if no shape measures it, in e^share·E per √ln L
 INSIDE, OUTSIDE = 61, 12  # points of the grid of depths, inside those trained and on either side
@@ -86,7 +86,7 @@ class Posterior:
     @cached_property
     def forms(self) -> list[Draws]:
         """Draws of each form with weight."""
-        with one_thread():  # a restored fit is drawn by itself
+        with small_matrices():  # a restored fit is drawn by itself
             return [self._drawn(one, k) for k, one in enumerate(self.weighed.chosen)]
 
     def _drawn(self, chosen: Chosen, place: int) -> Draws:

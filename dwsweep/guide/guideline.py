@@ -15,7 +15,7 @@ import numpy as np
 from dwsweep.errors import InputError
 from dwsweep.evidence.random_effects import quantiles
 from dwsweep.fit import ask
-from dwsweep.fit.one_thread import one_thread
+from dwsweep.fit.small_matrices import small_matrices
 from dwsweep.guide.advice import LITTLE, to_build
 from dwsweep.guide.shapes import Options
 from dwsweep.guide.sources import PUBLIC, Source, source_of
@@ -29,7 +29,7 @@ GRID = 40  # sizes at which the loss of a trained shape is looked for
 
 def completed(fit: FitResult) -> FitResult:
     """Fit with the answers of ``guide --fit`` at the sizes of its guideline."""
-    with one_thread():
+    with small_matrices():
         return replace(fit, guideline=answered(fit, fit.guideline))
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.fit.one_thread import one_thread
+from dwsweep.fit.small_matrices import small_matrices
 from dwsweep.guide import answer, source_of
 from dwsweep.guide.guideline import completed
 from dwsweep.records import fit as fit_record
@@ -159,7 +159,7 @@ def built(fit: FitResult, file: Any, root: Any) -> tuple[list[Part], list[Part]]
     size."""
     sizes = [cell.n_params for cell in fit.cells if not cell.excluded] or [cell.n_params for cell in fit.cells] or [1e6]
     largest = max(LEAST, *sizes)
-    with one_thread():
+    with small_matrices():
         whole = guide_report.document(answer([largest], fit=file, source=source_of(fit, file)))
         listed = fit_report.guideline(fit if any(row.law for row in fit.guideline) else completed(fit))
     size, command = format_count(largest), f"dwsweep guide --params 3B --fit {shlex.quote(str(root))}"
