@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,29 @@ def test_yaml_files_options_columns_and_functions_that_are_shown_exist(path: Pat
         option = re.match(r"--[a-z-]+(?![\w-])", code)
         assert not option or option[0] in OPTIONS or f'"{option[0]}"' in SOURCES, code
         assert set(re.findall(r"(?<![\w$])[a-z]+(?:_[a-z]+)+(?!\w|\.py)", code)) <= WORDS | FOREIGN, code
+
+
+NUMBER = re.compile(r"\d[\d,]*\.?\d*")
+OUTPUTS = [
+    pytest.param(*found, id=f"{path.relative_to(ROOT)}: {found[0][:30]}")
+    for path in READMES
+    for found in re.findall(r"```text\n\$ dwsweep ([^\n]+)\n(.*?)```", path.read_text("utf-8"), re.DOTALL)
+]
+
+
+@pytest.mark.parametrize("command, output", OUTPUTS)
+def test_an_output_that_is_shown_is_printed(command: str, output: str, tmp_path: Path) -> None:
+    """Its words in their order, and its numbers within the Monte-Carlo errors of another machine."""
+    words = [sys.executable, "-m", "dwsweep", *shlex.split(command)]
+    printed = " ".join(subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.split())
+    parts = [" ".join(part.split()) for part in re.split(r"…$", output, flags=re.MULTILINE)]
+    assert len(OUTPUTS) > 2 and any(parts)
+    for part in filter(None, parts):
+        before, found, _ = NUMBER.sub("#", printed).partition(NUMBER.sub("#", part))
+        assert found, part
+        count, numbers = before.count("#"), [float(one.replace(",", "")) for one in NUMBER.findall(printed)]
+        shown = [float(one.replace(",", "")) for one in NUMBER.findall(part)]
+        assert numbers[count : count + len(shown)] == pytest.approx(shown, rel=0.1), part
 
 
 def test_every_name_of_a_column_and_every_built_in_spec_is_listed() -> None:
