@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dwsweep.fit.bounded import Bounded
 from dwsweep.fit.laws import FORMS as LAWS
 from dwsweep.fit.laws import POWER, LawForm
 
@@ -60,6 +61,7 @@ PRIORS: Mapping[str, Prior] = {
     "level": Prior(math.log(0.01), 1.5, "ln nats", "departures of public curves from E + A·N^(−α)"),
     "p": Prior(1.8, 0.5, "power of L", "slopes of loss differences fall as L^(−2.1) in public data, less in corners"),
     "a": Prior(0.25, 0.2, "power of N", "effects of depth fall as N^(−0.2) to N^(−0.6) in three sets of losses"),
+    "skew": Prior(math.log(0.25), 0.9, "ln of E", "curvatures on either side alike, or 1.7 to 10 : 1 (Kaplan 2020)"),
     "share": Prior(math.log(0.1), 0.8, "ln of S", "departures as large as in public sweeps, or nothing"),
     "len_x": Prior(math.log(2.5), 0.4, "ln of ln N", "departures do not change over a factor of two in N"),
     "len_y": Prior(math.log(0.8), 0.5, "ln of ln L", "they may over a factor of two in depth"),
@@ -78,9 +80,10 @@ WIDE = 30.0  # prior scale of E and A, nats: unknown
 SIZE_SLOPE = -0.076
 SAME_BUDGET = 0.1  # tolerance in ln N: rounded widths move shapes of one budget by up to a tenth
 SAME_SIZE = 1.3  # largest over smallest N of nets that have one size
-# sds of A_lo and A_hi, c and s in units of E, the size of depth effects (``Effect``). A parabola has c and A of about
+# sds of A_lo and A_hi and of c in units of E, the size of depth effects (``Effect``). A parabola has c and A of about
 # E; wider priors let a law of a dozen shapes err by half a nat in corners without shapes
-ENDS_SD, GAIN_SD, SKEW_SD = 6.0, 1.5, 0.15
+ENDS_SD, GAIN_SD = 6.0, 1.5
+MOST_SKEW = 0.85  # largest |s| over c in a law: curvatures of 12 : 1; at 1 the loss has no minimum
 # sd of another arm's departures, in units of e^interact·S
 OWN_DEPARTURES = 0.6
 SHIFT_SD = np.array([1.0, 1.0, 0.3])  # sds of a covariate's shifts of A_lo, A_hi and c, in units of e^interact·E
@@ -424,7 +427,7 @@ class Effect:
 class Form:
     """A form of the transition, x_T(y) of ``equation``.
 
-    law: whether c > 0 and depth effects fall with depth and size. effect: whether depth does anything.
+    law: whether c > 0, |s| < c, and depth effects fall with depth and size. effect: whether depth does anything.
     """
 
     name: str
@@ -559,7 +562,7 @@ class Model:
             "shared": cells.shared is not None,
             "depthwise": len(np.unique(cells.y)) < len(cells.y),
             "interact": form.effect and any(one.moves_depth or one.own_departures for one in cells.columns),
-            **dict.fromkeys(("p", "a"), form.law),
+            **dict.fromkeys(("p", "a", "skew"), form.law),
             **dict.fromkeys(("share", "len_x", "len_y"), form.effect),
         }
         return [name for name in PRIORS if has.get(name, True)]
@@ -593,6 +596,11 @@ class Model:
         return [one for one in self.cells.columns if one.own_departures] if self.form.effect else []
 
     @property
+    def tail(self) -> int:
+        """Number of the last coefficients, s and c, of a form with an effect of depth."""
+        return 2 if self.form.effect else 0
+
+    @property
     def n_changing(self) -> int:
         """Number of columns that η changes: the asymptote, the law's columns, and their interactions."""
         return 1 + (4 + 3 * len(self.moving) if self.form.effect else 0)
@@ -616,7 +624,7 @@ class Model:
         return np.hstack([np.ones((len(x), 1)), waves[:, 1:], *own, *of_waves])
 
     def changing(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:
-        """(N, K, ·) columns that η changes, with c last."""
+        """(N, K, ·) columns that η changes, with s and c last."""
         x, frame = self.cells.x, self.frame
         level = asymptotic(np.exp(eta["alpha"])[:, None], x, frame)
         if not self.form.effect:
@@ -624,7 +632,7 @@ class Model:
         decayed = decay(eta["a"][:, None], x, frame)
         low, high, c, s = (one * decayed for one in self.law(eta["p"], self.depths).columns(x, self.at_depth))
         moved = [one * column.value for column in self.moving for one in (low, high, c)]
-        return np.stack([level, low, high, s, *moved, c], axis=-1)
+        return np.stack([level, low, high, *moved, s, c], axis=-1)
 
     def prior_sds(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:
         """(N, P) prior sd of every coefficient: η's columns but c, the fixed ones, c."""
@@ -643,11 +651,11 @@ class Model:
             return np.hstack([steepness, *fixed])
         moving = [E * np.exp(eta["interact"])[:, None] * SHIFT_SD for _ in self.moving]
         # unit of the skew is c, about as large as E: see Effect
-        law = [one * ENDS_SD * E, one * ENDS_SD * E, one * SKEW_SD * E, *moving]
+        law, skew = [one * ENDS_SD * E, one * ENDS_SD * E, *moving], np.exp(eta["skew"])[:, None] * E
         waves = self.departure_sds(eta).reshape(n, -1)
         # departures of another arm's depth effects from the first arm's, not from the form
         of_arm = OWN_DEPARTURES * np.exp(eta["interact"] - eta["share"])[:, None] * waves
-        return np.hstack([steepness, *law, *fixed, waves, *(of_arm for _ in self.departing), one * GAIN_SD * E])
+        return np.hstack([steepness, *law, *fixed, waves, *(of_arm for _ in self.departing), skew, one * GAIN_SD * E])
 
     def variances(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:
         """(N, groups) variance of a mean of each group, nats²."""
@@ -662,7 +670,7 @@ class Model:
     def factored(
         self, z: np.ndarray, root: Callable[[np.ndarray], np.ndarray] = rooted
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(roots (N, P + 1, P + 1), log densities up to the truncation of c (N,), prior sds (N, P)) at z (N, n).
+        """(roots (N, P + 1, P + 1), log densities up to the bounds of c and s (N,), prior sds (N, P)) at z (N, n).
 
         The last row of a root is L⁻¹b, b = A'·V⁻¹·y in standard units; its corner the root of 1 + the unexplained part.
         The corner's 1 keeps it positive. root: gives the roots; ``rooted`` gives one to every precision.
@@ -676,17 +684,14 @@ class Model:
         WV = V * weight[:, self.group, None]
         XX, Xy = np.tensordot(weight, self.XX, 1), weight @ self.Xy
         VX, VV, Vy = np.swapaxes(WV, 1, 2) @ self.X, np.swapaxes(WV, 1, 2) @ V, np.einsum("nkv,k->nv", WV, self.y)
-        # order: η's columns, the fixed columns, c; only the lower triangle is read
-        n, f, tail = len(z), XX.shape[1], 1 if self.form.effect else 0
-        a = V.shape[2] - tail
-        b, size = a + f, a + f + tail
+        # order: η's columns, the fixed columns, s and c; only the lower triangle is read
+        n, f, v = len(z), XX.shape[1], V.shape[2]
+        a = v - self.tail
+        b, size = a + f, v + f
         M = np.zeros((n, size + 1, size + 1))
-        M[:, :a, :a] = VV[:, :a, :a]
-        M[:, a:b, :a] = np.swapaxes(VX[:, :a], 1, 2)
-        M[:, a:b, a:b] = XX
-        M[:, size, :a], M[:, size, a:b] = Vy[:, :a], Xy
-        if tail:
-            M[:, b, :a], M[:, b, a:b], M[:, b, b], M[:, size, b] = VV[:, a, :a], VX[:, a], VV[:, a, a], Vy[:, a]
+        M[:, :a, :a], M[:, b:size, :a], M[:, b:size, b:size] = VV[:, :a, :a], VV[:, a:, :a], VV[:, a:, a:]
+        M[:, a:b, :a], M[:, a:b, a:b], M[:, b:size, a:b] = np.swapaxes(VX[:, :a], 1, 2), XX, VX[:, a:]
+        M[:, size, :a], M[:, size, a:b], M[:, size, b:size] = Vy[:, :a], Xy, Vy[:, a:]
         M[:, :, :size] *= s[:, None, :]
         M[:, :size, :size] *= s[:, :, None]
         M[:, np.arange(size), np.arange(size)] += 1.0
@@ -706,15 +711,13 @@ class Model:
 
     def _density(self, z: np.ndarray) -> np.ndarray:
         """``density`` of a few nodes; NOTHING where a precision is singular."""
-        from scipy.special import log_ndtr
-
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # far from the mode: no weight
-                roots, value, _ = self.factored(z, np.linalg.cholesky)
+                roots, value, s = self.factored(z, np.linalg.cholesky)
         except np.linalg.LinAlgError:
             return np.full(1, NOTHING) if len(z) == 1 else np.concatenate([self._density(one[None]) for one in z])
         if self.form.law:
-            value = value + log_ndtr(roots[:, -1, -2]) + math.log(2.0)
+            value = value + self._bounded(roots, s).log_share()
         return np.where(np.isfinite(value), value, NOTHING)
 
     @property
@@ -736,8 +739,8 @@ class Model:
 
     def drawn(self, z: np.ndarray, normal: np.ndarray, count: np.ndarray) -> np.ndarray:
         """(T, P) coefficients at z (N, n), one row for each row of the standard ``normal`` (T, P): the first
-        ``count[0]`` rows belong to the first node, and so on; zeros give the mean. c > 0 in a law's draws: it comes
-        last, so that cutting its normal needs no correction of the others."""
+        ``count[0]`` rows belong to the first node, and so on; zeros give the mean. A law's c and s
+        come last, so that bounding their normals needs no correction of the others."""
         from scipy.linalg.lapack import dtrtrs
 
         found, size = np.array(normal), self._at_once
@@ -748,26 +751,22 @@ class Model:
             rows = found[edges[k] : edges[k + len(own)]]
             away = roots[:, -1, :-1]
             if self.form.law and rows.any():
-                rows[:, -1] = self._cut(rows[:, -1], away[:, -1].repeat(own))
+                rows[:, -2:] = self._bounded(roots, s).cut(rows[:, -2:], own)
             rows += away.repeat(own, axis=0)
             for root, first, last in zip(roots, edges[k:] - edges[k], edges[k + 1 :] - edges[k], strict=False):
                 # the transpose of a lower root, as columns: nothing is copied
                 rows[first:last] = dtrtrs(np.ascontiguousarray(root[:-1, :-1]).T, rows[first:last].T)[0].T
             rows *= s.repeat(own, axis=0)
-        start = self.n_changing - (1 if self.form.effect else 0)
+        start = self.n_changing - self.tail
         other = start + self.frame.waves[0]
         found[:, start] += self.shift[0]
         found[:, other : other + len(self.shift) - 2] += self.shift[2:]
         return found
 
     @staticmethod
-    def _cut(normal: np.ndarray, away: np.ndarray) -> np.ndarray:
-        """``normal`` (T,) cut at −``away`` (T,), monotonously."""
-        from scipy.special import ndtr, ndtri
-
-        lost = ndtr(-away)
-        cut: np.ndarray = ndtri(np.minimum(np.maximum(lost + (1.0 - lost) * ndtr(normal), 1e-300), 1.0 - 1e-15))
-        return cut
+    def _bounded(roots: np.ndarray, s: np.ndarray) -> Bounded:
+        """Bounds of s and c at ``roots``, whose prior sds are ``s`` (N, P)."""
+        return Bounded(roots[:, -3:, -3:], MOST_SKEW * s[:, -1] / s[:, -2])
 
     def held_out(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """((K,) residual of each mean, (sizes, 2) ln axis of each size and the slope in ln L of its residuals) from the
@@ -782,8 +781,7 @@ class Model:
         roots, _, s = self.factored(z[None])
         eta = self.eta(z[None])
         changing = self.changing(eta)[0]
-        tail = 1 if self.form.effect else 0
-        end = changing.shape[1] - tail
+        end = changing.shape[1] - self.tail
         A = np.hstack([changing[:, :end], self.X, changing[:, end:]]) * s[0]
         weight = (1.0 / self.variances(eta)[0])[self.group]
         half = solve_triangular(roots[0, :-1, :-1], (A * weight[:, None]).T, lower=True, check_finite=False)
@@ -807,7 +805,7 @@ class Model:
         nats, law (T, 4) of A_lo, A_hi, c, s, moves (T, moving, 3), departures (T, 1 + departing, J, M) of the first arm
         and of the columns with their own."""
         (J, M), T, effect = self.frame.waves, len(rows), self.form.effect
-        start = self.n_changing - effect
+        start = self.n_changing - self.tail
         first = start + self.n_level + self.cells.factors.shape[1]
         odd = rows[:, first : first + len(self.cells.odd)] * [sd for _, sd in self.cells.odd]
         found = {"asymptote": rows[:, 0], "level": rows[:, start : start + self.n_level], "odd": odd}
@@ -816,9 +814,9 @@ class Model:
             return {**found, **{name: np.zeros(shape) for name, shape in shapes.items()}}
         return {
             **found,
-            "law": np.concatenate([rows[:, 1:3], rows[:, -1:], rows[:, 3:4]], axis=1),
-            "moves": rows[:, 4:start].reshape(T, -1, 3),
-            "departures": rows[:, rows.shape[1] - 1 - (1 + len(self.departing)) * J * M : -1].reshape(T, -1, J, M),
+            "law": rows[:, [1, 2, -1, -2]],
+            "moves": rows[:, 3:start].reshape(T, -1, 3),
+            "departures": rows[:, rows.shape[1] - 2 - (1 + len(self.departing)) * J * M : -2].reshape(T, -1, J, M),
         }
 
 

@@ -402,7 +402,7 @@ class OtherFit(Record):
 
 SAME_BLOCK = 0.02  # difference of ln of weights over d² of nets with equal blocks
 EQUAL = {"device_seconds": WALL_TIME}  # axis of a fit → quantity held equal, where the names differ
-Format = Literal[8]  # of fit.json: raised when a field leaves or changes its meaning
+Format = Literal[9]  # of fit.json: raised when a field leaves or changes its meaning
 (FORMAT,) = get_args(Format)
 
 

@@ -270,7 +270,7 @@ def test_one_or_two_sizes_leave_no_slope_to_the_rounding_of_widths(budgets):
     assert len(found) == 3 * len(budgets) + 3 * (len(budgets) > 1)
     for row in found:
         assert row.estimate == pytest.approx(true_change(scenario, row), abs=0.015)
-        assert row.estimate_high - row.estimate_low < 0.15  # widest between the two sizes
+        assert row.estimate_high - row.estimate_low < 0.2  # widest between the two sizes
 
 
 def of_data(rows, scale=1.0, bytes_per_token=2.0, **more):

@@ -12,11 +12,13 @@ import pytest
 
 import dwsweep
 from dwsweep.fit import ask
+from dwsweep.fit.bounded import Bounded
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.model import (
     FARTHEST,
     FORMS,
+    MOST_SKEW,
     NO_SCATTER,
     Cells,
     budget_column,
@@ -59,9 +61,8 @@ def test_hyperparameters_far_from_their_priors_are_the_same_ones_everywhere(form
 
 @pytest.mark.parametrize("form", FORMS)
 def test_evidence_draws_and_held_out_shapes_are_those_of_the_full_covariance(form: str) -> None:
-    """Against the Gaussian of all cell means at once; that a law's gain is above zero is a factor of the evidence."""
-    from scipy.special import log_ndtr
-
+    """Against the Gaussian of all cell means at once; the bounds of a law's gain and skew are a factor of the
+    evidence."""
     cells = cells_of(shapes=grid((6, 12, 18, 24), 4))
     model = models(cells, (form,))[form]
     rng = np.random.default_rng(0)
@@ -73,8 +74,7 @@ def test_evidence_draws_and_held_out_shapes_are_those_of_the_full_covariance(for
         eta = model.eta(row[None])
         s = model.prior_sds(eta)[0]
         changing = model.changing(eta)[0]
-        tail = int(model.form.effect)
-        end = changing.shape[1] - tail
+        end = changing.shape[1] - model.tail
         A = np.hstack([changing[:, :end], model.X, changing[:, end:]]) * s
         noise = np.exp(2 * eta["scatter"]) + NO_SCATTER**2 + np.exp(2 * eta["scale"]) * cells.variance
         C = A @ A.T + np.diag(noise)
@@ -83,7 +83,9 @@ def test_evidence_draws_and_held_out_shapes_are_those_of_the_full_covariance(for
         gain = A.T @ np.linalg.solve(C, model.y)
         spread = np.eye(len(s)) - A.T @ np.linalg.solve(C, A)
         if model.form.law:
-            value += log_ndtr(gain[-1] / math.sqrt(spread[-1, -1])) + math.log(2.0)
+            skew, c = (gain[-2:] + rng.standard_normal((400_000, 2)) @ np.linalg.cholesky(spread[-2:, -2:]).T).T
+            most = MOST_SKEW * s[-1] / s[-2]
+            value += math.log((np.abs(skew) < most * c).mean()) - math.log(math.atan(most) / math.pi)
         full.append(value)
     assert found[1] - found[0] == pytest.approx(full[1] - full[0], rel=1e-3, abs=2e-2)
     alone = np.linalg.inv(C)
@@ -98,6 +100,24 @@ def test_evidence_draws_and_held_out_shapes_are_those_of_the_full_covariance(for
     shifted = np.zeros(len(s))
     shifted[end] = model.shift[0]
     assert drawn == pytest.approx(s * gain + shifted, abs=1e-3 + 1e-3 * np.abs(s * gain).max())
+
+
+@pytest.mark.parametrize("b_s, b_c, most", [(0.5, 4.0, 0.4), (3.0, 2.0, 1.5), (-2.5, 1.0, 0.6), (0.0, -1.0, 3.0)])
+def test_bounded_gains_and_skews_are_the_ones_that_rejection_leaves(b_s: float, b_c: float, most: float) -> None:
+    root = np.array([[1.3, 0.0, 0.0], [0.7, 1.1, 0.0], [b_s, b_c, 1.0]])
+    bounded = Bounded(root[None], np.array([most]))
+
+    def both(normal: np.ndarray) -> np.ndarray:
+        return np.linalg.solve(root[:2, :2].T, (normal + root[2, :2]).T).T
+
+    free = both(np.random.default_rng(1).standard_normal((3_000_000, 2)))
+    left = free[np.abs(free[:, 0]) < most * free[:, 1]]
+    share = math.log(len(left) / len(free)) - math.log(math.atan(most) / math.pi)
+    assert bounded.log_share()[0] == pytest.approx(share, abs=0.05)
+    drawn = both(bounded.cut(np.random.default_rng(2).standard_normal((100_000, 2)), np.array([100_000])))
+    assert (np.abs(drawn[:, 0]) < most * drawn[:, 1] * (1.0 + 1e-9)).all()
+    for statistic in (np.mean, np.std):
+        assert statistic(drawn, axis=0) == pytest.approx(statistic(left, axis=0), rel=0.05, abs=0.02)
 
 
 def test_the_nodes_of_a_record_give_the_same_draws() -> None:

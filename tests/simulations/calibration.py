@@ -122,7 +122,7 @@ def cells(name: str, rows: Sequence[Calibrated]) -> list[list[str]]:
 
 OUTSIDE = (
     *("bent", "kinked", "stepped", "asymmetric", "gains fall", "asymmetric, gemstones", "asymmetric, 1 2 4 8 16"),
-    *("V", "plateau", "two minima", "saturating", "asymmetric, scatter along a depth"),
+    *("half parabolas 4 : 1", "V", "plateau", "two minima", "saturating", "asymmetric, scatter along a depth"),
     *("flat", "flat, laptop", "flat, scatter along a depth"),
 )
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from dwsweep.fit.data.rows import Row
 from tests.simulations.sweeps import SmoothTruth, draw, widths
-from tests.simulations.truths import TRUTHS, Truth
+from tests.simulations.truths import TRUTHS, Truth, halves
 
 Shape = tuple[int, int]  # depth and width
 
@@ -118,6 +118,7 @@ def scenarios() -> dict[str, Scenario]:
     hard = Scenario(TRUTHS["asymmetric"])
     return {
         **found,
+        "half parabolas 4 : 1": Scenario(Truth(halves, decay=0.1), noise=Noise(shape_sd=0.001), seeds=1),
         "gains fall": replace(hard, truth=replace(hard.truth, decay=0.4)),
         "a seed worse when deep": replace(hard, noise=Noise(deep_seed=0.02)),
     }

@@ -27,6 +27,11 @@ def bent(u: np.ndarray) -> np.ndarray:
     return np.where(u < 0.0, 0.25, 0.12) * u**2
 
 
+def halves(u: np.ndarray) -> np.ndarray:
+    """Two half parabolas of curvatures 4 : 1; 1.7 to 10 : 1 are read off Kaplan et al. 2020, figure 5."""
+    return np.where(u < 0.0, 0.06, 0.015) * u**2
+
+
 def skewed(u: np.ndarray) -> np.ndarray:
     """A smooth valley, steeper on the shallow side: 0.18·u²·(1 − 0.7·u/3 + …)."""
     return 2.0 * 0.18 / 0.7**2 * (np.exp(-0.7 * u) + 0.7 * u - 1.0)
