@@ -43,8 +43,9 @@ class Bounded:
         slope = np.sqrt(np.maximum(1.0 - rho**2, 1e-15))
         wedge = ndtr(sides).sum(axis=0) / 2.0 - np.where(h * k > 0.0, 0.0, 0.5)
         wedge -= owens_t(h, (k / h - rho) / slope) + owens_t(k, (h / k - rho) / slope)
-        most = np.minimum(log_ndtr(sides).min(axis=0), log_ndtr(b_c))  # each side alone is likelier
-        found: np.ndarray = np.where(wedge > KNOWN, np.log(np.maximum(wedge, KNOWN)), np.minimum(most, math.log(KNOWN)))
+        likelier = np.minimum(log_ndtr(sides).min(axis=0), log_ndtr(b_c))  # each side alone
+        unknown = np.minimum(likelier, math.log(KNOWN))
+        found: np.ndarray = np.where(wedge > KNOWN, np.log(np.maximum(wedge, KNOWN)), unknown)
         return found - np.log(np.arctan(self.most) / math.pi)
 
     def cut(self, normal: np.ndarray, count: np.ndarray) -> np.ndarray:
