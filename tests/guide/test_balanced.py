@@ -43,7 +43,7 @@ def test_latency_is_the_loss_of_the_shape_grown_until_it_is_as_slow() -> None:
         nats.append(depth + loss.slope * (off - 0.75 * min(off, math.log(1.05)) - ln_size))
     for c, loss_of_shape in zip(rows, nats, strict=True):
         nats_of = c.cost("decode").nats
-        assert nats_of == pytest.approx(loss_of_shape - min(nats), abs=0.15 * nats_of + 3e-4)
+        assert nats_of == pytest.approx(loss_of_shape - min(nats), abs=0.15 * nats_of + 4e-4)
     smaller = [c for c in rows if c.mismatch < -0.03]
     assert smaller and best_of(rows, "decode") not in smaller
 

@@ -121,7 +121,7 @@ def test_a_known_best_depth_is_the_fits_and_a_bound_is_public_evidence_on_its_si
     assert np.median(found.depth.at(0.0)) == pytest.approx(2.6, abs=0.05)
     beyond = best + np.array([0.0, 9.0])  # at the larger size beyond the deepest net
     bounded = joined(everyone, OwnDepths(x, *ends, beyond, np.full((400, 2), 0.3), known))
-    assert bounded.depth.at(0.0).min() >= math.log(16.0) - 1e-3
+    assert bounded.depth.at(0.0).min() >= math.log(16.0) - 2e-3
     assert np.median(bounded.depth.at(x[0])) == pytest.approx(2.0, abs=0.06)
     assert contradicted(everyone, own) is None
 
