@@ -16,9 +16,10 @@ import numpy as np
 from dwsweep.design.prior import Prior
 from dwsweep.fit.ask import at_depths, law
 from dwsweep.fit.laws import FORMS
-from dwsweep.fit.model import Cells, declared
+from dwsweep.fit.model import declared
 from dwsweep.fit.nodes import weigh
 from dwsweep.fit.posterior import Posterior
+from dwsweep.records.cells import Cells
 
 Planned = Mapping[tuple[int, int], frozenset[int]]
 """Seeds to run by shape (depth, width)."""

@@ -13,11 +13,11 @@ from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import TEXT, TOKENS, Covariate, Covariates
 from dwsweep.fit.heap_design import Design, Means, layer_weights
 from dwsweep.fit.lengths import TrainedBudgets
-from dwsweep.fit.model import Cells
 from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment
 from dwsweep.records.answers import BEST_DEPTH, BEST_VALUE, N_PARAMS, AnswerRow
+from dwsweep.records.cells import Cells
 from dwsweep.records.fit import FitOptions, Surface
 from dwsweep.text import join, of_digits
 

@@ -49,7 +49,6 @@ from dwsweep.fit.data.table import Table, account
 from dwsweep.fit.documents import document_covariance
 from dwsweep.fit.impossible import without_bad_runs
 from dwsweep.fit.lengths import at_equal_length
-from dwsweep.fit.model import Cells
 from dwsweep.fit.noise import FLOOR_NATS, Noise
 from dwsweep.fit.one_unit import in_one_unit
 from dwsweep.fit.one_variable import width_follows
@@ -379,7 +378,7 @@ def _judged(curves: Curves, runs: Sequence[Run], column: str, options: FitOption
     if column not in ("depth", *SIZES):
         return judged(curves)
     alone = width_follows(runs) or not enough(curves)
-    return judged(curves, None if alone else Posterior.of(Cells.of(curves), options.seed))
+    return judged(curves, None if alone else Posterior.of(curves.cells, options.seed))
 
 
 def _place_of(row: Row, column: str) -> tuple[float, ...]:

@@ -45,7 +45,7 @@ from dwsweep.fit.data.rows import ARM, arms, check_one_arm, positive
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.heap import Heap
 from dwsweep.fit.lengths import at_equal_length, largest, token_groups
-from dwsweep.fit.model import PRIORS, SAME_BUDGET, Cells, arm_column, declared
+from dwsweep.fit.model import PRIORS, SAME_BUDGET, arm_column, declared
 from dwsweep.fit.model import of_arm as column_of
 from dwsweep.fit.nodes import weigh, with_odd_depths
 from dwsweep.fit.noise import t_two_sided
@@ -66,6 +66,7 @@ from dwsweep.records.answers import (
     AnswerRow,
     Comparison,
 )
+from dwsweep.records.cells import Cells
 from dwsweep.records.fit import FitOptions, FitResult, LeftOutRows, Surface
 from dwsweep.text import BITS, OF_TEXT, format_count, join
 
@@ -458,7 +459,7 @@ def pooled(arms: Sequence[Arm], pairings: Sequence[Pairing]) -> Cells:
     shape share between arms has a size to be estimated. The level that seeds add to an arm is as large as its degrees
     of freedom allow. The runs of an arm without replicates are as noisy as those of the others.
     """
-    each = [Cells.of(arm.curves) for arm in arms]
+    each = [arm.curves.cells for arm in arms]
     replicated = [arm.curves.noise for arm in arms if arm.curves.noise.sigma and math.isfinite(arm.curves.noise.df)]
     if df := sum(one.replicate_df for one in replicated):
         sigma2 = sum(one.replicate_df * (one.sigma or 0.0) ** 2 for one in replicated) / df

@@ -17,30 +17,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dwsweep.errors import InputError
-from dwsweep.fit.interpolation import spline
 from dwsweep.fit.lattice import standard_error
 from dwsweep.fit.model import (
     FORMS,
     SAME_BUDGET,
     SAME_SIZE,
-    Cells,
-    Column,
-    Model,
-    Prior,
     distinct_sizes,
     is_one_size,
 )
-from dwsweep.fit.nodes import SCRAMBLES, Chosen, Weighed, weigh, with_odd_depths
+from dwsweep.fit.nodes import SCRAMBLES, Weighed, weigh, with_odd_depths
 from dwsweep.fit.parabola import vertex
 from dwsweep.fit.posterior import Posterior, Setting, between
 from dwsweep.interval import Interval
 from dwsweep.records.answers import ABOVE, BELOW, BEST_DEPTH, AnswerRow
+from dwsweep.records.cells import Cells
 from dwsweep.records.fit import (
     FEWEST_SHARED_DEPTHS,
     LOSS_FORM,
     DepthSpan,
-    FittedCells,
-    FittedColumn,
     HeldOut,
     LossForm,
     Surface,
@@ -57,7 +51,6 @@ LEVELS = 9  # sizes of the data's range that a spline of the level goes through
 MOST_CELLS = 4000  # most shapes on which a posterior is conditioned: more change no printed digit
 EDGE = 1e-6  # distance in ln L up to which a best depth lies on the outermost net
 ROUNDING = 1e-12  # share of a loss below which a difference of two is rounding
-LEAST_WEIGHT = 0.01  # weight below which a form is rejected
 MOST_READ = 6  # limit of posteriors that are kept: a table's forms together, and each alone
 LEAST_DRAWS = 256  # fewest draws of a form that answers alone
 TWO_SIDED = 1.959964  # standard deviations of a normal distribution that hold 95 %
@@ -372,11 +365,13 @@ class LossSurface:
         smoothly: inside the sizes of the data it is a cubic spline through some of them."""
         low, high = self.record.low, self.record.high
         if low <= x <= high and not self.posterior.frame.one_size:
-            sizes = np.linspace(low, high, LEVELS)
-            kept, key = self.posterior.levels, (LEVELS, low, high, *sorted((self.setting or {}).items()))
+            kept, key = self.posterior.levels, (low, high, *sorted((self.setting or {}).items()))
             if key not in kept:
-                kept[key] = np.array([self._level(inside) for inside in sizes.tolist()])
-            return float(spline(sizes, kept[key][None], np.array([x]))[0, 0])
+                from scipy.interpolate import CubicSpline
+
+                sizes = np.linspace(low, high, LEVELS)
+                kept[key] = CubicSpline(sizes, [self._level(inside) for inside in sizes.tolist()])
+            return float(kept[key](x))
         return self._level(x)
 
     def _level(self, x: float) -> float:
@@ -411,7 +406,7 @@ def fit_loss_model(curves: Curves, confidence: float, seed: int = 0) -> Surface 
     """The posterior of a table's cell means, which may lie anywhere; None if they are not ``enough``."""
     if not enough(curves):
         return None
-    cells = Cells.of(curves)
+    cells = curves.cells
     if len(cells.x) > MOST_CELLS:
         where = np.sort(np.random.default_rng(seed).permutation(len(cells.x))[:MOST_CELLS])
         return surface_of(cells.at(where), curves.depth[where], curves.width[where], confidence, seed)
@@ -491,49 +486,17 @@ def surface_record(
     cells: Cells, weighed: Weighed, spans: tuple[DepthSpan, ...], confidence: float, seed: int
 ) -> Surface:
     """Record from which ``read`` restores the same draws."""
-    forms = []
-    for name, weight in weighed.weights.items():
-        chosen = next((one for one in weighed.chosen if one.form == name), None)
-        model = Model.names_of(cells, FORMS[name])
-        forms.append(
-            LossForm(
-                form=name,
-                weight=weight,
-                rejected=weight < LEAST_WEIGHT or not FORMS[name].effect,
-                tau=chosen.scatter(cells) if chosen else 0.0,
-                ends=chosen.ends if chosen else (0.0, 0.0),
-                names=tuple(model),
-                nodes=tuple(tuple(row) for row in chosen.z.tolist()) if chosen else (),
-                counts=tuple(chosen.count.tolist()) if chosen else (),
-                scrambles=tuple(chosen.scramble.tolist()) if chosen else (),
-            )
-        )
-    rows = {name: tuple(vars(cells)[name].tolist()) for name in ("x", "y", "mean", "variance")}
+    low, high = ends_of(spans)
     return Surface(
         form=LOSS_FORM,
-        low=ends_of(spans)[0],
-        high=ends_of(spans)[1],
+        low=low,
+        high=high,
         spans=spans,
         confidence=confidence,
-        forms=tuple(forms),
+        forms=weighed.forms,
         ess=weighed.ess,
         optima=(),
-        cells=FittedCells(
-            **rows,
-            factors=tuple(tuple(row) for row in cells.factors.tolist()),
-            df=cells.df if math.isfinite(cells.df) else None,
-            scatter=(cells.scatter.mean, cells.scatter.sd),
-            columns=tuple(
-                FittedColumn(
-                    **{name: own for name, own in vars(one).items() if name not in ("value", "shrunk")},
-                    value=tuple(one.value.tolist()),
-                )
-                for one in cells.columns
-            ),
-            shared=None if cells.shared is None else tuple(tuple(row) for row in cells.shared.tolist()),
-            learnt={name: (prior.mean, prior.sd) for name, prior in cells.learnt.items()},
-            odd=cells.odd,
-        ),
+        cells=cells,
         effect_p=weighed.weights.get("none", 0.0),
         seed=seed,
     )
@@ -548,9 +511,12 @@ def read(record: Surface, only: str | None = None) -> Posterior:
         InputError: the record has a form that this version does not have.
     """
     for known, form, posterior in list(_READ):
-        if (known.cells, known.forms, known.seed) == (record.cells, record.forms, record.seed) and form == only:
+        if known.cells is record.cells and known.forms is record.forms and known.seed == record.seed and form == only:
             return posterior
-    posterior = _read(record, only)
+    if unknown := [form.form for form in record.forms if form.form not in FORMS]:
+        raise InputError(f"surface.forms: {unknown[0]!r}; must be one of {', '.join(FORMS)}: run `dwsweep fit` again")
+    forms = tuple(_alone(form) if only else form for form in record.forms if only in (None, form.form))
+    posterior = Posterior(record.cells, Weighed(forms, record.ess), record.seed)
     _READ.append((record, only, posterior))
     return posterior
 
@@ -558,31 +524,10 @@ def read(record: Surface, only: str | None = None) -> Posterior:
 _READ: deque[tuple[Surface, str | None, Posterior]] = deque(maxlen=MOST_READ)
 
 
-def _read(record: Surface, only: str | None) -> Posterior:
-    for form in record.forms:
-        if form.form not in FORMS:
-            raise InputError(
-                f"surface.forms: {form.form!r}; must be one of {', '.join(FORMS)}: run `dwsweep fit` again"
-            )
-    kept = record.cells
-    factors = np.array(kept.factors, dtype=float).reshape(len(kept.x), -1)
-    x, y, mean, variance = (np.array(part, dtype=float) for part in (kept.x, kept.y, kept.mean, kept.variance))
-    df = math.inf if kept.df is None else kept.df
-    columns = tuple(Column(**{**vars(one), "value": np.array(one.value)}, shrunk=True) for one in kept.columns)
-    shared = None if kept.shared is None else np.array(kept.shared, dtype=float).reshape(len(kept.x), -1)
-    scatter = Prior(*kept.scatter, "ln nats", "as fitted")
-    learnt = {name: Prior(*prior, "ln", "as fitted") for name, prior in kept.learnt.items()}
-    cells = Cells(x, y, mean, variance, factors, df, scatter, columns, shared, learnt, kept.odd)
-    chosen = []
-    for form in record.forms:
-        if not form.counts or (only is not None and form.form != only):
-            continue
-        count = np.array(form.counts)
-        if only is not None:
-            count = count * max(1, math.ceil(LEAST_DRAWS / count.sum()))
-        chosen.append(Chosen(form.form, form.ends, np.array(form.nodes), count, np.array(form.scrambles)))
-    weights = {form.form: form.weight for form in record.forms}
-    return Posterior(cells, Weighed(tuple(chosen), weights, record.ess), record.seed)
+def _alone(form: LossForm) -> LossForm:
+    """The form with draws enough for an interval."""
+    times = max(1, math.ceil(LEAST_DRAWS / form.counts.sum())) if form.has_draws else 1
+    return replace(form, counts=form.counts * times)
 
 
 def with_optima(record: Surface) -> Surface:
@@ -602,4 +547,4 @@ def with_optima(record: Surface) -> Surface:
 
 def accepted_forms(record: Surface) -> Sequence[LossForm]:
     """The forms of the law that are not rejected, the most probable first."""
-    return sorted((f for f in record.forms if not f.rejected and f.counts), key=lambda f: -f.weight)
+    return sorted((f for f in record.forms if not f.rejected and f.has_draws), key=lambda f: -f.weight)

@@ -12,6 +12,7 @@ import numpy as np
 
 from dwsweep.fit.cells import Candidate, Run, Shape
 from dwsweep.fit.documents import FEW_DOCUMENTS, Documents
+from dwsweep.fit.model import PRIORS, UNREPLICATED
 from dwsweep.fit.noise import (
     FLOOR_NATS,
     MeanCovariance,
@@ -21,6 +22,7 @@ from dwsweep.fit.noise import (
     estimate_noise,
     root,
 )
+from dwsweep.records.cells import Cells
 from dwsweep.text import NATS
 
 MOST_DRAWN = 40_000_000  # limit of numbers in the draws of all cell means: 320 MB, several times over
@@ -78,6 +80,14 @@ class Curves:
     def total_covariance(self) -> np.ndarray:
         """(K, K) covariance of the means with the error that seeds of a shape share, nats²."""
         return self.covariance + self.noise.shape_variance * np.eye(len(self.x))
+
+    @property
+    def cells(self) -> Cells:
+        """Data of the posterior, with their noise as it was estimated or declared."""
+        scatter = PRIORS["scatter"] if self.noise.replicate_df > 0.0 else UNREPLICATED
+        y, means = np.log(self.depth.astype(float)), self.means
+        found = Cells(self.x, y, self.mean, means.diagonal, means.factors, self.noise.replicate_df, scatter)
+        return found.with_few_factors()
 
     def at(self, depth: int) -> np.ndarray:
         """Indices of a depth's shapes, in order of x."""

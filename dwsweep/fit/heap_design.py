@@ -22,8 +22,9 @@ from dwsweep.fit import ask
 from dwsweep.fit.cells import Run
 from dwsweep.fit.data.covariates import D_FF, NUMBER, RATE, TEXT, TOKENS, Covariate
 from dwsweep.fit.data.rows import ARM, Row
-from dwsweep.fit.model import PRIORS, UNREPLICATED, Cells, Column, Frame, Prior, arm_column, covariate, factor, rate
+from dwsweep.fit.model import PRIORS, UNREPLICATED, Frame, arm_column, covariate, factor, rate
 from dwsweep.fit.noise import cell_means
+from dwsweep.records.cells import Cells, Column, Prior
 from dwsweep.records.fit import FitOptions, Surface
 
 LEAST_SCALE, TYPICAL_SCALE, SCALE_SD = 1e-4, 0.01, 1.5  # prior of settings' effects: nats, nats, sd of ln

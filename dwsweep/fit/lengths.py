@@ -23,7 +23,6 @@ from dwsweep.fit.data import steps
 from dwsweep.fit.data.rows import ALIKE, Row, positive
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.fit.data.table import Table
-from dwsweep.fit.interpolation import pchip
 from dwsweep.records.fit import FitOptions, LeftOutRows
 from dwsweep.text import format_count, format_duration, join
 
@@ -103,8 +102,9 @@ def _after(asked: float, unit: Callable[[Row], float], measured: dict[float, Row
     if abs(off) < AS_IT_IS:
         return row
     if logs[counts[0]] < at < logs[counts[-1]]:
-        losses = np.array([[measured[count]["loss"] for count in counts]])
-        loss = float(pchip(np.array(list(logs.values())), losses, np.array([at]))[0, 0])
+        from scipy.interpolate import PchipInterpolator
+
+        loss = float(PchipInterpolator(list(logs.values()), [measured[count]["loss"] for count in counts])(at))
         return {**row, **_spent(row, off), "loss": loss}
     return None
 

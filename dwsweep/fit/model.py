@@ -33,27 +33,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dwsweep.fit.bounded import Bounded
 from dwsweep.fit.laws import FORMS as LAWS
 from dwsweep.fit.laws import POWER, LawForm
-
-if TYPE_CHECKING:
-    from dwsweep.fit.curves import Curves
-
-
-@dataclass(frozen=True)
-class Prior:
-    """A normal prior. unit: of the quantity, where ``sd`` is in logarithms of its logarithm. why: its source."""
-
-    mean: float
-    sd: float
-    unit: str
-    why: str
-
+from dwsweep.records.cells import SAME, Cells, Column, Prior
 
 TYPICAL_ALPHA = 0.15
 PRIORS: Mapping[str, Prior] = {
@@ -100,11 +86,9 @@ QUADRATURE = np.polynomial.legendre.leggauss(10)  # points and weights of the in
 AT_ONE_SIZE = 2.0  # half range in ln N for tables whose nets have one size: waves in x are constants within it
 FARTHEST = 6.0  # prior sds of a hyperparameter
 ONE_SIZE = 0.35  # distance in ln N of shapes that held-out residuals count as one size
-SAME = 1e-9  # distance in ln L of one depth
 NOTHING = -1e10  # log density if the model cannot be evaluated at η
 BINS = 0.05  # bin width in ln variance: cells of a bin share their variance
 OWN_WAVES, MOST_OWN = 4, 48  # waves in x that shapes of a depth share, and of all depths together
-FEW_FACTORS, MOST_FACTORS, HELD = 8, 40, 0.999  # number of directions that means share, or their share of the variance
 CHUNK = 200_000  # most numbers of a precision at once: what a processor keeps near
 
 
@@ -123,41 +107,6 @@ def rooted(M: np.ndarray, share: float = 1e-14) -> np.ndarray:
 def declared(sd: float) -> Prior:
     """Prior of a scatter that was declared."""
     return Prior(math.log(max(sd, NO_SCATTER)), 0.02, "ln nats", "as declared")
-
-
-@dataclass(frozen=True)
-class Column:
-    """A further column: an arm, a budget, a count of tokens, a covariate (its standardised logarithm).
-
-    value: (K,), 0 or 1 for a member of a group. sds: prior sd in nats of its coefficient, with u, with P₂(u), of
-    value² − 1, and with v, u and v the scaled ln axis and ln depth. moves_depth: it moves the best depth.
-    own_departures, own_level: departures and smooth waves of the level of its own belong to it. shrunk: its
-    coefficients are shrunk towards zero, and not towards least squares. tuned: lowest and highest value between which
-    each net is taken at its best one (a learning rate); None: at the value of the ``Setting``.
-    """
-
-    name: str
-    value: np.ndarray
-    sds: tuple[float, float, float, float, float]
-    moves_depth: bool = False
-    own_departures: bool = False
-    own_level: bool = False
-    shrunk: bool = False
-    tuned: tuple[float, float] | None = None
-
-    @property
-    def kept(self) -> list[int]:
-        """Indices of the columns present."""
-        return [k for k, sd in enumerate(self.sds) if sd > 0.0]
-
-    def columns(self, value: np.ndarray, u: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """(n, ·) at ``value``, u and v (n,)."""
-        every = (value, value * u, value * (1.5 * u * u - 0.5), value * value - 1.0, value * v)
-        return np.stack([every[k] for k in self.kept], axis=1)
-
-    def centred(self, value: np.ndarray, u: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """Columns that least squares may centre: zeros if coefficients are shrunk towards zero."""
-        return self.columns(value, u, v) * (0.0 if self.shrunk else 1.0)
 
 
 def of_arm(name: str) -> str:
@@ -209,73 +158,10 @@ def rate(name: str, value: np.ndarray, effect: float) -> Column:
     return Column(name, value, sds, shrunk=True, tuned=(float(value.min()), float(value.max())))
 
 
-@dataclass(frozen=True)
-class Cells:
-    """Data of the posterior: K mean losses and their errors.
-
-    x, y: (K,) ln of the axis and of the depth. mean: (K,) nats. variance: (K,) nats², of a mean by the noise of its
-    runs as estimated or declared. factors: (K, R) nats, errors that means share. df: degrees of freedom of the
-    variance; inf: declared; 0: the noise of a run is not known, and variance is zero. scatter: prior of the error that
-    all seeds of a shape share. columns: covariates. shared: (K, R), effects that several means share and whose size is
-    estimated, such as the effect of one run at several counts of tokens. learnt: priors of hyperparameters in place of
-    those in ``PRIORS``, by name. odd: (ln depth, nats) of each depth whose shapes all lie off the others by about so
-    much: an error of theirs, and no effect of depth.
-    """
-
-    x: np.ndarray
-    y: np.ndarray
-    mean: np.ndarray
-    variance: np.ndarray
-    factors: np.ndarray
-    df: float
-    scatter: Prior = PRIORS["scatter"]
-    columns: tuple[Column, ...] = ()
-    shared: np.ndarray | None = None
-    learnt: Mapping[str, Prior] = field(default_factory=dict)
-    odd: tuple[tuple[float, float], ...] = ()
-
-    @classmethod
-    def of(cls, curves: Curves) -> Cells:
-        """The fitted cell means of a table, with their noise as it was estimated or declared."""
-        noise, means = curves.noise, curves.means
-        scatter = PRIORS["scatter"] if noise.replicate_df > 0.0 else UNREPLICATED
-        y = np.log(curves.depth.astype(float))
-        cells = cls(curves.x, y, curves.mean, means.diagonal, means.factors, noise.replicate_df, scatter)
-        return cells.with_few_factors()
-
-    def with_few_factors(self) -> Cells:
-        """Cells with fewer shared factors: the directions with ``HELD`` of the shared variance, at most
-        ``MOST_FACTORS``. The rest of the variance is added to each mean's own."""
-        if self.factors.shape[1] <= FEW_FACTORS:
-            return self
-        U, s, _ = np.linalg.svd(self.factors, full_matrices=False)
-        held = np.cumsum(s**2) / max(float((s**2).sum()), 1e-300)
-        n = min(int(np.searchsorted(held, HELD)) + 1, MOST_FACTORS)
-        kept = U[:, :n] * s[:n]
-        own = np.maximum((self.factors**2).sum(axis=1) - (kept**2).sum(axis=1), 0.0)
-        return replace(self, variance=self.variance + own, factors=kept)
-
-    def at(self, where: np.ndarray) -> Cells:
-        """The cells ``where``."""
-        columns = tuple(replace(one, value=one.value[where]) for one in self.columns)
-        rows = {name: vars(self)[name][where] for name in ("x", "y", "mean", "variance", "factors")}
-        shared = None if self.shared is None else self.shared[where]
-        return replace(self, **rows, columns=columns, shared=shared)
-
-    @property
-    def known(self) -> np.ndarray:
-        """(K, ·) factors of known size that means share: ``factors``, then those of odd depths."""
-        return np.hstack([self.factors, *(sd * (np.abs(self.y - y) < SAME)[:, None] for y, sd in self.odd)])
-
-    @property
-    def effects(self) -> np.ndarray:
-        """(K, ·) factors that means share: ``known``, then ``shared``."""
-        return self.known if self.shared is None else np.hstack([self.known, self.shared])
-
-    def priors(self) -> dict[str, Prior]:
-        """Priors of the hyperparameters of these cells."""
-        few = {"share": OF_FEW_SIZES} if distinct_sizes(self.x) <= FEW_SIZES else {}
-        return {**PRIORS, **few, "scatter": self.scatter, **self.learnt}
+def priors_of(cells: Cells) -> dict[str, Prior]:
+    """Priors of the hyperparameters of ``cells``."""
+    few = {"share": OF_FEW_SIZES} if distinct_sizes(cells.x) <= FEW_SIZES else {}
+    return {**PRIORS, **few, "scatter": cells.scatter, **cells.learnt}
 
 
 def distinct_sizes(x: np.ndarray) -> int:
@@ -369,8 +255,8 @@ class Effect:
     """Size of depth effects, by a quadratic in x and y through the cell means: a scale of priors, never an answer.
 
     E: nats, root mean square of the effect within a factor of two in depth and of e in size. rough: nats, effect of
-    which the quadratic's own departures are a part. slope, bend, mixed: nats, coefficients of the quadratic at v, v²
-    and u·v.
+    which the quadratic's own departures are a part, such as a ridge between two valleys. slope, bend, mixed: nats,
+    coefficients of the quadratic at v, v² and u·v.
     """
 
     frame: Frame
@@ -385,41 +271,31 @@ class Effect:
         u, v = frame.u(cells.x), frame.v(cells.y)
         own = [one.columns(one.value, u, v) for one in cells.columns]
         own += [(np.abs(cells.y - y) < SAME)[:, None] for y, _ in cells.odd]
-        level = np.hstack([np.stack([np.ones_like(u), u, u * u], axis=1), *own])
-        both = np.hstack([level, np.stack([v, v * v, u * v], axis=1)])
+        both = np.hstack([np.stack([np.ones_like(u), u, u * u], axis=1), *own, np.stack([v, v * v, u * v], axis=1)])
         # small ridge: a column that shapes leave open is not taken from rounding
-        ridge = 1e-3 * math.sqrt(len(u)) * np.eye(both.shape[1])[level.shape[1] :]
-        rows = np.vstack([both, ridge])
+        ridge = 1e-3 * math.sqrt(len(u)) * np.eye(both.shape[1])[-3:]
         loss = cells.mean - cells.mean.mean()
-        found = np.linalg.lstsq(rows, np.concatenate([loss, np.zeros(3)]), rcond=None)[0]
-        slope, bend, mixed = (float(value) for value in found[-3:])
-        shape = cls(frame, 1.0, 0.0, slope, bend, mixed)
-        tilt = shape.tilt(np.linspace(-1.0, 1.0, len(QUADRATURE[0])))
-        # slope at the best depth trained: zero inside the depths, and all there is where the loss falls straight
-        edge = math.sqrt(np.mean((tilt + 2.0 * bend * shape.place(tilt)) ** 2))
-        # what the quadratic leaves of each depth, such as a ridge between two valleys
+        found = np.linalg.lstsq(np.vstack([both, ridge]), np.concatenate([loss, np.zeros(3)]), rcond=None)[0]
         at = np.unique(cells.y, return_inverse=True)[1]
         left = float(np.median(np.abs(np.bincount(at, loss - both @ found) / np.bincount(at))))
+        shape = cls(frame, 1.0, ROUGHER * left, *found[-3:].tolist())
+        tilt, best = shape.best(np.linspace(-1.0, 1.0, len(QUADRATURE[0])))
+        # slope at the best depth trained: zero inside the depths, and all there is where the loss falls straight
+        edge = math.sqrt(np.mean((tilt + 2.0 * shape.bend * best) ** 2))
         near, one = NEAR / frame.ys, 1.0 / frame.xs
-        E = math.hypot(bend * near**2, mixed * near * one, edge * near)
-        return replace(shape, E=max(E, 10.0 * NO_SCATTER), rough=ROUGHER * left)
+        E = math.hypot(shape.bend * near**2, shape.mixed * near * one, edge * near)
+        return replace(shape, E=max(E, 10.0 * NO_SCATTER))
 
-    def tilt(self, u: np.ndarray) -> np.ndarray:
-        """Slope in v at the middle depth, nats."""
-        return self.slope + self.mixed * u
-
-    def place(self, tilt: np.ndarray) -> np.ndarray:
-        """v of the least loss between the shallowest and the deepest net."""
-        if self.bend > 0.0:
-            return np.clip(-tilt / (2.0 * self.bend), -1.0, 1.0)
-        return -np.sign(tilt)
+    def best(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Slope in v at the middle depth, nats, and v of the least loss between the shallowest and the deepest net."""
+        tilt = self.slope + self.mixed * u
+        return tilt, np.clip(-tilt / (2.0 * self.bend), -1.0, 1.0) if self.bend > 0.0 else -np.sign(tilt)
 
     def scale(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """S at x and y, broadcast, nats: E at the best depth trained, more where the loss is above that of it."""
         u, v = np.clip(self.frame.u(x), -1, 1), np.clip(self.frame.v(y), -1, 1)
-        tilt = self.tilt(u)
-        inner = self.place(tilt)
-        above = tilt * (v - inner) + self.bend * (v * v - inner**2)
+        tilt, best = self.best(u)
+        above = tilt * (v - best) + self.bend * (v * v - best**2)
         return np.hypot(math.hypot(self.E, self.rough), np.maximum(above, 0.0))
 
 
@@ -514,7 +390,7 @@ class Model:
 
     def __post_init__(self) -> None:
         cells, frame = self.cells, self.frame
-        priors = cells.priors()
+        priors = priors_of(cells)
         self.names = self.names_of(cells, self.form)
         self.typical = {name: prior.mean for name, prior in priors.items()}
         self.prior_mean = np.array([priors[name].mean for name in self.names])
@@ -650,7 +526,7 @@ class Model:
         if not self.form.effect:
             return np.hstack([steepness, *fixed])
         moving = [E * np.exp(eta["interact"])[:, None] * SHIFT_SD for _ in self.moving]
-        # unit of the skew is c, about as large as E: see Effect
+        # unit of the skew is c, about as large as E
         law, skew = [one * ENDS_SD * E, one * ENDS_SD * E, *moving], np.exp(eta["skew"])[:, None] * E
         waves = self.departure_sds(eta).reshape(n, -1)
         # departures of another arm's depth effects from the first arm's, not from the form

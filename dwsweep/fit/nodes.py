@@ -19,7 +19,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dwsweep.fit.lattice import lattice
-from dwsweep.fit.model import FORMS, NO_SCATTER, SAME, Cells, Frame, Model, models
+from dwsweep.fit.model import FORMS, NO_SCATTER, Frame, Model, models
+from dwsweep.records.cells import SAME, Cells
+from dwsweep.records.fit import LossForm
 
 SCRAMBLES = 8
 FEW, MANY, MOST = 16, 64, 512  # nodes per scramble of a form: at first, with weight, and at most
@@ -32,6 +34,7 @@ SHAPES_OF_A_DEPTH = 3  # fewest shapes that show that a depth is odd, and not a 
 ODD_T, ODD_TRIED = 5.0, 2  # standard errors of an offset by least squares above which a depth is tried, and how many
 ODDS = 300.0  # the evidence, by its root as between forms, that makes a depth odd
 DRAWS = 1024
+LEAST_WEIGHT = 0.01  # weight below which a form is rejected
 DIGITS = 6  # significant digits of a node in files
 WIDER = 1.15  # scale of the first nodes' normal over the normal at the mode
 TAILS = 8.0  # degrees of freedom of the nodes' t
@@ -62,30 +65,16 @@ class Nodes:
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """Nodes of one form that have draws: z (N, n), their counts (N,) of draws, the scramble (N,) of each."""
-
-    form: str
-    ends: tuple[float, float]
-    z: np.ndarray
-    count: np.ndarray
-    scramble: np.ndarray
-
-    def scatter(self, cells: Cells) -> float:
-        """Scatter between shapes, nats: the median of the draws."""
-        names = Model.names_of(cells, FORMS[self.form])
-        z = np.repeat(self.z[:, names.index("scatter")], self.count)
-        return float(math.exp(cells.scatter.mean + cells.scatter.sd * np.median(z)))
-
-
-@dataclass(frozen=True)
 class Weighed:
-    """Sums over importance nodes. chosen: nodes with draws. weights: form → its posterior probability. ess:
-    effective number of nodes, 1/Σw²."""
+    """Forms with their nodes, and the effective number of all nodes, 1/Σw²."""
 
-    chosen: tuple[Chosen, ...]
-    weights: dict[str, float]
+    forms: tuple[LossForm, ...]
     ess: float
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Form → its posterior probability."""
+        return {one.form: one.weight for one in self.forms}
 
 
 def newton(
@@ -228,16 +217,27 @@ def weigh(
             samplers[k].more(each[k])
     scramble = np.concatenate([one.scramble for one in nodes])
     count = _systematic(weight, scramble, draws, seed)
-    chosen, at = [], 0
-    for one in nodes:
-        own = slice(at, at + len(one.z))
-        at += len(one.z)
-        has = count[own] > 0
-        if has.any():
-            z = one.z[has].round(DIGITS)
-            ends = (round(one.ends[0], DIGITS), round(one.ends[1], DIGITS))
-            chosen.append(Chosen(one.form, ends, z, count[own][has], one.scramble[has]))
-    return Weighed(tuple(chosen), dict(zip((one.form for one in nodes), share, strict=True)), ess)
+    own = np.split(count, np.cumsum([len(one.z) for one in nodes])[:-1])
+    found = tuple(_form(*each, cells) for each in zip(nodes, share, own, strict=True))
+    return Weighed(found, ess)
+
+
+def _form(nodes: Nodes, weight: float, count: np.ndarray, cells: Cells) -> LossForm:
+    """Record of a form. count: (N,) draws of each node; nodes without a draw are left out."""
+    has, form = count > 0, FORMS[nodes.form]
+    names, z, counts = Model.names_of(cells, form), nodes.z[has].round(DIGITS), count[has]
+    scatter = np.median(z.repeat(counts, axis=0)[:, names.index("scatter")]) if len(z) else -math.inf
+    return LossForm(
+        form=nodes.form,
+        weight=weight,
+        rejected=weight < LEAST_WEIGHT or not form.effect,
+        tau=math.exp(cells.scatter.mean + cells.scatter.sd * scatter),
+        ends=(round(nodes.ends[0], DIGITS), round(nodes.ends[1], DIGITS)),
+        names=tuple(names),
+        nodes=z,
+        counts=counts,
+        scrambles=nodes.scramble[has],
+    )
 
 
 def with_odd_depths(cells: Cells, seed: int = 0) -> Cells:

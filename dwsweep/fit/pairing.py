@@ -21,7 +21,6 @@ from dwsweep.fit.cells import Candidate, Run
 from dwsweep.fit.curves import Curves, distinct, gaussian
 from dwsweep.fit.data.rows import LeftOut
 from dwsweep.fit.documents import Documents, over_documents
-from dwsweep.fit.interpolation import pchip
 from dwsweep.fit.model import SIZE_SLOPE
 from dwsweep.fit.noise import Noise, cell_means, seed_level, summed, t_two_sided
 from dwsweep.text import NATS, join
@@ -110,6 +109,8 @@ def at_size(curves: Curves, cells: np.ndarray, x: np.ndarray, errors: np.ndarray
     A curve of a single size has the slope of published laws, with an error as large as the slope that all such cells
     share.
     """
+    from scipy.interpolate import PchipInterpolator
+
     found = np.vstack([curves.mean[cells], curves.mean[cells] + errors[:, cells]])
     gaps, depth = np.asarray(x) - curves.x[cells], curves.depth[cells]
     slope = np.append(1.0, 1.0 + np.random.default_rng(SEED).standard_normal(len(errors)))
@@ -122,7 +123,7 @@ def at_size(curves: Curves, cells: np.ndarray, x: np.ndarray, errors: np.ndarray
         sizes, values = distinct(curves.x[where], rows)
         if len(sizes) > 1:
             ends = np.concatenate([curves.x[cells][of] + gaps[of], curves.x[cells][of]])
-            there, here = np.split(pchip(sizes, values, ends), 2, axis=1)
+            there, here = np.split(PchipInterpolator(sizes, values, axis=1)(ends), 2, axis=1)
             found[:, of] += there - here
         else:
             found[:, of] += slope[:, None] * SIZE_SLOPE * curves.mean[cells][of] * gaps[of]

@@ -20,7 +20,6 @@ import numpy as np
 
 from dwsweep.fit.crossing import APART, NOISE_UNKNOWN, Crossing, classify, looked_at, shared_sizes
 from dwsweep.fit.curves import Curves, SimultaneousBand
-from dwsweep.fit.interpolation import pchip
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.records.transitions import LEVINE, PCHIP
 
@@ -47,7 +46,9 @@ def own_curves(curves: Curves, shallow: int, deep: int, confidence: float) -> It
 
 def difference(curves: Curves, shallow: int, deep: int, x: np.ndarray, confidence: float) -> SimultaneousBand:
     """Difference of the two depths' curves at x (G,)."""
-    one, two = (pchip(*curves.losses(depth), x) for depth in (shallow, deep))
+    from scipy.interpolate import PchipInterpolator
+
+    one, two = (PchipInterpolator(*curves.losses(depth), axis=1)(x) for depth in (shallow, deep))
     values = one - two
     return SimultaneousBand(values[0], values[1:] - values[1:].mean(axis=0), curves.noise.df, confidence)
 

@@ -14,8 +14,6 @@ import numpy as np
 from dwsweep.fit.course import Course, sizes_of
 from dwsweep.fit.model import (
     FORMS,
-    SAME,
-    Cells,
     Effect,
     Frame,
     Law,
@@ -23,13 +21,15 @@ from dwsweep.fit.model import (
     asymptotic,
     decay,
 )
-from dwsweep.fit.nodes import DRAWS, Chosen, Weighed, weigh, with_odd_depths
+from dwsweep.fit.nodes import DRAWS, Weighed, weigh, with_odd_depths
 from dwsweep.fit.small_matrices import small_matrices
+from dwsweep.records.cells import SAME, Cells
+from dwsweep.records.fit import LossForm
 
 BRIDGE = 0.1  # sd of the loss between trained depths if no shape measures it, in e^share·E per √ln L
 INSIDE, OUTSIDE = 61, 12  # points of the grid of depths, inside those trained and on either side
 DEEPEST_FACTOR = 64.0  # the grid's deepest point over the deepest net
-MISFIT_POINTS, LARGEST_MISFIT = 9, 3.0
+LARGEST_MISFIT = 3.0  # ln N
 MISFIT_FROM = 0.5  # distance in ln N beyond the sizes above which the misfit of a form counts in full
 MOST_NUMBERS = 500_000  # most losses that are computed at once: what a processor keeps near
 NEARBY = 4.0  # factor beyond the depths trained up to which a best depth counts in the course of the loss
@@ -63,6 +63,7 @@ class Posterior:
 
     def __init__(self, cells: Cells, weighed: Weighed, seed: int = 0) -> None:
         self.cells, self.weighed, self.seed = cells, weighed, seed
+        self.chosen = [one for one in weighed.forms if one.has_draws]
         self.frame = Frame.of(cells.x, cells.y)
         self.effect = Effect.of(cells, self.frame)
         self.depths = np.unique(cells.y)
@@ -76,7 +77,7 @@ class Posterior:
         self._profiles: dict[tuple, np.ndarray] = {}
         self._courses: dict[tuple, Course] = {}  # by setting
         self._steep: dict[tuple, np.ndarray] = {}  # (D, 1) by form and setting: the same at every size
-        self.levels: dict[tuple, np.ndarray] = {}  # levels of the best depth by range of sizes and setting
+        self.levels: dict[tuple, Any] = {}  # splines of the best depth's loss by range of sizes and setting
 
     @classmethod
     def of(cls, cells: Cells, seed: int = 0, forms: Sequence[str] = (), draws: int = DRAWS) -> Posterior:
@@ -87,15 +88,16 @@ class Posterior:
     def forms(self) -> list[Draws]:
         """Draws of each form with weight."""
         with small_matrices():  # a restored fit is drawn by itself
-            return [self._drawn(one, k) for k, one in enumerate(self.weighed.chosen)]
+            return [self._drawn(one, k) for k, one in enumerate(self.chosen)]
 
-    def _drawn(self, chosen: Chosen, place: int) -> Draws:
+    def _drawn(self, chosen: LossForm, place: int) -> Draws:
         model = Model(self.cells, FORMS[chosen.form], self.frame, self.effect, np.array(chosen.ends))
         rng = np.random.default_rng([self.seed, 7, place])
-        rows = model.drawn(chosen.z, antithetic(rng, chosen.count, model.n_changing + model.X.shape[1]), chosen.count)
-        eta = {name: values.repeat(chosen.count) for name, values in model.eta(chosen.z).items()}
+        normal = antithetic(rng, chosen.counts, model.n_changing + model.X.shape[1])
+        rows = model.drawn(chosen.nodes, normal, chosen.counts)
+        eta = {name: values.repeat(chosen.counts) for name, values in model.eta(chosen.nodes).items()}
         other = rng.standard_normal((len(rows), self.frame.waves[1]))
-        return Draws(model, eta, model.split(rows), chosen.scramble.repeat(chosen.count), other)
+        return Draws(model, eta, model.split(rows), chosen.scrambles.repeat(chosen.counts), other)
 
     @cached_property
     def scramble(self) -> np.ndarray:
@@ -149,27 +151,16 @@ class Posterior:
 
     @cached_property
     def _misfits(self) -> list[np.ndarray]:
-        """Per form (D,) normal draws, ln N, as wide as departures move the transitions of the depths trained."""
+        """Per form (D,) normal draws, ln N, as wide as departures move a transition: √3·e^share·S/e^len_y, the sd of
+        their slope in y, over the gain at the middle depth."""
         found = []
+        size = math.sqrt(3.0) * math.hypot(self.effect.E, self.effect.rough)
         for place, one in enumerate(self.forms):
             rng = np.random.default_rng([self.seed, 13, place])
-            normal = rng.standard_normal(len(one.scramble))
-            found.append(normal * self._moved(place) if one.model.form.effect else 0.0 * normal)
+            slope = size * np.exp(one.eta["share"] - one.eta["len_y"])
+            sd = np.minimum(slope / np.maximum(np.abs(one.parts["law"][:, 2]), 1e-9), LARGEST_MISFIT)
+            found.append(sd * rng.standard_normal(len(sd)))
         return found
-
-    def _moved(self, place: int) -> np.ndarray:
-        """(D,) root mean square over the depths trained of δ's slope over the gain, at the transitions inside."""
-        draws, frame = self.forms[place], self.frame
-        y = np.linspace(frame.first, frame.last, MISFIT_POINTS)
-        k, J = draws.model.form.equation.parts(y, (frame.first, frame.last), draws.model.ends)
-        x_T = np.clip(k + (1.0 - J) * draws.model.ends[0] + J * draws.model.ends[1], frame.low, frame.high)
-        waves = np.einsum("gj,djm->dgm", frame.in_x(x_T), draws.parts["departures"][:, 0])
-        step = 1e-3 * frame.ys
-        ends = [frame.in_y(y + side) * self.effect.scale(x_T, y)[:, None] for side in (-step, step)]
-        slope = np.einsum("dgm,gm->dg", waves, (ends[1] - ends[0]) / (2.0 * step))
-        gain = np.abs(draws.parts["law"][:, 2:3]) * np.exp((1.0 - draws.eta["p"])[:, None] * (y - frame.y0))
-        gain = gain * decay(draws.eta["a"][:, None], x_T, frame)
-        return np.sqrt((np.minimum(np.abs(slope) / np.maximum(gain, 1e-9), LARGEST_MISFIT) ** 2).mean(axis=1))
 
     def profile(self, x: float, setting: Setting | None = None) -> np.ndarray:
         """(D, G) effect of depth at x = ln axis, relative to the middle depth, nats; zero in a draw without one.
@@ -352,8 +343,8 @@ class Posterior:
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:
         """``Model.held_out`` of the likeliest form at its mean hyperparameters."""
         k = int(np.argmax([len(one.scramble) for one in self.forms]))
-        chosen = self.weighed.chosen[k]
-        return self.forms[k].model.held_out(np.average(chosen.z, axis=0, weights=chosen.count))
+        mean = np.average(self.chosen[k].nodes, axis=0, weights=self.chosen[k].counts)
+        return self.forms[k].model.held_out(mean)
 
     @staticmethod
     def _with(draws: Draws, setting: Setting) -> tuple[np.ndarray, np.ndarray]:

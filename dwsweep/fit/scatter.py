@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from dwsweep.fit.curves import Curves
-from dwsweep.fit.model import PRIORS, UNREPLICATED, Cells, budget_column, curved
+from dwsweep.fit.model import PRIORS, UNREPLICATED, budget_column, curved
 from dwsweep.fit.nodes import weigh
 from dwsweep.fit.noise import MeanCovariance, Scatter
 from dwsweep.fit.posterior import Posterior
+from dwsweep.records.cells import Cells
 
 FEWEST_SIZES = 4  # fewest sizes of a curve that leave residuals about a parabola
 SEPARABLE_SIZES = 6  # fewest sizes that separate scatter from the bend of a curve

@@ -78,7 +78,7 @@ def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Sequence[Pair],
     if surface is None:
         return LawReport.none("no model of all depths")
     forms = sorted(
-        (one for one in surface.record.forms if one.form in FORMS and one.counts), key=lambda one: -one.weight
+        (one for one in surface.record.forms if one.form in FORMS and one.has_draws), key=lambda one: -one.weight
     )
     surfaces = {one.form: LossSurface(surface.record, only=one.form) for one in forms}
     found = {form: of_best_depth(curves, of_form, form, confidence) for form, of_form in surfaces.items()}

@@ -21,6 +21,7 @@ from dwsweep.records.adjusted import Adjustment
 from dwsweep.records.along import Along, AlongRow
 from dwsweep.records.answers import ABOVE, BELOW, BEST_DEPTH, N_PARAMS, WALL_TIME, AnswerRow, Comparison
 from dwsweep.records.answers import COLUMNS as ANSWER_COLUMNS
+from dwsweep.records.cells import Array, ByContent, Cells
 from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_text, one_of, table_text
 from dwsweep.records.transitions import (
     Cell,
@@ -52,13 +53,13 @@ ModelForm = Literal["E + A·N^-α + waves + N^-a·h(ln N, ln L; transition law) 
 (LOSS_FORM,) = get_args(ModelForm)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LossForm(Record):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LossForm(ByContent, Record):
     """Model with one form of the transition law: nodes of its hyperparameters, from which draws come.
 
-    ends: x_T at the shallowest and the deepest depth (ln of the axis) about which the form is linear. nodes: of the
-    hyperparameters ``names``, in prior standard deviations from their prior means; counts: draws from each; scrambles:
-    the Sobol scramble of each. The draws are made anew from them and ``Surface.seed``.
+    ends: x_T at the shallowest and the deepest depth (ln of the axis) about which the form is linear. nodes: (N, n) of
+    the hyperparameters ``names``, in prior standard deviations from their prior means; counts: (N,) draws from each;
+    scrambles: (N,) the Sobol scramble of each. The draws are made anew from them and ``Surface.seed``.
 
     Raises:
         ValueError: a node has more or fewer numbers than there are names, or no count.
@@ -70,60 +71,20 @@ class LossForm(Record):
     tau: float  # scatter between shapes (sd), nats
     ends: tuple[float, float]
     names: tuple[str, ...]
-    nodes: tuple[tuple[float, ...], ...] = field(repr=False)
-    counts: tuple[Count, ...] = field(repr=False)
-    scrambles: tuple[Count, ...] = field(repr=False)
+    nodes: Array = field(repr=False)
+    counts: Array = field(repr=False)
+    scrambles: Array = field(repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        found = {len(node) for node in self.nodes}
-        if found and found != {len(self.names)}:
-            raise ValueError(
-                f"nodes of the {self.form} form must have {len(self.names)} numbers, found {sorted(found)}"
-            )
         if not len(self.nodes) == len(self.counts) == len(self.scrambles):
             raise ValueError(f"nodes of the {self.form} form must each have a count and a scramble")
+        if self.has_draws and self.nodes.shape[1:] != (len(self.names),):
+            raise ValueError(f"nodes of the {self.form} form must have {len(self.names)} numbers")
 
-
-@dataclass(frozen=True, kw_only=True)
-class FittedColumn(Record):
-    """Further column of the cells: see ``fit.model.Column``."""
-
-    name: str
-    value: tuple[float, ...] = field(repr=False)
-    sds: tuple[float, float, float, float, float]
-    moves_depth: bool
-    own_departures: bool = False
-    own_level: bool = False
-    tuned: tuple[float, float] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class FittedCells(Record):
-    """Cell means that a surface rests on: x, y = ln of the axis and of the depth; mean, variance of the noise of their
-    runs, factors that they share, in nats; df of that noise (None: declared); prior mean and sd of ln scatter.
-
-    Raises:
-        ValueError: they differ in length.
-    """
-
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    mean: tuple[float, ...]
-    variance: tuple[float, ...]
-    factors: Matrix
-    df: float | None
-    scatter: tuple[float, float]
-    columns: tuple[FittedColumn, ...] = ()
-    shared: Matrix | None = None  # effects of unknown size that several means share
-    learnt: dict[str, tuple[float, float]] = field(default_factory=dict)  # own priors by hyperparameter: mean, sd
-    odd: tuple[tuple[float, float], ...] = ()  # ln depth, nats: see ``fit.model.Cells``
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        lengths = {len(part) for part in (self.x, self.y, self.mean, self.variance, self.factors)}
-        if len(lengths) > 1 or not self.x:
-            raise ValueError(f"cells must be of one length above zero, found {sorted(lengths)}")
+    @property
+    def has_draws(self) -> bool:
+        return len(self.counts) > 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +142,7 @@ class Surface(Record):
     forms: tuple[LossForm, ...]
     ess: float  # effective number of nodes
     optima: tuple[AnswerRow, ...]  # the best depth at a few sizes
-    cells: FittedCells = field(repr=False)
+    cells: Cells = field(repr=False)
     held_out: HeldOut | None = None
     effect_p: float = 0.0  # probability of no effect of depth: the weight of the form ``none``
     seed: int = 0  # seed of the nodes and draws
@@ -192,7 +153,7 @@ class Surface(Record):
             raise ValueError(f"low must be a number not above high, found {self.low} and {self.high}")
         if not self.spans:
             raise ValueError("spans must name a depth")
-        if not any(form.counts for form in self.forms):
+        if not any(form.has_draws for form in self.forms):
             raise ValueError("forms must have one with draws")
 
     @property
@@ -402,7 +363,7 @@ class OtherFit(Record):
 
 SAME_BLOCK = 0.02  # difference of ln of weights over d² of nets with equal blocks
 EQUAL = {"device_seconds": WALL_TIME}  # axis of a fit → quantity held equal, where the names differ
-Format = Literal[9]  # of fit.json: raised when a field leaves or changes its meaning
+Format = Literal[10]  # of fit.json: raised when a field leaves or changes its meaning
 (FORMAT,) = get_args(Format)
 
 

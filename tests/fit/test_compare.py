@@ -46,6 +46,15 @@ def compared():
     return compare_arms(base, [other])
 
 
+def test_arms_read_back_from_a_file_have_the_same_draws(compared, tmp_path):
+    """A column of an arm was shrunk towards zero once it had been in a file, and towards least squares before."""
+    fit_record.write(compared, tmp_path)
+    for setting in (None, {"arm " + compared.comparisons[0].arm: 1.0}):
+        one, two = (LossSurface(fit.surface, setting=setting) for fit in (compared, fit_record.read(tmp_path)))
+        assert one.posterior is not two.posterior
+        assert np.array_equal(one.losses(math.log(1e7))[1], two.losses(math.log(1e7))[1])
+
+
 # The interval of a ratio
 
 

@@ -15,19 +15,10 @@ from dwsweep.fit import ask
 from dwsweep.fit.bounded import Bounded
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
-from dwsweep.fit.model import (
-    FARTHEST,
-    FORMS,
-    MOST_SKEW,
-    NO_SCATTER,
-    Cells,
-    budget_column,
-    covariate,
-    models,
-    rooted,
-)
+from dwsweep.fit.model import FARTHEST, FORMS, MOST_SKEW, NO_SCATTER, budget_column, covariate, models, rooted
 from dwsweep.fit.nodes import SCRAMBLES, weigh
 from dwsweep.fit.posterior import Posterior
+from dwsweep.records.cells import Cells
 from tests.simulations.scenarios import grid, scenarios
 from tests.simulations.truths import TRUTHS
 
@@ -37,7 +28,7 @@ N = 3.0e7
 def cells_of(name: str = "asymmetric", index: int = 1, **changes: object) -> Cells:
     scenario = replace(scenarios()[name], **changes).numbered(index)  # type: ignore[arg-type]
     runs = select_runs(scenario.rows(np.random.default_rng(index))).runs
-    return Cells.of(build_curves(runs, None, np.random.default_rng(0)))
+    return build_curves(runs, None, np.random.default_rng(0)).cells
 
 
 @cache

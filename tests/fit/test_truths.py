@@ -13,7 +13,6 @@ from dwsweep.evidence import levels
 from dwsweep.fit import ask
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
-from dwsweep.fit.model import Cells
 from dwsweep.fit.nodes import with_odd_depths
 from dwsweep.fit.posterior import Posterior
 from dwsweep.guide.sources import source_of
@@ -43,7 +42,7 @@ def curves(rows):
 
 def best(rows, sizes, confidence=0.95):
     """Best depth, layers, at each of ``sizes``."""
-    found = Posterior.of(Cells.of(curves(rows)))
+    found = Posterior.of(curves(rows).cells)
     at = [float(found.cells.x.mean())] if len(sizes) == 1 else [math.log(n) for n in sizes]
     return [ask.best_depth_interval(found, x, confidence).map(math.exp) for x in at]
 
@@ -117,7 +116,7 @@ def test_few_shapes_without_a_second_seed_claim_nothing():
 )
 def test_one_odd_depth_leaves_the_best_depth_to_the_others(curvature, depth, off):
     rows = table(odd(bowl(curvature), depth, off), SIX_DEPTHS, EIGHT)
-    ((y, sd),) = with_odd_depths(Cells.of(curves(rows))).odd
+    ((y, sd),) = with_odd_depths(curves(rows).cells).odd
     assert math.exp(y) == pytest.approx(depth) and sd == pytest.approx(abs(off), abs=0.004)
     sizes = (1e7, 4e7, 1.5e8)
     for n, found in zip(sizes, best(rows, sizes, 0.99), strict=True):
@@ -140,11 +139,11 @@ def test_an_odd_depth_is_named_and_differences_of_depths_are_the_smooth_ones():
 
 @pytest.mark.parametrize("effect", [bowl(0.05), bowl(0.15, 10.0), wells()], ids=["bowl", "steep bowl", "two wells"])
 def test_no_depth_is_odd_where_losses_are_smooth_in_depth(effect):
-    assert not with_odd_depths(Cells.of(curves(table(effect, SIX_DEPTHS, EIGHT)))).odd
+    assert not with_odd_depths(curves(table(effect, SIX_DEPTHS, EIGHT)).cells).odd
 
 
 def test_two_wells_are_an_effect_of_depth_and_both_are_held():
-    found = Posterior.of(Cells.of(curves(table(wells(ridge=0.02), (4, 6, 12, 22, 32), EIGHT))))
+    found = Posterior.of(curves(table(wells(ridge=0.02), (4, 6, 12, 22, 32), EIGHT)).cells)
     assert found.weighed.weights["none"] < 0.05
     drawn = np.exp(ask.best_depths(found, math.log(4e7)))
     near = [np.mean((drawn > well / 1.35) & (drawn < well * 1.35)) for well in (6.0, 22.0)]

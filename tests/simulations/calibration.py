@@ -20,7 +20,6 @@ from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.impossible import without_bad_runs
 from dwsweep.fit.laws import FORMS
-from dwsweep.fit.model import Cells
 from dwsweep.fit.posterior import Posterior
 from tests.simulations.harness import Simulated, Study, covers, mean, median, percent, rms, shown
 from tests.simulations.scenarios import Noise, Scenario, grid, scenarios
@@ -78,7 +77,7 @@ def simulation(scenario: Scenario, rng: np.random.Generator, index: int = 0) -> 
     sweep = scenario.numbered(index)
     runs = without_bad_runs(select_runs(sweep.rows(rng)))[0].runs
     curves = build_curves(runs, None, np.random.default_rng(0))
-    posterior = Posterior.of(Cells.of(curves))
+    posterior = Posterior.of(curves.cells)
     medians, ends = [], []
     for n in sweep.at:
         drawn = ask.best_depths(posterior, math.log(n))
