@@ -32,12 +32,10 @@ from dwsweep.fit.ask import (
     LossSurface,
     at_depths,
     crossings,
-    ends_of,
     enough,
     quantiles,
     spans_of,
     surface_of,
-    surface_record,
 )
 from dwsweep.fit.data.covariates import number_of
 from dwsweep.fit.data.roles import roles
@@ -47,7 +45,6 @@ from dwsweep.fit.heap import Heap
 from dwsweep.fit.lengths import at_equal_length, largest, token_groups
 from dwsweep.fit.model import PRIORS, SAME_BUDGET, arm_column, declared
 from dwsweep.fit.model import of_arm as column_of
-from dwsweep.fit.nodes import weigh, with_odd_depths
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.one_unit import IN_NATS, in_one_unit
 from dwsweep.fit.pairing import TOLERANCE, USUAL, Arm, Pairing, differing, pair_arms, same_documents
@@ -316,8 +313,7 @@ class Together:
         surfaces = {base.label: LossSurface(record)}
         for one in others:
             own = spans_of(one.curves.depth, one.curves.x)
-            low, high = ends_of(own)
-            there = replace(record, spans=own, low=low, high=high, optima=())
+            there = replace(record, spans=own, optima=())
             surfaces[one.label] = LossSurface(there, setting={column_of(one.label): 1.0})
         return cls(arms, surfaces, held, pairings, options)
 
@@ -445,11 +441,7 @@ def _surface(arms: Sequence[Arm], pairings: Sequence[Pairing], options: FitOptio
     """The posterior of arms that are grids, the base first."""
     cells, curves, base = pooled(arms, pairings), [one.curves for one in arms], arms[0].curves
     depth, width = (np.concatenate([vars(one)[name] for one in curves]) for name in ("depth", "width"))
-    if enough(base):
-        return surface_of(cells, depth, width, options.confidence, options.seed, own=len(base.x))
-    cells = with_odd_depths(cells, options.seed)
-    spans = spans_of(base.depth, base.x)
-    return surface_record(cells, weigh(cells, options.seed), spans, options.confidence, options.seed)
+    return surface_of(cells, depth, width, options.confidence, options.seed, own=len(base.x))
 
 
 def pooled(arms: Sequence[Arm], pairings: Sequence[Pairing]) -> Cells:

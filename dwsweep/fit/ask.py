@@ -33,7 +33,6 @@ from dwsweep.records.answers import ABOVE, BELOW, BEST_DEPTH, AnswerRow
 from dwsweep.records.cells import Cells
 from dwsweep.records.fit import (
     FEWEST_SHARED_DEPTHS,
-    LOSS_FORM,
     DepthSpan,
     HeldOut,
     LossForm,
@@ -445,9 +444,10 @@ def surface_of(
     apart."""
     spans = spans_of(depth[:own], cells.x[:own])
     cells = cells if forms else with_odd_depths(cells, seed)
-    weighed = weigh(cells, seed, forms)
-    record = surface_record(cells, weighed, spans, confidence, seed)
-    _READ.append((record, None, Posterior(cells, weighed, seed)))  # a file alone is restored
+    found = weigh(cells, seed, forms)
+    record = Surface(
+        spans=spans, confidence=confidence, forms=found.forms, ess=found.ess, optima=(), cells=cells, seed=seed
+    )
     return with_optima(replace(record, held_out=held_out(depth, width, read(record))))
 
 
@@ -457,12 +457,6 @@ def spans_of(depth: np.ndarray, x: np.ndarray) -> tuple[DepthSpan, ...]:
         DepthSpan(depth=int(d), low=float(x[depth == d].min()), high=float(x[depth == d].max()))
         for d in np.unique(depth)
     )
-
-
-def ends_of(spans: Sequence[DepthSpan]) -> tuple[float, float]:
-    """Smallest and largest size, ln of the axis; apart by rounding where there is one."""
-    low = min(span.low for span in spans)
-    return low, max(low + EDGE, *(span.high for span in spans))
 
 
 def held_out(depth: np.ndarray, width: np.ndarray, posterior: Posterior) -> HeldOut:
@@ -479,26 +473,6 @@ def held_out(depth: np.ndarray, width: np.ndarray, posterior: Posterior) -> Held
         sizes=len(slopes),
         steepest=None if steepest[1] is None else float(steepest[1]),
         steepest_at=None if steepest[0] is None else math.exp(steepest[0]),
-    )
-
-
-def surface_record(
-    cells: Cells, weighed: Weighed, spans: tuple[DepthSpan, ...], confidence: float, seed: int
-) -> Surface:
-    """Record from which ``read`` restores the same draws."""
-    low, high = ends_of(spans)
-    return Surface(
-        form=LOSS_FORM,
-        low=low,
-        high=high,
-        spans=spans,
-        confidence=confidence,
-        forms=weighed.forms,
-        ess=weighed.ess,
-        optima=(),
-        cells=cells,
-        effect_p=weighed.weights.get("none", 0.0),
-        seed=seed,
     )
 
 

@@ -49,10 +49,6 @@ class DepthSpan(Record):
     high: float
 
 
-ModelForm = Literal["E + A·N^-α + waves + N^-a·h(ln N, ln L; transition law) + departures; nodes of hyperparameters"]
-(LOSS_FORM,) = get_args(ModelForm)
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LossForm(ByContent, Record):
     """Model with one form of the transition law: nodes of its hyperparameters, from which draws come.
@@ -121,6 +117,7 @@ class HeldOut(Record):
         return self.steepest is not None and bool(2.0 * self.sizes * ndtr(-abs(self.steepest)) < 0.01)
 
 
+ROUNDING = 1e-6  # of a ln axis
 FEWEST_SHARED_DEPTHS = 3  # depths of one size that a best depth needs
 
 
@@ -128,15 +125,10 @@ FEWEST_SHARED_DEPTHS = 3  # depths of one size that a best depth needs
 class Surface(Record):
     """loss(ln axis, ln depth) for all depths together, one model per form of the law.
 
-    form: form of the model, which defines the numbers of ``LossForm``; a file with another one is not read.
-
     Raises:
-        ValueError: the ends are the wrong way round, or no form has draws.
+        ValueError: it has no depth, or no form has draws.
     """
 
-    form: ModelForm
-    low: float  # ln axis of the smallest and of the largest shape
-    high: float
     spans: tuple[DepthSpan, ...]
     confidence: Share
     forms: tuple[LossForm, ...]
@@ -144,17 +136,29 @@ class Surface(Record):
     optima: tuple[AnswerRow, ...]  # the best depth at a few sizes
     cells: Cells = field(repr=False)
     held_out: HeldOut | None = None
-    effect_p: float = 0.0  # probability of no effect of depth: the weight of the form ``none``
     seed: int = 0  # seed of the nodes and draws
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.low is None or self.high is None or not self.low <= self.high:
-            raise ValueError(f"low must be a number not above high, found {self.low} and {self.high}")
         if not self.spans:
             raise ValueError("spans must name a depth")
         if not any(form.has_draws for form in self.forms):
             raise ValueError("forms must have one with draws")
+
+    @property
+    def low(self) -> float:
+        """ln axis of the smallest shape."""
+        return min(span.low for span in self.spans)
+
+    @property
+    def high(self) -> float:
+        """ln axis of the largest shape; above ``low`` by rounding where there is one size."""
+        return max(self.low + ROUNDING, *(span.high for span in self.spans))
+
+    @property
+    def effect_p(self) -> float:
+        """Probability of no effect of depth: the weight of the form ``none``."""
+        return next((form.weight for form in self.forms if form.form == "none"), 0.0)
 
     @property
     def has_three_depths(self) -> bool:

@@ -46,11 +46,11 @@ def test_best_depths_are_those_of_the_surface_and_the_deep_end_is_narrow(tmp_pat
 def test_a_size_that_no_loss_bounds_has_a_reason_and_no_depth():
     surface = fit().surface
     none = replace(surface.optima[0], depth=None, depth_low=None, depth_high=None, at_edge=None)
-    for effect_p, reason in ((None, "these losses bound it on neither side"), (0.5, "no effect of depth is shown")):
-        of = replace(surface, optima=(none,), **({"effect_p": effect_p} if effect_p else {}))
-        (row, *_) = replace(fit(), surface=of).answers
+    for effect_p, reason in ((0.0, "these losses bound it on neither side"), (0.5, "no effect of depth is shown")):
+        forms = tuple(replace(one, weight=effect_p) if one.form == "none" else one for one in surface.forms)
+        (row, *_) = replace(fit(), surface=replace(surface, optima=(none,), forms=forms)).answers
         assert row.depth is None and row.reason == reason
-        assert effect_p is None or row.worst_percent is None
+        assert not effect_p or row.worst_percent is None
 
 
 def test_a_heap_answers_for_its_columns_tokens_rates_and_equal_quantities():

@@ -110,9 +110,8 @@ DAMAGED = [
     (("surface", "forms", 0, "nodes", 5, 0), "1.0", r"forms\[0\]\.nodes: .*must be numbers, in rows of one length"),
     (("surface", "forms", 0, "names"), ["p"], r"surface\.forms\[0\]: nodes of the \w+ form must have 1 numbers"),
     (("surface", "forms"), [], r"surface: forms must have one with draws"),
-    (("surface", "low"), 99.0, r"surface: low must be a number not above high, found 99"),
+    (("surface", "spans"), [], r"surface: spans must name a depth"),
     (("surface", "confidence"), 5, r"surface\.confidence: 5; must be less than or equal to 1"),
-    (("surface", "form"), "f0(ln N)", r"surface\.form: .*run `dwsweep fit` again"),  # of an earlier model of the loss
     (("nets", "vocab_size"), -5, r"nets\.vocab_size: -5; must be greater than or equal to 1"),
     # a key that this version writes is missing
     (("noise",), ..., r": noise: is missing; .* run `dwsweep fit` again$"),
