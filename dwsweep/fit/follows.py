@@ -21,7 +21,6 @@ from dwsweep.fit.data.roles import KNOWN, LENGTHS, hashable, is_beside_blanks
 from dwsweep.fit.data.rows import ALIKE, VALUES_LISTED, Row, is_number, positive
 from dwsweep.fit.data.shape import places
 from dwsweep.fit.data.table import Table
-from dwsweep.fit.noise import f_tail
 from dwsweep.text import OF_TEXT, format_count, join
 
 HEADS = "heads"  # part of the shape, and no setting: nothing adjusts for them
@@ -206,6 +205,8 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 def _explained(loss: np.ndarray, base: np.ndarray, own: np.ndarray) -> float | None:
     """Share of the scatter of ``loss`` about ``base`` (K, ·) that ``own`` (K, ·) explains; 0 if that may be chance,
     None if too few losses tell."""
+    from scipy.special import fdtrc
+
     ranks = int(np.linalg.matrix_rank(base)), int(np.linalg.matrix_rank(np.hstack([base, own])))
     more, free = ranks[1] - ranks[0], len(loss) - ranks[1]
     if not own.size or free < FEWEST_FREE:
@@ -213,5 +214,5 @@ def _explained(loss: np.ndarray, base: np.ndarray, own: np.ndarray) -> float | N
     if more < 1:
         return 0.0
     before, after, share = _scatter(loss, base, own)
-    p: Any = f_tail((before - after) / more / max(after / free, 1e-300), more, free)
+    p = float(fdtrc(more, free, (before - after) / more / max(after / free, 1e-300)))  # of the F distribution
     return share if p < LEAST_P and share > LEAST_SHARE else 0.0

@@ -37,7 +37,6 @@ from dwsweep.fit.heap_design import (
     design_of,
     means_of,
     members_of,
-    surface_of,
 )
 from dwsweep.fit.impossible import BadRun, finished, impossible, without
 from dwsweep.fit.lengths import FLOPS, TrainedBudgets, all_reach, token_groups
@@ -311,7 +310,8 @@ def _fitted(
     means = means_of(runs, columns, options.noise, arms)
     design = design_of(means, Frame.of(means.x, means.y))
     cells = cells_of(means, design, options, _levels(runs, arms, design.scatter))
-    surface = surface_of(cells, means, options, ("none",) if of_size else ())
+    own, forms = int((means.arm == 0).sum()), ("none",) if of_size else ()
+    surface = ask.surface_of(cells, means.depth, means.width, options.confidence, options.seed, own, forms)
     posterior = ask.read(surface)
     record = adjustment_of(means, design, posterior, surface, found, options, cells)
     base = np.flatnonzero(means.arm[means.of] == 0)

@@ -18,14 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.fit import ask
 from dwsweep.fit.cells import Run
 from dwsweep.fit.data.covariates import D_FF, NUMBER, RATE, TEXT, TOKENS, Covariate
 from dwsweep.fit.data.rows import ARM, Row
 from dwsweep.fit.model import PRIORS, UNREPLICATED, Frame, arm_column, covariate, factor, rate
 from dwsweep.fit.noise import cell_means
 from dwsweep.records.cells import Cells, Column, Prior
-from dwsweep.records.fit import FitOptions, Surface
+from dwsweep.records.fit import FitOptions
 
 LEAST_SCALE, TYPICAL_SCALE, SCALE_SD = 1e-4, 0.01, 1.5  # prior of settings' effects: nats, nats, sd of ln
 MOST_FOR_SCALES = 240  # most rows used for the scales; more are sampled
@@ -300,12 +299,6 @@ def shared_effects(means: Means, values: Sequence[np.ndarray]) -> np.ndarray | N
     t = next(value for one, value in zip(means.columns, values, strict=True) if one.column == "tokens")
     t = t - t.mean()
     return np.hstack([member, 0.5 * member * t[:, None]])
-
-
-def surface_of(cells: Cells, means: Means, options: FitOptions, forms: Sequence[str] = ()) -> Surface:
-    """The posterior of a heap, with the answers of the base."""
-    own = int((means.arm == 0).sum())
-    return ask.surface_of(cells, means.depth, means.width, options.confidence, options.seed, own, forms)
 
 
 def cells_of(means: Means, design: Design, options: FitOptions, levels: np.ndarray | float = 0.0) -> Cells:

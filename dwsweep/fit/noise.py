@@ -349,10 +349,3 @@ def chi2_df(ln_variance: np.ndarray) -> float:
 
     half = np.geomspace(0.5, 1e6, 400)
     return 2.0 * float(np.exp(np.interp(-float(ln_variance.var()), -polygamma(1, half), np.log(half))))
-
-
-def f_tail(x: float, dfn: float, dfd: float) -> float:
-    """P(F(dfn, dfd) > x)."""
-    from scipy.special import fdtrc
-
-    return float(fdtrc(dfn, dfd, x))
