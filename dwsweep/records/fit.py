@@ -549,7 +549,7 @@ def _other_format(file: Any, name: str) -> str:
     """Line on a fit of another format, with the command that makes it anew; empty for a file that is no such fit."""
     try:
         content: Any = paths.read_json(file) or {}
-        given, options = content["provenance"]["input"], content["provenance"]["options"]
+        table, options = paths.as_path(str(content["provenance"]["input"])), content["provenance"]["options"]
         found = content.get("format", 1)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return ""
@@ -559,7 +559,10 @@ def _other_format(file: Any, name: str) -> str:
         return (
             f"{name}; of format {found}, of a newer version than this one, which reads {FORMAT}; install that version"
         )
-    words, usual = ["dwsweep", "fit", str(given)], FitOptions().to_dict()
+    here, beside = (str(paths.absolute(folder)) for folder in (file.parent, folder_beside(table)))
+    of_sweep = here == str(paths.absolute(table.parent / "fit"))  # the table is a sweep's own
+    words, usual = ["dwsweep", "fit", str(table.parent if of_sweep else table)], FitOptions().to_dict()
+    words += [] if of_sweep or here == beside else ["--out", str(file.parent)]
     for key, value in options.items():
         if key in WITHOUT_FLAG or value in (usual.get(key, value), None, [], {}):
             continue

@@ -148,8 +148,13 @@ def test_a_fit_of_an_earlier_format_is_refused_with_the_command_that_makes_it_an
         fit_record.read(tmp_path)
     assert str(refused.value).endswith(
         f"fit.json; of format 1, this version reads {fit_record.FORMAT}; run `dwsweep fit 'my runs.csv' "
-        "--column loss=val_loss --where 'depth > 2' --at-tokens 1000000000.0` again"
+        f"--out {tmp_path} --column loss=val_loss --where 'depth > 2' --at-tokens 1000000000.0` again"
     )
+    content["provenance"] |= {"input": str(tmp_path / "results.csv")}
+    (tmp_path / "fit").mkdir()
+    (tmp_path / "fit" / "fit.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=rf"run `dwsweep fit {tmp_path} --column"):
+        fit_record.read(tmp_path / "fit")
     (tmp_path / "fit.json").write_text(json.dumps(content | {"format": fit_record.FORMAT + 1}))
     with pytest.raises(InputError, match="of a newer version than this one"):
         fit_record.read(tmp_path)
