@@ -77,6 +77,8 @@ class LossForm(ByContent, Record):
             raise ValueError(f"nodes of the {self.form} form must each have a count and a scramble")
         if self.has_draws and self.nodes.shape[1:] != (len(self.names),):
             raise ValueError(f"nodes of the {self.form} form must have {len(self.names)} numbers")
+        if any(part.size and (part.dtype.kind != "i" or part.min() < 0) for part in (self.counts, self.scrambles)):
+            raise ValueError(f"counts and scrambles of the {self.form} form must be whole numbers from 0")
 
     @property
     def has_draws(self) -> bool:

@@ -108,6 +108,7 @@ DAMAGED = [
     (("provenance",), 7, r"provenance: must be an object"),
     (("surface", "forms", 0, "nodes", 5), [0.0], r"forms\[0\]\.nodes: .*must be numbers, in rows of one length"),
     (("surface", "forms", 0, "nodes", 5, 0), "1.0", r"forms\[0\]\.nodes: .*must be numbers, in rows of one length"),
+    (("surface", "forms", 0, "counts", 0), -1, r"forms\[0\]: counts and scrambles of the \w+ form must be whole"),
     (("surface", "forms", 0, "names"), ["p"], r"surface\.forms\[0\]: nodes of the \w+ form must have 1 numbers"),
     (("surface", "forms"), [], r"surface: forms must have one with draws"),
     (("surface", "spans"), [], r"surface: spans must name a depth"),
