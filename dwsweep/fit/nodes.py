@@ -71,11 +71,6 @@ class Weighed:
     forms: tuple[LossForm, ...]
     ess: float
 
-    @property
-    def weights(self) -> dict[str, float]:
-        """Form → its posterior probability."""
-        return {one.form: one.weight for one in self.forms}
-
 
 def newton(
     density: Callable[[np.ndarray], np.ndarray], z: np.ndarray, root: np.ndarray

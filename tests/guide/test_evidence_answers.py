@@ -179,7 +179,7 @@ def test_regret_and_trust_name_one_number() -> None:
 def test_trust_is_low_where_the_worst_regret_is_grave(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader who sees `medium` must not find that half of the compute may be wasted."""
     source = public_source()
-    assert judge(source, 1e9).level == "medium"
-    monkeypatch.setattr(guide_sources, "GRAVE", 8.0)
-    found = judge(source, 1e9)
-    assert found.level == "low" and re.match(r"the depth to build may waste \d+\.\d % of compute", found.reasons[0])
+    assert judge(source, 3e9).level == "medium"
+    monkeypatch.setattr(guide_sources, "GRAVE", 10.0)
+    found = judge(source, 3e9)
+    assert found.level == "low" and re.match(r"the depth to build may waste 1\d\.\d % of compute", found.reasons[0])
