@@ -10,55 +10,43 @@ import numpy as np
 
 from dwsweep.fit import ask
 from dwsweep.fit.data import covariates as found_in
-from dwsweep.fit.data.covariates import TEXT, TOKENS, Covariate, Covariates
-from dwsweep.fit.heap_design import Design, Means, layer_weights
+from dwsweep.fit.data.covariates import RATE, TEXT, TOKENS, Covariate
+from dwsweep.fit.heap_design import Design, Means, Term, layer_weights
 from dwsweep.fit.lengths import TrainedBudgets
-from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment
 from dwsweep.records.answers import BEST_DEPTH, BEST_VALUE, N_PARAMS, AnswerRow
-from dwsweep.records.cells import Cells
-from dwsweep.records.fit import FitOptions, Surface
 from dwsweep.text import join, of_digits
 
 ONE_VARIABLE = 0.95  # |r| above which two columns are inseparable: variance is inflated tenfold
 TOKEN_SHARES = (0.0, 0.5, 1.0)  # quantiles of the tokens at which best depths are told, if there are many counts
 
 
-def adjustment_of(
-    means: Means,
-    design: Design,
-    posterior: Posterior,
-    surface: Surface,
-    found: Covariates,
-    options: FitOptions,
-    cells: Cells,
-) -> Adjustment:
-    """Record of the adjustment, without the answers of ``equal_what``."""
+def adjustment_of(means: Means, design: Design, held: ask.LossSurface, follow: tuple[str, ...]) -> Adjustment:
+    """Record of the adjustment, without the answers of ``equal_what``. follow: columns that follow the shape."""
+    posterior = held.posterior
     size = found_in.quadratic(means.x, means.y)[:, [0, 1, 3]]
-    depth_left = found_in.share_left(means.y, np.hstack([size, *(one[:, None] for one in design.values)]))
-    held = ask.LossSurface(surface)
-    columns = tuple(dict.fromkeys(_column(k, means, design, held) for k in range(len(design.names))))
+    depth_left = found_in.share_left(means.y, np.hstack([size, *(term.column.value[:, None] for term in design.terms)]))
+    columns = tuple(dict.fromkeys(_column(term, means, held) for term in design.terms))
     close = [one.name for one in columns if abs(one.r) >= ONE_VARIABLE and one.kind != "rate"]
     return Adjustment(
         runs=len(means.of),
         columns=columns,
-        follow=found.follow,
+        follow=follow,
         depth_left=depth_left,
         scatter=float(np.median(np.exp(posterior.stacked("scatter")))),
-        shared=float(np.median(np.exp(posterior.stacked("shared")))) if cells.shared is not None else None,
+        shared=float(np.median(np.exp(posterior.stacked("shared")))) if posterior.cells.shared is not None else None,
         inseparable=tuple(close),
         layer_weights=layer_weights(means),
-        rates=_rates(means, design, posterior, options.confidence),
-        along_tokens=_along_tokens(means, design, held),
+        rates=_rates(means, design, held),
+        along_tokens=_along_tokens(design, held),
     )
 
 
-def _column(k: int, means: Means, design: Design, surface: ask.LossSurface) -> AdjustedColumn:
-    posterior, confidence = surface.posterior, surface.record.confidence
-    one, value, name = means.columns[k], design.values[k], design.names[k]
-    tuned = design.columns[k].tuned is not None
-    moved = posterior.of_columns(means.x, means.y, {name: value})
+def _column(term: Term, means: Means, surface: ask.LossSurface) -> AdjustedColumn:
+    posterior, confidence, one, name = surface.posterior, surface.record.confidence, term.of, term.column.name
+    tuned = one.kind == RATE
+    moved = posterior.of_columns(means.x, means.y, {name: term.column.value})
     sizes = moved.std(axis=1) if not tuned else np.sqrt((moved**2).mean(axis=1))
     matters = ask.effect(sizes, confidence)
     held = f"{one.name} {one.held}" if one.kind == TEXT else one.said(one.held)
@@ -78,11 +66,12 @@ def _column(k: int, means: Means, design: Design, surface: ask.LossSurface) -> A
     )
 
 
-def _rates(means: Means, design: Design, posterior: Posterior, confidence: float) -> tuple[AnswerRow, ...]:
+def _rates(means: Means, design: Design, surface: ask.LossSurface) -> tuple[AnswerRow, ...]:
     """Best learning rate of each depth at the middle size; a rate beyond those tried is only a bound."""
-    place = next((k for k, one in enumerate(design.columns) if one.tuned), None)
-    if place is None or design.rate is None:
+    place, term = next(((k, term) for k, term in enumerate(design.terms) if term.of.kind == RATE), (0, None))
+    if term is None or design.rate is None:
         return ()
+    posterior, confidence = surface.posterior, surface.record.confidence
     frame, (level, by_size, by_depth) = posterior.frame, design.rate
     depths = np.unique(means.depth)
     u, v = frame.u(np.full(len(depths), frame.x0)), frame.v(np.log(depths.astype(float)))
@@ -90,8 +79,8 @@ def _rates(means: Means, design: Design, posterior: Posterior, confidence: float
     values = [posterior.tuned_values(one, place, u, v)[0] for one in effects]
     if not values:
         return ()
-    ln_best = level + by_size * u + by_depth * v + design.scales[place].spread * np.concatenate(values)
-    first, last = means.columns[place].value.min(), means.columns[place].value.max()
+    ln_best = level + by_size * u + by_depth * v + term.scale.spread * np.concatenate(values)
+    first, last = term.of.value.min(), term.of.value.max()
     rows = []
     for depth, drawn in zip(depths, ln_best.T, strict=True):
         low, middle, high = ask.quantiles(drawn, confidence)
@@ -102,15 +91,14 @@ def _rates(means: Means, design: Design, posterior: Posterior, confidence: float
     return tuple(rows)
 
 
-def _along_tokens(means: Means, design: Design, surface: ask.LossSurface) -> tuple[AnswerRow, ...]:
+def _along_tokens(design: Design, surface: ask.LossSurface) -> tuple[AnswerRow, ...]:
     """Best depth at the middle size after a few counts of tokens that the runs have, those of the held values of texts
     first, and its ratio to the one after the least."""
-    place = next((k for k, one in enumerate(means.columns) if one.name == TOKENS), None)
-    if place is None or not surface.has_best:
+    if (term := design.tokens) is None or not surface.has_best:
         return ()
     posterior, confidence = surface.posterior, surface.record.confidence
-    value, one, x, name = design.values[place], means.columns[place], posterior.frame.x0, design.names[place]
-    texts = [design.values[k] > 0.5 for k, text in enumerate(means.columns) if text.kind == TEXT]
+    value, x, name = term.column.value, posterior.frame.x0, term.column.name
+    texts = [text.column.value > 0.5 for text in design.terms if text.of.kind == TEXT]
     held = ~np.any(texts, axis=0) if texts else np.ones(len(value), dtype=bool)
     own = value[held] if np.ptp(value[held]) > 0.0 else value
     counts = np.unique(own.round(9))
@@ -127,7 +115,7 @@ def _along_tokens(means: Means, design: Design, surface: ask.LossSurface) -> tup
         # the first count is what others are compared with; a depth beyond those trained has a bound alone, and no ratio
         both = bool(rows) and None not in (depth.value, rows[0].depth)
         change = ask.effect(known, confidence).map(math.exp) if both and len(known) > 0.9 * len(ratio) else Interval()
-        tokens = of_digits(float(np.exp(design.scales[place].ln(v)) - one.shift))
+        tokens = of_digits(float(np.exp(term.scale.ln(v)) - term.of.shift))
         at: dict[str, Any] = {"equal": N_PARAMS, "n_params": math.exp(x), "tokens": tokens}
         found = depth.columns("depth") | change.columns("estimate") | {"monte_carlo_error": depth.error or None}
         rows.append(AnswerRow(question=BEST_DEPTH, **at, **found))

@@ -250,7 +250,7 @@ def _found(asked: Request, arms: Sequence[TokenGroup] = ()) -> FitResult:
         warnings.insert(0, budgets_warning(asked.trained, axis))
     report = LawReport.none("no finished run with a usable loss")
     if curves:
-        report = fit_laws(curves, drawn, group.pairs, confidence)
+        report = fit_laws(curves, drawn, group.pairs.values(), confidence)
     if curves and not drawn and not group.one_variable and group.pairs:
         warnings.append(
             f"surface: not fitted to {len(curves.x)} shapes of {len(curves.depths)} depths: it takes three depths of "

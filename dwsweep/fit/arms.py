@@ -373,18 +373,16 @@ class Together:
         surfaces, confidence = self._both(other), self.options.confidence
         if min(surface.record.high - surface.record.low for surface in surfaces) <= SAME_BUDGET:
             return
-        pairs = [
-            {(pair.shallow, pair.deep): pair.crossing.interval for pair in analyse_pairs(arm.curves, confidence, own)}
-            for arm, own in zip((self.base, other), surfaces, strict=True)
-        ]
+        both = zip((self.base, other), surfaces, strict=True)
+        pairs = [analyse_pairs(arm.curves, confidence, own) for arm, own in both]
         frame = surfaces[0].posterior.frame
         x = np.linspace(frame.low, frame.high, SURFACE_POINTS)
         for pair, one in pairs[0].items():
             if two := pairs[1].get(pair):
                 drawn = None
-                if one.value is not None and two.value is not None:
+                if one.root is not None and two.root is not None:
                     drawn = [_either_side(crossings(x, of.differences(x, [pair])[0, 1:])) for of in surfaces]
-                change = ratio(one, two, drawn, confidence)
+                change = ratio(one.interval, two.interval, drawn, confidence)
                 yield self._row(RATIO, TRANSITION, other, change, column=TRANSITION, value=f"{pair[0]} → {pair[1]}")
 
     def _best_depths(self, other: Arm) -> Iterator[AnswerRow]:

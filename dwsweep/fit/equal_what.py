@@ -31,8 +31,10 @@ from typing import Any
 import numpy as np
 
 from dwsweep.fit import ask
+from dwsweep.fit.data.covariates import RATE, TOKENS
 from dwsweep.fit.data.rows import ALIKE, Row, positive
-from dwsweep.fit.heap_design import Scale
+from dwsweep.fit.data.shape import places
+from dwsweep.fit.heap_design import Scale, Term
 from dwsweep.fit.lengths import FLOP, TIME, TIMES, TrainedBudgets
 from dwsweep.fit.nets import ACROSS, LEAST_POINTS, Grid, least
 from dwsweep.fit.posterior import Posterior
@@ -50,32 +52,6 @@ FEWEST_BUDGETS = 3  # budgets that show a power
 GROWING = ("n_params", "tokens", "depth")  # quantities of the best net that grow with the budget
 Drawn = dict[str, np.ndarray]  # quantity → (D,) its logarithm, ±inf where it is a bound
 SAME_COST = 0.01  # difference in ln cost within which all depths of a size cost the same
-
-
-@dataclass(frozen=True)
-class Runs:
-    """Runs of a heap on the scales of its posterior.
-
-    rows: n runs. x, y: (n,) ln N, ln L. others: (n, c) covariates without tokens, standardised, zero at the held
-    values.
-    column: name of the column of tokens in the posterior, empty without one. scale: of it. theirs: our column → its
-    name in the table.
-    """
-
-    rows: Sequence[Row]
-    x: np.ndarray
-    y: np.ndarray
-    others: np.ndarray
-    column: str
-    scale: Scale
-    theirs: Mapping[str, str]
-
-    def numbers(self, name: str) -> np.ndarray:
-        """(n,) a positive column of numbers; NaN where it is blank."""
-        return np.array([float(v) if positive(v := row.get(name)) else math.nan for row in self.rows])
-
-    def named(self, name: str) -> str:
-        return self.theirs.get(name, name)
 
 
 @dataclass(frozen=True)
@@ -97,7 +73,9 @@ class Cost:
 
 def equal_what(
     surface: ask.LossSurface,
-    runs: Runs,
+    rows: Sequence[Row],
+    terms: Sequence[Term],
+    theirs: Mapping[str, str],
     seed: int,
     trained: TrainedBudgets | None = None,
 ) -> dict[str, Any]:
@@ -105,55 +83,75 @@ def equal_what(
     equal size is the only kind; ``at_budgets``, the rows of it at the budgets that the runs were trained to, the
     smallest first; ``growth``, powers of the budget.
 
-    trained: budgets of all runs; losses stand at the only one.
+    rows: n runs. terms: covariates of the posterior at each. theirs: our column → its name in the table. trained:
+    budgets of all runs; losses stand at the only one.
     """
     flat = surface.record.flat  # a budget has a best size all the same
     if not (flat or surface.has_best):
         return {}
-    asked = _Question(surface, runs, np.random.default_rng([seed, 17]))
+    asked = _Question(surface, rows, terms, theirs, np.random.default_rng([seed, 17]))
     costs = [*asked.costs()] if np.isfinite(asked.tokens).any() else []
     budget = trained if trained and trained.alone else None
     own = next((one for one in costs if trained and one.unit == trained.unit), None)
     found: list[AnswerRow] = []
     at_budgets: list[tuple[AnswerRow, Drawn]] = []
-    if trained and (budget or (own and runs.column)):
+    if trained and (budget or (own and asked.column)):
         at_budgets += asked.at_costs(trained.unit, own, sorted(trained.rows), trained.known_from, moved=not budget)
     if budget and not flat:
         found += asked.sizes(budget)
     if not flat and not budget:
         found += [*asked.sizes(), *asked.totals(), *asked.ratios()]
-        for cost in costs if runs.column else ():
+        for cost in costs if asked.column else ():
             found += asked.at_size(cost)
             if cost is not own:
                 found += [row for row, _ in asked.at_costs(cost.unit, cost, cost.usual, cost.said)]
-    rows = tuple(row for row, _ in at_budgets)
-    several = budget or len({row.equal for row in (*found, *rows)}) > 1
+    own_rows = tuple(row for row, _ in at_budgets)
+    several = budget or len({row.equal for row in (*found, *own_rows)}) > 1
     equal = tuple(found) if several else ()
-    return {"equal": equal, "at_budgets": rows, "growth": tuple(asked.growth(at_budgets))}
+    return {"equal": equal, "at_budgets": own_rows, "growth": tuple(asked.growth(at_budgets))}
 
 
 class _Question:
-    """Questions to one surface. tokens: (n,) ln tokens of the runs. held: ln tokens of the answer at equal size;
-    None if they are not known or follow the shape."""
+    """Questions to one surface. x, y: (n,) ln N, ln L of the runs. column: of tokens in the posterior, empty without
+    one; scale: of it. tokens: (n,) their ln. held: ln tokens of the answer at equal size; None if they are not known or
+    follow the shape."""
 
-    def __init__(self, surface: ask.LossSurface, runs: Runs, rng: np.random.Generator) -> None:
-        self.surface, self.runs, self.rng = surface, runs, rng
+    def __init__(
+        self,
+        surface: ask.LossSurface,
+        rows: Sequence[Row],
+        terms: Sequence[Term],
+        theirs: Mapping[str, str],
+        rng: np.random.Generator,
+    ) -> None:
+        self.surface, self.rows, self.theirs, self.rng = surface, rows, theirs, rng
+        self.x, self.y = places(rows)
+        self.others = [term.column.value for term in terms if term.of.kind != RATE and term.of.name != TOKENS]
+        of_tokens = ((term.column.name, term.scale) for term in terms if term.of.name == TOKENS)
+        self.column, self.scale = next(of_tokens, ("", Scale(0.0, 1.0)))
         self.posterior: Posterior = surface.posterior
         record = surface.record
-        self.grid = Grid.of(runs.x, runs.y, self.posterior.grid[self.posterior.inside])
-        self.x = [record.low + share * (record.high - record.low) for share in SHARES]
-        self.tokens = np.log(runs.numbers("tokens"))
+        self.grid = Grid.of(self.x, self.y, self.posterior.grid[self.posterior.inside])
+        self.asked_sizes = [record.low + share * (record.high - record.low) for share in SHARES]
+        self.tokens = np.log(self.numbers("tokens"))
         known = self.tokens[np.isfinite(self.tokens)]
         self.low, self.high = (float(known.min()), float(known.max())) if len(known) else (math.nan, math.nan)
         same = len(known) == len(self.tokens) and self.high - self.low < math.log(ALIKE)
-        self.held = runs.scale.at if runs.column else float(np.median(known)) if same else None
+        self.held = self.scale.at if self.column else float(np.median(known)) if same else None
+
+    def numbers(self, name: str) -> np.ndarray:
+        """(n,) a positive column of numbers; NaN where it is blank."""
+        return np.array([float(v) if positive(v := row.get(name)) else math.nan for row in self.rows])
+
+    def named(self, name: str) -> str:
+        return self.theirs.get(name, name)
 
     # Lines that need no cost
 
     def sizes(self, budget: TrainedBudgets | None = None) -> Iterator[AnswerRow]:
         """Best depth at equal size, and at the ``budget`` of all runs where they had one."""
         equal, cost, said = (_at_size(budget.unit), budget.main, budget.known_from) if budget else (N_PARAMS, None, "")
-        for x in self.x:
+        for x in self.asked_sizes:
             yield self._row(equal, cost, said, x, self.surface.at(math.exp(x)), None if budget else self.held)
 
     def totals(self) -> Iterator[AnswerRow]:
@@ -163,44 +161,44 @@ class _Question:
             return
         ratio, y = self._aspect(), self.grid.y
         b = per_width / np.sqrt(ratio * np.exp(y))
-        for x in self.x:
+        for x in self.asked_sizes:
             best = self.surface.at(math.exp(x)).value
             if best is None:
                 continue
             total = math.exp(x) + per_width * math.sqrt(math.exp(x) / (ratio * best))
             size = 2.0 * np.log((np.sqrt(b * b + 4.0 * total) - b) / 2.0)
             if depth := self._best_of(size, y):
-                said = f"{self.runs.named('n_params_total')} less N, in proportion to the width"
+                said = f"{self.named('n_params_total')} less N, in proportion to the width"
                 at = float(np.interp(math.log(depth.value or best), y, size))
                 yield self._row(TOTAL, total, said, at, depth, self.held)
 
     def ratios(self) -> Iterator[AnswerRow]:
-        if not self.runs.column:
+        if not self.column:
             return
-        ratio = float(f"{math.exp(float(np.nanmedian(self.tokens - self.runs.x))):.2g}")
-        for x in self.x:
+        ratio = float(f"{math.exp(float(np.nanmedian(self.tokens - self.x))):.2g}")
+        for x in self.asked_sizes:
             t = x + math.log(ratio)
             if self.low <= t <= self.high:
-                setting = {self.runs.column: float(self._standard(t))}
+                setting = {self.column: float(self._standard(t))}
                 yield self._row(PER_PARAM, ratio, "", x, self.surface.at(math.exp(x), setting), t)
 
     # Lines of a cost
 
     def costs(self) -> Iterator[Cost]:
-        flops = self._fitted(FLOP, self.runs.numbers("flops") / np.exp(self.tokens), "flops")
+        flops = self._fitted(FLOP, self.numbers("flops") / np.exp(self.tokens), "flops")
         yield flops or self._formula()
         for name in TIMES:
-            if found := self._fitted(TIME, self.runs.numbers(name) / np.exp(self.tokens), name):
+            if found := self._fitted(TIME, self.numbers(name) / np.exp(self.tokens), name):
                 yield found
                 return
-        speed = self.runs.numbers("tokens_per_second")
+        speed = self.numbers("tokens_per_second")
         if found := self._fitted(TIME, 1.0 / speed, "tokens_per_second"):
             yield found
 
     def at_size(self, cost: Cost) -> Iterator[AnswerRow]:
         """Best depth at the cost of each size's best net after the held tokens."""
-        held, y = self.runs.scale.at, self.grid.y
-        for x in self.x:
+        held, y = self.scale.at, self.grid.y
+        for x in self.asked_sizes:
             best = self.surface.at(math.exp(x)).value
             if best is None:
                 continue
@@ -301,11 +299,10 @@ class _Question:
             a, b = frame.u(x), frame.v(y)
             return np.stack([np.ones_like(a), a, b, a * a, a * b, b * b])
 
-        A, others = terms(self.runs.x, self.runs.y).T, self.runs.others
-        if use.any():
-            others = others[:, np.ptp(others[use], axis=0) > 0.0]
-            if use.sum() >= FEWEST_COSTS * (A.shape[1] + others.shape[1]):
-                A = np.hstack([A, others])
+        A = terms(self.x, self.y).T
+        others = [value for value in self.others if use.any() and np.ptp(value[use]) > 0.0]
+        if use.sum() >= FEWEST_COSTS * (A.shape[1] + len(others)):
+            A = np.column_stack([A, *others])
         if use.sum() < FEWEST_COSTS * A.shape[1]:
             return None
         for _ in range(3):
@@ -320,14 +317,14 @@ class _Question:
         drawn = beta[:6] + scatter * (normal * np.sqrt(np.maximum(s, 0.0)) @ Q.T)[:, :6]
 
         out = int(np.isfinite(ln).sum() - use.sum())
-        said = f"{self.runs.named(column)} of {int(use.sum())} runs"
+        said = f"{self.named(column)} of {int(use.sum())} runs"
         said += f", ± {100.0 * scatter:.2g} % about their line" if scatter > EXACT else ""
         said += f"; {out} far off it left out" if out else ""
         return Cost(unit, said, lambda x, y: drawn @ terms(x, y), lambda x, y: beta[:6] @ terms(x, y), ln + self.tokens)
 
     def _formula(self) -> Cost:
         """FLOPs of a token: 6·N, and attention where the context is known."""
-        context = self.runs.numbers("seq_len")
+        context = self.numbers("seq_len")
         n = float(np.nanmedian(context)) if np.isfinite(context).any() else 0.0
         ratio = self._aspect()
 
@@ -336,13 +333,13 @@ class _Question:
             return np.asarray(np.log(6.0 * size + 12.0 * n * np.sqrt(size * depth / ratio)))
 
         said = f"(6·N + 12·L·d·{n:.0f})·tokens, assumed" if n else "6·N·tokens, assumed"
-        return Cost(FLOP, said, lambda x, y: at(x, y)[None], at, at(self.runs.x, self.runs.y) + self.tokens)
+        return Cost(FLOP, said, lambda x, y: at(x, y)[None], at, at(self.x, self.y) + self.tokens)
 
     # Tokens
 
     def _standard(self, t: np.ndarray | float) -> np.ndarray | float:
         """ln tokens on the scale of the posterior."""
-        return self.runs.scale.value(np.asarray(t))
+        return self.scale.value(np.asarray(t))
 
     def _between(self, t: np.ndarray) -> np.ndarray:
         """True if ln tokens lie within the range of the runs."""
@@ -356,21 +353,21 @@ class _Question:
 
     def _by_tokens(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Coefficients of the standardised ln tokens at x, y (n,), (D, n), and of its square, (D, 1), one for all."""
-        up = self.posterior.of_columns(x, y, {self.runs.column: 1.0})
-        bent = (up[:, :1] + self.posterior.of_columns(x[:1], y[:1], {self.runs.column: -1.0})) / 2.0
+        up = self.posterior.of_columns(x, y, {self.column: 1.0})
+        bent = (up[:, :1] + self.posterior.of_columns(x[:1], y[:1], {self.column: -1.0})) / 2.0
         return up - bent, bent
 
     # Shapes
 
     def _aspect(self) -> float:
         """N / (L·d²) of the runs: 12 in a standard block."""
-        width = np.array([float(row["width"]) for row in self.runs.rows])
-        return float(np.exp(np.median(self.runs.x - self.runs.y - 2.0 * np.log(width))))
+        width = np.array([float(row["width"]) for row in self.rows])
+        return float(np.exp(np.median(self.x - self.y - 2.0 * np.log(width))))
 
     def _embeddings(self) -> float | None:
         """Parameters beyond N per unit of width; None if no column has them, or they do not follow the width."""
-        width = np.array([float(row["width"]) for row in self.runs.rows])
-        more = (self.runs.numbers("n_params_total") - np.exp(self.runs.x)) / width
+        width = np.array([float(row["width"]) for row in self.rows])
+        more = (self.numbers("n_params_total") - np.exp(self.x)) / width
         known = more[np.isfinite(more)]
         if len(known) < len(more) / 2 or (known <= 0.0).any() or np.log(known).std() > MOST_EMBEDDING_SCATTER:
             return None

@@ -27,12 +27,9 @@ from dwsweep.fit.data.covariates import HEAD_SIZE, LEARNING_RATE, NUMBER, RATE, 
 from dwsweep.fit.data.rows import ALIKE, ARM, Row, is_number, positive
 from dwsweep.fit.data.shape import n_params_of, places
 from dwsweep.fit.data.table import Table
-from dwsweep.fit.equal_what import Runs, equal_what
+from dwsweep.fit.equal_what import equal_what
 from dwsweep.fit.heap_design import (
     FEWEST_ROWS_EACH,
-    Design,
-    Means,
-    Scale,
     cells_of,
     design_of,
     means_of,
@@ -312,28 +309,31 @@ def _fitted(
     cells = cells_of(means, design, options, _levels(runs, arms, design.scatter))
     own, forms = int((means.arm == 0).sum()), ("none",) if of_size else ()
     surface = ask.surface_of(cells, means.depth, means.width, options.confidence, options.seed, own, forms)
-    posterior = ask.read(surface)
-    record = adjustment_of(means, design, posterior, surface, found, options, cells)
+    asked_of = ask.LossSurface(surface)
+    record = adjustment_of(means, design, asked_of, found.follow)
     base = np.flatnonzero(means.arm[means.of] == 0)
-    of_base = _runs(data, [runs[k] for k in base], means, design, means.of[base])
-    record = replace(record, **equal_what(ask.LossSurface(surface), of_base, options.seed, trained))
+    rows, terms = (
+        [{**runs[k].row, "loss": runs[k].loss} for k in base],
+        [one.at(means.of[base]) for one in design.terms],
+    )
+    record = replace(record, **equal_what(asked_of, rows, terms, data.theirs, options.seed, trained))
     outside = [one for one in columns if one.kind == NUMBER and not one.low <= float(one.held) <= one.high]
     said = sentences(record, budget, outside)
     left = {*asked.leave, *found.follow}
     taken = {one.column for one in columns} | {name for name in data.columns if found_in.word_of(name) in left}
     of_length = any(data.roles.get(name) == "length" for name in taken)
-    others = [one[means.of][base] for one in design.values]
-    said[1:1], by_depth = follows.sentences(data, of_base.rows, others, taken, not (budget or of_length))
-    settings = dict(zip(design.names, design.values, strict=True))
-    moved = posterior.of_columns(means.x, means.y, settings).mean(axis=0)
+    others = [term.column.value for term in terms]
+    said[1:1], by_depth = follows.sentences(data, rows, others, taken, not (budget or of_length))
+    settings = {term.column.name: term.column.value for term in design.terms}
+    moved = asked_of.posterior.of_columns(means.x, means.y, settings).mean(axis=0)
     gone = {*data.settings, *found_in.TEXTS, *chain(*found_in.NUMBERS.values()), *(one.column for one in columns)}
     gone -= {*found_in.OF_SHAPE[found_in.D_FF]}
     if any(one.name == HEAD_SIZE for one in columns):
         gone |= {*found_in.OF_SHAPE[HEAD_SIZE]}
     at_held = {id(run): _moved(run, float(moved[k]), gone) for run, k in zip(runs, means.of, strict=True)}
     selections = {arm: replace(one, runs=[at_held[id(run)] for run in one.runs]) for arm, one in selections.items()}
-    notes, rows = (*said, *data.notes), [run.row for run in at_held.values()]
-    table = replace(data, rows=rows, roles={}, named=(), notes=notes, following_depth=by_depth)
+    notes, held = (*said, *data.notes), [run.row for run in at_held.values()]
+    table = replace(data, rows=held, roles={}, named=(), notes=notes, following_depth=by_depth)
     return Heap(table, selections, bad, surface, record, budget is not None, means.paired, arms)
 
 
@@ -365,19 +365,3 @@ def beside_a_grid(data: Table, options: FitOptions, at_budgets: bool) -> Table:
     at_equal_size = options.axis == "n_params" and not at_budgets
     said, by_depth = follows.sentences(data, rows, others, taken, at_equal_size)
     return replace(data, notes=(*said, *data.notes), following_depth=by_depth)
-
-
-def _runs(data: Table, runs: Sequence[Run], means: Means, design: Design, of: np.ndarray) -> Runs:
-    """Runs in the form of ``equal_what``. of: (n,) place of the mean of each."""
-    kinds = list(enumerate(means.columns))
-    others = [design.values[k][of] for k, one in kinds if one.name != TOKENS and one.kind != RATE]
-    k = next((k for k, one in kinds if one.name == TOKENS), None)
-    return Runs(
-        rows=[{**run.row, "loss": run.loss} for run in runs],
-        x=means.x[of],
-        y=means.y[of],
-        others=np.stack(others, axis=1) if others else np.zeros((len(runs), 0)),
-        column="" if k is None else design.names[k],
-        scale=Scale(0.0, 1.0) if k is None else design.scales[k],
-        theirs=data.theirs,
-    )

@@ -230,24 +230,39 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class Design:
-    """Columns of the model. values: standardised covariates (K,), zero at the held value. scales: of each; that of a
-    learning rate is about the best one of each net. rate: β of the best learning rate, None without one. columns:
-    columns of the posterior. shared: see ``shared_effects``. scatter: sd of a mean about the surface by a first
-    estimate, nats."""
+class Term:
+    """Covariate in the posterior. of: its values at the means. column: standardised, zero at the held value. scale: of
+    the column; that of a learning rate is about the best one of each net."""
 
-    values: tuple[np.ndarray, ...]
-    scales: tuple[Scale, ...]
-    names: tuple[str, ...]
+    of: Covariate
+    column: Column
+    scale: Scale
+
+    def at(self, where: np.ndarray) -> Term:
+        """The term at the means ``where``."""
+        return replace(self, of=self.of.at_rows(where), column=replace(self.column, value=self.column.value[where]))
+
+
+@dataclass(frozen=True)
+class Design:
+    """Columns of the model. terms: of the covariates. others: further columns. rate: β of the best learning rate, None
+    without one. shared: see ``shared_effects``. scatter: sd of a mean about the surface by a first estimate, nats."""
+
+    terms: tuple[Term, ...]
+    others: tuple[Column, ...]
     rate: np.ndarray | None
-    columns: tuple[Column, ...]
     shared: np.ndarray | None
     scatter: float
+
+    @property
+    def tokens(self) -> Term | None:
+        """The term of the tokens, if runs differ in them."""
+        return next((term for term in self.terms if term.of.name == TOKENS), None)
 
 
 def design_of(means: Means, frame: Frame) -> Design:
     """The further columns of the posterior, with their scales."""
-    values, of_values, best = [], [], None
+    values, scale_of, best = [], [], None
     kinds = list(means.columns)
     for place, one in enumerate(kinds):
         others = [*means.members.T, *(two.value for k, two in enumerate(kinds) if k != place)]
@@ -264,29 +279,28 @@ def design_of(means: Means, frame: Frame) -> Design:
             best = curve
             value = value - (curve[0] + curve[1] * frame.u(size_at_held(means)) + curve[2] * frame.v(means.y) - one.at)
         values.append(scale.value(value))
-        of_values.append(scale)
+        scale_of.append(scale)
     means = replace(means, columns=tuple(kinds))
     shared = shared_effects(means, values)
     sizes, scatter = scales(means, values, frame, shared)
-    columns, names = [], []
-    for one, value, size in zip(means.columns, values, sizes, strict=True):
+    terms = []
+    for one, value, size, scale in zip(kinds, values, sizes, scale_of, strict=True):
         name = f"{one.name} {one.level}".strip()
-        names.append(name)
         if one.kind == RATE:
-            columns.append(rate(name, value, 1.5 * size))
-        elif one.kind == TEXT:
-            columns.append(factor(name, value, 1.5 * size, moves_depth=True))
+            column = rate(name, value, 1.5 * size)
         else:
-            columns.append(covariate(name, value, 1.5 * size, moves_depth=True))
-    of_tokens = next((k for k, one in enumerate(means.columns) if one.name == TOKENS), None)
-    if of_tokens is not None:  # recipes may profit from tokens, each in its own way
-        for k, one in enumerate(means.columns):
-            if one.kind == TEXT:
-                value = values[k] * values[of_tokens]
-                size = 1.5 * min(sizes[k], sizes[of_tokens])
-                columns.append(factor(f"{names[k]} × {TOKENS}", value, size, moves_depth=True))
-    columns += [arm_column(name, member, means.x) for name, member in zip(means.arms[1:], means.members.T, strict=True)]
-    return Design(tuple(values), tuple(of_values), tuple(names), best, tuple(columns), shared, scatter)
+            column = (factor if one.kind == TEXT else covariate)(name, value, 1.5 * size, moves_depth=True)
+        terms.append(Term(one, column, scale))
+    more = [arm_column(name, member, means.x) for name, member in zip(means.arms[1:], means.members.T, strict=True)]
+    design = Design(tuple(terms), tuple(more), best, shared, scatter)
+    if tokens := design.tokens:  # recipes may profit from tokens, each in its own way
+        both = [(term.column, min(term.column.sds[0], tokens.column.sds[0])) for term in terms if term.of.kind == TEXT]
+        own = [
+            factor(f"{one.name} × {TOKENS}", one.value * tokens.column.value, size, moves_depth=True)
+            for one, size in both
+        ]
+        return replace(design, others=(*own, *more))
+    return design
 
 
 def shared_effects(means: Means, values: Sequence[np.ndarray]) -> np.ndarray | None:
@@ -313,7 +327,7 @@ def cells_of(means: Means, design: Design, options: FitOptions, levels: np.ndarr
         means.members * levels,
         means.df,
         scatter,
-        design.columns,
+        (*(term.column for term in design.terms), *design.others),
         design.shared,
         {"interact": INTERACT},
     )

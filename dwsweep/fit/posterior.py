@@ -40,12 +40,13 @@ KEPT = 6_000_000  # most numbers of profiles that are kept: some thirty sizes of
 class Draws:
     """Coefficients of D draws of one form, all of equal weight.
 
-    eta: name → (D,) hyperparameters. parts: see ``Model.split``. scramble: (D,). other: (D, M) standard normals of
-    departures beyond the sizes of the data.
+    eta: name → (D,) hyperparameters. powers: distinct p, and the place (D,) of each draw's. parts: see ``Model.split``.
+    scramble: (D,). other: (D, M) standard normals of departures beyond the sizes of the data.
     """
 
     model: Model
     eta: dict[str, np.ndarray]
+    powers: tuple[np.ndarray, np.ndarray]
     parts: dict[str, np.ndarray]
     scramble: np.ndarray
     other: np.ndarray
@@ -75,8 +76,7 @@ class Posterior:
         self.grid = np.concatenate([below, inside, above])
         self.inside = slice(len(below), len(below) + len(inside))
         self._profiles: dict[tuple, np.ndarray] = {}
-        self._courses: dict[tuple, Course] = {}  # by setting
-        self._steep: dict[tuple, np.ndarray] = {}  # (D, 1) by form and setting: the same at every size
+        self._steep: dict[int, np.ndarray] = {}  # (D, 1) by form: the same at every size
         self.levels: dict[tuple, Any] = {}  # splines of the best depth's loss by range of sizes and setting
 
     @classmethod
@@ -97,7 +97,8 @@ class Posterior:
         rows = model.drawn(chosen.nodes, normal, chosen.counts)
         eta = {name: values.repeat(chosen.counts) for name, values in model.eta(chosen.nodes).items()}
         other = rng.standard_normal((len(rows), self.frame.waves[1]))
-        return Draws(model, eta, model.split(rows), chosen.scrambles.repeat(chosen.counts), other)
+        powers = np.unique(eta["p"], return_inverse=True)
+        return Draws(model, eta, powers, model.split(rows), chosen.scrambles.repeat(chosen.counts), other)
 
     @cached_property
     def scramble(self) -> np.ndarray:
@@ -144,10 +145,9 @@ class Posterior:
         return self.frame.in_y(self.grid).T
 
     @cached_property
-    def _laws(self) -> list[tuple[Law, np.ndarray]]:
-        """Per form: its law on the grid for each power p, and the place of the power of each draw."""
-        each = [np.unique(one.eta["p"], return_inverse=True) for one in self.forms]
-        return [(one.model.law(p, self.grid), of) for one, (p, of) in zip(self.forms, each, strict=True)]
+    def _laws(self) -> list[Law]:
+        """Per form: its law on the grid for each of its powers."""
+        return [one.model.law(one.powers[0], self.grid) for one in self.forms]
 
     @cached_property
     def _misfits(self) -> list[np.ndarray]:
@@ -170,69 +170,73 @@ class Posterior:
         """
         key = (x, *sorted((setting or {}).items()))
         if key not in self._profiles:
-            found = self._effect(np.full(len(self.grid), x), None, setting or {})
+            found = self._effect(np.full(len(self.grid), x), None)
+            if setting:
+                found += self._of_setting(np.full(len(self.grid), x), self.grid, setting)
+                found -= self._of_setting(np.array([x]), np.array([self.frame.y0]), setting)
             while self._profiles and (len(self._profiles) + 1) * found.size > KEPT:
                 del self._profiles[next(iter(self._profiles))]
             self._profiles[key] = found
         return self._profiles[key]
 
-    def _effect(self, x: np.ndarray, at: np.ndarray | None, setting: Setting) -> np.ndarray:
+    def _of_setting(self, x: np.ndarray, y: np.ndarray, setting: Setting) -> np.ndarray:
+        """(D, n) effect of a setting at x, y (n,), nats; beyond the sizes of the data that at their end."""
+        return self.of_columns(np.clip(x, self.frame.low, self.frame.high), y, setting)
+
+    def _effect(self, x: np.ndarray, at: np.ndarray | None) -> np.ndarray:
         """(D, n) ``profile`` at x (n,), inside the sizes and depths of the data, and at places ``at`` (n,) of the grid;
         None: at one size, and on the whole grid."""
         found = np.zeros((self.n_draws, len(x)))
         for place, rows in enumerate(self.rows):
             if self.forms[place].model.form.effect:
-                self._add(place, x, at, setting, found[rows])
+                self._add(place, x, at, found[rows])
         return found
 
-    def _add(self, place: int, x: np.ndarray, at: np.ndarray | None, setting: Setting, out: np.ndarray) -> None:
+    def _add(self, place: int, x: np.ndarray, at: np.ndarray | None, out: np.ndarray) -> None:
         """Add a form's effect of depth to its rows ``out`` (D, n) of ``_effect``."""
         draws, frame, own = self.forms[place], self.frame, slice(None) if at is None else at
         eta, grid, (sizes, of) = draws.eta, self.grid[own], np.unique(x, return_inverse=True)
-        law, delta = self._with(draws, setting)
         decayed = decay(eta["a"][:, None], sizes, frame)[:, of]
-        out += self._law(place, x, at, law)
+        out += self._law(place, x, at)
         out *= decayed
         if at is None:
-            self._limit(place, setting, law, frame.inside(x[0]) == x[0], out)
+            self._limit(place, frame.inside(x[0]) == x[0], out)
         waves = self._cosines[:, own] * self.effect.scale(np.clip(x, frame.low, frame.high), grid)
         for k, size in enumerate(sizes.tolist()):
             same = slice(None) if len(sizes) == 1 else np.flatnonzero(of == k)
-            out[:, same] += self._departing(draws, size, delta) @ waves[:, same]
+            out[:, same] += self._departing(draws, size) @ waves[:, same]
         walk = self._walks[self.rows[place]][:, own]
         out += (BRIDGE * self.effect.E * np.exp(eta["share"]))[:, None] * walk * decayed
-        if self.cells.columns:
-            v = frame.v(grid)
-            free = {one.name for one in self.cells.columns} - set(setting)
-            out += self._tuned(draws, np.clip(frame.u(x), -1.0, 1.0), v, free) + self._along_depth(draws, v, setting)
+        every = [one.name for one in self.cells.columns]
+        out += self._tuned(draws, np.clip(frame.u(x), -1.0, 1.0), frame.v(grid), every)
         if (beyond := x[0] - frame.high) > 0.0:  # further decay beyond the largest size
             out *= np.exp(-np.maximum(eta["a"], 0.0) * beyond)[:, None]
 
-    def _law(self, place: int, x: np.ndarray, at: np.ndarray | None, law: np.ndarray) -> np.ndarray:
-        """(D, n) effect of depth by the ``law`` (D, 4) of a form, nats, before its decay with size. Beyond the sizes x
-        is moved by the error of the form, which there is as large as the data's departures."""
-        of_power, of = self._laws[place]
-        columns = [one[of] for one in of_power.columns(x, at)]
+    def _law(self, place: int, x: np.ndarray, at: np.ndarray | None) -> np.ndarray:
+        """(D, n) effect of depth by a form alone, nats, before its decay with size. Beyond the sizes x is moved by the
+        error of the form, which there is as large as the data's departures."""
+        law = self.forms[place].parts["law"]
+        columns = [one[self.forms[place].powers[1]] for one in self._laws[place].columns(x, at)]
         found = _times(columns, law)
         if away := abs(x[0] - self.frame.inside(x[0])):
             moved = (min(1.0, away / MISFIT_FROM) * self._misfits[place])[:, None]
             found -= moved * law[:, 2:3] * (columns[0] + columns[1])
         return found
 
-    def _limit(self, place: int, setting: Setting, law: np.ndarray, among_sizes: bool, out: np.ndarray) -> None:
-        """Limit the slopes in y of ``out`` (D, G), the effect by the ``law`` (D, 4): beyond the depths trained, and
-        everywhere unless ``among_sizes``, none is steeper than among the nets trained. Powers of L and N are not
-        trusted to go on rising beyond them. The limit keeps signs, so it moves no best depth."""
-        key, spacing = (place, *sorted(setting.items())), np.diff(self.grid)
+    def _limit(self, place: int, among_sizes: bool, out: np.ndarray) -> None:
+        """Limit the slopes in y of ``out`` (D, G), the effect by a form: beyond the depths trained, and everywhere
+        unless ``among_sizes``, none is steeper than among the nets trained. Powers of L and N are not trusted to go on
+        rising beyond them. The limit keeps signs, so it moves no best depth."""
+        spacing = np.diff(self.grid)
         trained = slice(self.inside.start, self.inside.stop - 1)
-        if key not in self._steep:
+        if place not in self._steep:
             slopes = []
             for x in (self.frame.low, self.frame.high):
-                effect = self._law(place, np.full(len(self.grid), x), None, law)
+                effect = self._law(place, np.full(len(self.grid), x), None)
                 effect *= decay(self.forms[place].eta["a"][:, None], np.array(x), self.frame)
                 slopes.append(np.abs(np.diff(effect, axis=1) / spacing)[:, trained])
-            self._steep[key] = np.concatenate(slopes, axis=1).max(axis=1, keepdims=True)
-        steps, most = np.diff(out, axis=1), self._steep[key] * spacing
+            self._steep[place] = np.concatenate(slopes, axis=1).max(axis=1, keepdims=True)
+        steps, most = np.diff(out, axis=1), self._steep[place] * spacing
         kept = trained if among_sizes else slice(0, 0)
         for beyond in (slice(0, kept.start), slice(kept.stop, None)):
             np.clip(steps[:, beyond], -most[:, beyond], most[:, beyond], out=steps[:, beyond])
@@ -240,9 +244,9 @@ class Posterior:
         np.cumsum(steps, axis=1, out=out[:, 1:])
         out -= between(self.grid, out, np.array([self.frame.y0]))
 
-    def _departing(self, draws: Draws, x: float, delta: np.ndarray) -> np.ndarray:
-        """(D, M) waves in y of the departures ``delta`` (D, J, M) at x, forgotten beyond the sizes of the data."""
-        frame, eta = self.frame, draws.eta
+    def _departing(self, draws: Draws, x: float) -> np.ndarray:
+        """(D, M) waves in y of the departures at x, forgotten beyond the sizes of the data."""
+        frame, eta, delta = self.frame, draws.eta, draws.parts["departures"][:, 0]
         at = frame.inside(x)
         waves = np.einsum("j,djm->dm", frame.in_x(np.array(at)), delta)
         if x != at:
@@ -255,31 +259,29 @@ class Posterior:
     def level(self, x: float, setting: Setting | None = None) -> np.ndarray:
         """(D,) level common to all depths at x, nats, to which ``profile`` adds. Beyond the sizes of the data it is the
         course of the loss (course.py), less the best depth's part of the profile."""
-        frame, given = self.frame, setting or {}
-        if frame.low <= x <= frame.high:
-            return self._level_inside(x, given)
-        key = tuple(sorted(given.items()))
-        if key not in self._courses:
-            inside = sizes_of(frame).tolist()
-            rows = [self._level_inside(at, given) + self._least(at, given) for at in inside]
-            self._courses[key] = Course(frame, np.stack(rows, axis=1), np.exp(self.stacked("level")), self.seed)
-        return self._courses[key].at(x) - self._least(x, given)
-
-    def _least(self, x: float, setting: Setting) -> np.ndarray:
-        """(D,) least effect of depth at x: of the depths trained, and of others within a factor of ``NEARBY``."""
-        near = (self.grid > self.frame.first - math.log(NEARBY)) & (self.grid < self.frame.last + math.log(NEARBY))
-        found: np.ndarray = self.profile(x, setting)[:, near].min(axis=1)
+        inside = self.frame.low <= x <= self.frame.high
+        found: np.ndarray = self._levels(np.array([x]))[:, 0] if inside else self._course.at(x) - self._least(x)
+        if setting:
+            found = found + self._of_setting(np.array([x]), np.array([self.frame.y0]), setting)[:, 0]
         return found
 
-    def _level_inside(self, x: float, setting: Setting) -> np.ndarray:
-        return self._levels(np.array([x]), setting)[:, 0]
+    @cached_property
+    def _course(self) -> Course:
+        inside = sizes_of(self.frame)
+        least = np.stack([self._least(x) for x in inside.tolist()], axis=1)
+        return Course(self.frame, self._levels(inside) + least, np.exp(self.stacked("level")), self.seed)
 
-    def _levels(self, x: np.ndarray, setting: Setting) -> np.ndarray:
+    def _least(self, x: float) -> np.ndarray:
+        """(D,) least effect of depth at x: of the depths trained, and of others within a factor of ``NEARBY``."""
+        near = (self.grid > self.frame.first - math.log(NEARBY)) & (self.grid < self.frame.last + math.log(NEARBY))
+        found: np.ndarray = self.profile(x)[:, near].min(axis=1)
+        return found
+
+    def _levels(self, x: np.ndarray) -> np.ndarray:
         """(D, n) ``level`` at each x (n,) inside the sizes of the data."""
-        z, middle = {name: np.full(len(x), value) for name, value in setting.items()}, np.full(len(x), self.frame.y0)
-        found = []
+        found, middle = [], np.full(len(x), self.frame.y0)
         for draws in self.forms:
-            rows = draws.parts["level"] @ draws.model.level(x, middle, z).T + draws.model.reference(x)
+            rows = draws.parts["level"] @ draws.model.level(x, middle, {}).T + draws.model.reference(x)
             level = asymptotic(np.exp(draws.eta["alpha"])[:, None], x, self.frame)
             found.append(rows + draws.parts["asymptote"][:, None] * level)
         return np.concatenate(found)
@@ -288,28 +290,28 @@ class Posterior:
         """(D, n) losses of nets at x, y (n,), beyond the sizes and depths of the data too, nats. Between places of the
         grid, which holds the depths trained, they are straight in y. setting: values of further columns; a tuned column
         without one is at the best value of each net."""
-        x, y, frame, given = np.asarray(x, dtype=float), np.asarray(y, dtype=float), self.frame, setting or {}
+        x, y, frame = np.asarray(x, dtype=float), np.asarray(y, dtype=float), self.frame
         inside = (frame.low <= x) & (x <= frame.high) & (frame.first - SAME <= y) & (y <= frame.last + SAME)
         found = np.empty((self.n_draws, len(x)))
         for k in np.flatnonzero(~inside).tolist():
-            effect = between(self.grid, self.profile(float(x[k]), given), y[k : k + 1])
-            found[:, k] = effect[:, 0] + self.level(float(x[k]), given)
+            effect = between(self.grid, self.profile(float(x[k])), y[k : k + 1])
+            found[:, k] = effect[:, 0] + self.level(float(x[k]))
         most, by_size = max(1, MOST_NUMBERS // self.n_draws), np.lexsort((y, x))
         by_size = by_size[inside[by_size]]
         for cut in (by_size[k : k + most] for k in range(0, len(by_size), most)):
-            found[:, cut] = self._inside(x[cut], y[cut], given)
-        return found
+            found[:, cut] = self._inside(x[cut], y[cut])
+        return found + self._of_setting(x, y, setting) if setting else found
 
-    def _inside(self, x: np.ndarray, y: np.ndarray, setting: Setting) -> np.ndarray:
+    def _inside(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """``losses`` inside the sizes and depths of the data."""
         after = np.searchsorted(self.grid, y - SAME)
-        rows = self._effect(x, after, setting)
+        rows = self._effect(x, after)
         if (off := np.flatnonzero(self.grid[after] - y > SAME)).size:
             right, left = self.grid[after[off]], self.grid[after[off] - 1]
             share = (right - y[off]) / (right - left)
-            rows[:, off] += share * (self._effect(x[off], after[off] - 1, setting) - rows[:, off])
+            rows[:, off] += share * (self._effect(x[off], after[off] - 1) - rows[:, off])
         sizes, of = np.unique(x, return_inverse=True)
-        rows += self._levels(sizes, setting)[:, of]
+        rows += self._levels(sizes)[:, of]
         return rows
 
     def of_columns(self, x: np.ndarray, y: np.ndarray, values: Mapping[str, Any]) -> np.ndarray:
@@ -331,7 +333,7 @@ class Posterior:
         rows: np.ndarray = parts["level"] @ (model.level(x, y, z) - model.level(x, y, {})).T
         if moving := [(z[one.name], k) for k, one in enumerate(model.moving) if one.name in z]:
             (sizes, of_size), (depths, of_depth) = (np.unique(one, return_inverse=True) for one in (x, y))
-            straight = model.law(eta["p"], depths).straight(x, of_depth)
+            straight = [one[draws.powers[1]] for one in model.law(draws.powers[0], depths).straight(x, of_depth)]
             h = sum((value * _times(straight, parts["moves"][:, k]) for value, k in moving), start=0.0)
             rows += h * decay(eta["a"][:, None], sizes, frame)[:, of_size]
         if departing := [(z[one.name], k) for k, one in enumerate(model.departing, start=1) if one.name in z]:
@@ -346,29 +348,12 @@ class Posterior:
         mean = np.average(self.chosen[k].nodes, axis=0, weights=self.chosen[k].counts)
         return self.forms[k].model.held_out(mean)
 
-    @staticmethod
-    def _with(draws: Draws, setting: Setting) -> tuple[np.ndarray, np.ndarray]:
-        """(law (D, 4), departures (D, J, M)), further columns included."""
-        law, waves = draws.parts["law"].copy(), draws.parts["departures"]
-        for k, one in enumerate(draws.model.moving):
-            law[:, :3] += setting.get(one.name, 0.0) * draws.parts["moves"][:, k]
-        values = [1.0, *(setting.get(one.name, 0.0) for one in draws.model.departing)]
-        return law, sum((value * waves[:, k] for k, value in enumerate(values) if value), start=0.0 * waves[:, 0])
-
     def _coefficients(self, draws: Draws) -> list[dict[int, np.ndarray]]:
         """Coefficients of each covariate: place in ``Column.sds`` → (D,) coefficients."""
         found, first = [], self.frame.waves[0]
         for one in self.cells.columns:
             found.append({k: draws.parts["level"][:, first + place] for place, k in enumerate(one.kept)})
             first += len(one.kept)
-        return found
-
-    def _along_depth(self, draws: Draws, v: np.ndarray, setting: Setting) -> np.ndarray | float:
-        """(D, n) slopes of further columns in v (n,) at their values."""
-        found: np.ndarray | float = 0.0
-        for one, of in zip(self.cells.columns, self._coefficients(draws), strict=True):
-            if 4 in of and one.name in setting:
-                found = found + setting[one.name] * of[4][:, None] * v
         return found
 
     def tuned_values(self, draws: Draws, place: int, u: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

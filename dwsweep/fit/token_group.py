@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dwsweep.fit.ask import LossSurface, fit_loss_model
 from dwsweep.fit.cells import Selection, select_runs
+from dwsweep.fit.crossing import Crossing
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import Table
@@ -31,7 +32,7 @@ class TokenGroup:
 
     selection: Selection
     curves: Curves | None  # None if no run has a usable loss
-    pairs: list[Pair]
+    pairs: Mapping[Pair, Crossing]
     warnings: list[str]
     surface: LossSurface | None = None  # the joint model of all depths
     bad: Sequence[BadRun] = ()
@@ -63,7 +64,7 @@ class TokenGroup:
         warnings = [*data.doubts, *selection.warnings, *check_runs(runs, data, shorter)]
         if not runs:
             warnings = [*warnings, "no finished run with a usable loss: nothing to fit"]
-            return cls(selection, None, [], warnings, rows=rows)
+            return cls(selection, None, {}, warnings, rows=rows)
         held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
         rng = np.random.default_rng(options.seed)
         curves = build_curves(runs, options.noise, rng, held_out, data.unit)
@@ -83,7 +84,7 @@ class TokenGroup:
         if surface and (fitted := len(surface.record.cells.x)) < len(curves.x):
             warnings.append(f"surface: {fitted:,} of {len(curves.x):,} shapes, drawn at random, are fitted")
         warnings += confounds(runs, curves, selection.lost_rates)
-        compared = analyse_pairs(curves, options.confidence, surface) if pairs else []
+        compared = analyse_pairs(curves, options.confidence, surface) if pairs else {}
         if bad:
             warnings.insert(0, left_out_line(bad))
         return cls(

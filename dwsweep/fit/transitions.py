@@ -7,8 +7,8 @@ Each verdict is a row of transitions.csv. The paper's own estimates (paper.py) a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -22,42 +22,32 @@ from dwsweep.interval import Interval
 from dwsweep.records.fit import Surface
 from dwsweep.records.transitions import LEVINE, SURFACE, Transition
 
+Pair = tuple[int, int]  # the shallower and the deeper of two neighbouring depths
 SURFACE_POINTS = 61  # number of sizes at which a crossing is looked for
 NO_MODEL = Crossing("undecided", reason="too few shapes for a model of all depths", cause=FEW_SHAPES)
 
 
-@dataclass(frozen=True, eq=False)
-class Pair:
-    """Two neighbouring depths and the size at which they cross."""
-
-    shallow: int
-    deep: int
-    crossing: Crossing
-
-
-def analyse_pairs(curves: Curves, confidence: float, surface: LossSurface | None = None) -> list[Pair]:
-    """Every pair of consecutive depths, shallow to deep. surface: the model of all depths, None if there is none."""
-    depths = list(pairwise(curves.depths))
-    if surface is None or not depths:
-        return [Pair(*both, NO_MODEL) for both in depths]
-    grid, found = np.linspace(surface.record.low, surface.record.high, SURFACE_POINTS), []
-    for both, drawn, inside in zip(
-        depths, surface.differences(grid, depths), _compared(curves, surface, grid, depths), strict=True
-    ):
-        if len(inside) < 2:
-            found.append(Pair(*both, APART))
-            continue
-        x, mean, errors = grid[inside], drawn[0, inside], drawn[1:, inside] - drawn[0, inside]
-        band = SimultaneousBand(mean, errors, math.inf, confidence)  # the draws include the uncertainty of the noise
-        crossing = classify(x, band)
-        crossing = replace(crossing, error=monte_carlo(crossing, x, band, surface.posterior.scramble))
-        found.append(Pair(*both, _without_effect(crossing, surface.record)))
+def analyse_pairs(curves: Curves, confidence: float, surface: LossSurface | None = None) -> dict[Pair, Crossing]:
+    """Crossing of every pair of consecutive depths, shallow to deep. surface: the model of all depths, None if there is
+    none."""
+    pairs = list(pairwise(curves.depths))
+    if surface is None or not pairs:
+        return dict.fromkeys(pairs, NO_MODEL)
+    grid, found = np.linspace(surface.record.low, surface.record.high, SURFACE_POINTS), dict.fromkeys(pairs, APART)
+    compared = _compared(curves, surface, grid, pairs)
+    for pair, drawn, inside in zip(pairs, surface.differences(grid, pairs), compared, strict=True):
+        if len(inside) > 1:
+            x, mean, errors = grid[inside], drawn[0, inside], drawn[1:, inside] - drawn[0, inside]
+            band = SimultaneousBand(
+                mean, errors, math.inf, confidence
+            )  # the draws include the uncertainty of the noise
+            crossing = classify(x, band)
+            crossing = replace(crossing, error=monte_carlo(crossing, x, band, surface.posterior.scramble))
+            found[pair] = _without_effect(crossing, surface.record)
     return found
 
 
-def _compared(
-    curves: Curves, surface: LossSurface, grid: np.ndarray, pairs: Sequence[tuple[int, int]]
-) -> list[np.ndarray]:
+def _compared(curves: Curves, surface: LossSurface, grid: np.ndarray, pairs: Sequence[Pair]) -> list[np.ndarray]:
     """For each pair, the places on ``grid`` at which the data compare the two depths: where both curves run, or inside
     the hull of all shapes where they share no range."""
     least, most = np.array([surface.reach(x) for x in grid]).T + np.array([[-1e-9], [1e-9]])
@@ -81,26 +71,28 @@ def _without_effect(found: Crossing, record: Surface) -> Crossing:
     return replace(own, t_left=found.t_left, t_right=found.t_right, sign_changes=found.sign_changes)
 
 
-def transition_rows(curves: Curves, pairs: Sequence[Pair], confidence: float, paper: bool = False) -> list[Transition]:
+def transition_rows(
+    curves: Curves, pairs: Mapping[Pair, Crossing], confidence: float, paper: bool = False
+) -> list[Transition]:
     """Rows of transitions.csv: per pair the verdict first, then the paper's own estimates with ``paper``. Widths are
     the shallower net's; a None end is unbounded."""
     rows = []
-    for pair in pairs:
-        of_paper = own_curves(curves, pair.shallow, pair.deep, confidence) if paper else ()
-        for estimator, crossing in ((SURFACE, pair.crossing), *of_paper):
-            rows.append(_transition_row(curves, replace(pair, crossing=crossing), estimator, confidence))
+    for pair, crossing in pairs.items():
+        of_paper = own_curves(curves, *pair, confidence) if paper else ()
+        for estimator, one in ((SURFACE, crossing), *of_paper):
+            rows.append(_transition_row(curves, pair, one, estimator, confidence))
     return rows
 
 
-def _transition_row(curves: Curves, pair: Pair, estimator: str, confidence: float) -> Transition:
-    c = pair.crossing
-    both = np.concatenate([curves.at(pair.shallow), curves.at(pair.deep)])
+def _transition_row(curves: Curves, pair: Pair, c: Crossing, estimator: str, confidence: float) -> Transition:
+    shallow, deep = pair
+    both = np.concatenate([curves.at(shallow), curves.at(deep)])
     at = Interval(c.root, c.low, c.high)
-    n_params = partial(n_params_at, curves, pair.shallow)
-    width, axis = at.map(lambda x: float(np.exp(curves.ln_width_of(pair.shallow, x)))), at.map(math.exp)
+    n_params = partial(n_params_at, curves, shallow)
+    width, axis = at.map(lambda x: float(np.exp(curves.ln_width_of(shallow, x)))), at.map(math.exp)
     return Transition(
-        shallow=pair.shallow,
-        deep=pair.deep,
+        shallow=shallow,
+        deep=deep,
         estimator=estimator,
         status=c.status,
         **at.map(n_params).columns("n_params"),

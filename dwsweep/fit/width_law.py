@@ -11,16 +11,17 @@ departures from the form, gives ln d at the shallower depth, and least squares o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
 from dwsweep.fit.ask import LossSurface, answer, crossings, effect, law, transitions
+from dwsweep.fit.crossing import Crossing
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.laws import EXPONENTIAL, FORMS, LawForm
-from dwsweep.fit.transitions import SURFACE_POINTS, Pair
+from dwsweep.fit.transitions import SURFACE_POINTS
 from dwsweep.records.fit import BEST_DEPTH, PAIRS, WidthLaw
 from dwsweep.records.transitions import Rival
 from dwsweep.shapes import STANDARD
@@ -57,7 +58,7 @@ class Constants:
     bounded: bool
 
 
-def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Sequence[Pair], confidence: float) -> LawReport:
+def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Collection[Crossing], confidence: float) -> LawReport:
     """The exponential law of the best depth and its alternatives by the draws of ``surface``, and the law of the pairs.
 
     There is a law only if ``FEWEST_PAIRS`` pairs bound their crossing (one of them crossed), so that one is
@@ -67,7 +68,7 @@ def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Sequence[Pair],
         n = len(curves.depths)
         given = "one depth gives no pair" if n == 1 else f"{n} depths give {n - 1} pair{'s' if n > 2 else ''}"
         return LawReport.none(f"{given}; {FEWEST_PAIRS} pairs are needed")
-    statuses = [one.crossing.status for one in pairs]
+    statuses = [one.status for one in pairs]
     crossed = statuses.count("crossed")
     bounds = sum(status in ("not_reached", "already_crossed") for status in statuses)
     if not crossed or crossed + bounds < FEWEST_PAIRS:

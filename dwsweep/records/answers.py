@@ -15,6 +15,15 @@ GROWTH = "growth"
 QUESTIONS = (BEST_DEPTH, BEST_VALUE, RATIO, DIFFERENCE, EFFECT, GROWTH)
 N_PARAMS, TOTAL, PER_PARAM, FLOPS, WALL_TIME = "n_params", "n_params_total", "tokens_per_param", "flops", "wall_time"
 SIZE_AND_FLOPS, SIZE_AND_TIME = f"{N_PARAMS} and {FLOPS}", f"{N_PARAMS} and {WALL_TIME}"
+EQUAL = {  # equal quantity → its name
+    N_PARAMS: "N",
+    TOTAL: "total N",
+    PER_PARAM: "tokens per parameter",
+    SIZE_AND_FLOPS: "N and FLOPs",
+    SIZE_AND_TIME: "N and wall time",
+    FLOPS: "FLOPs",
+    WALL_TIME: "wall time",
+}
 TRANSITION = "transition"  # column of a ratio of two transitions
 BELOW, ABOVE = "below", "above"  # edges of the depths tried
 UNCHANGED, NOT_COMPARABLE = "no change shown", "not comparable"  # verdicts on a change

@@ -368,7 +368,7 @@ class OtherFit(Record):
 
 
 SAME_BLOCK = 0.02  # difference of ln of weights over d² of nets with equal blocks
-EQUAL = {"device_seconds": WALL_TIME}  # axis of a fit → quantity held equal, where the names differ
+OF_AXIS = {"device_seconds": WALL_TIME}  # axis of a fit → quantity held equal, where the names differ
 Format = Literal[10]  # of fit.json: raised when a field leaves or changes its meaning
 (FORMAT,) = get_args(Format)
 
@@ -452,7 +452,7 @@ class FitResult(Record):
         """Best depth and width at each size of the surface. A cost stands where the axis is one."""
         if (surface := self.surface) is None:
             return
-        equal = EQUAL.get(self.axis, self.axis)
+        equal = OF_AXIS.get(self.axis, self.axis)
         of_size, flat = equal == N_PARAMS, surface.flat
         for row in surface.optima:
             known = not row.depth_interval.unbounded

@@ -9,28 +9,10 @@ from functools import partial
 from dwsweep.fit.data.covariates import LARGE, value_text
 from dwsweep.interval import layers
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment, NextRuns
-from dwsweep.records.answers import (
-    FLOPS,
-    N_PARAMS,
-    PER_PARAM,
-    SIZE_AND_FLOPS,
-    SIZE_AND_TIME,
-    TOTAL,
-    WALL_TIME,
-    AnswerRow,
-)
+from dwsweep.records.answers import EQUAL, FLOPS, N_PARAMS, SIZE_AND_FLOPS, SIZE_AND_TIME, WALL_TIME, AnswerRow
 from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, ends, estimate, label, number, shown
 from dwsweep.text import SHORT, format_count, format_duration, join
 
-EQUAL = {  # equal quantity → its name
-    N_PARAMS: "N",
-    TOTAL: "total N",
-    PER_PARAM: "tokens per parameter",
-    SIZE_AND_FLOPS: "N and FLOPs",
-    SIZE_AND_TIME: "N and wall time",
-    FLOPS: "FLOPs",
-    WALL_TIME: "wall time",
-}
 SYMBOLS = {"n_params": "N", "tokens": "D", "depth": "L"}
 REACHED = "0.7"  # sd of ln of the best depth, over the one expected: tests/simulations/README.md
 

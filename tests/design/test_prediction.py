@@ -54,10 +54,10 @@ def found_of(truth: SmoothTruth) -> Found:
             # the median of the draws, which `fit` keeps to itself where most lie beyond the depths trained
             found.misses[target].append(float(np.median(surface.drawn_depths(math.log(target)))) - best[target])
             found.stated[target].append(surface.spread(math.log(target)))
-        for k, pair in enumerate(analyse_pairs(curves, 0.95, surface)):
-            found.crossed[k] += pair.crossing.status == "crossed"
-            if pair.crossing.root is not None:
-                found.roots[k].append(pair.crossing.root - crossings[k])
+        for k, pair in enumerate(analyse_pairs(curves, 0.95, surface).values()):
+            found.crossed[k] += pair.status == "crossed"
+            if pair.root is not None:
+                found.roots[k].append(pair.root - crossings[k])
     return found
 
 
