@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from dwsweep.design.prior import Prior
-from dwsweep.fit.ask import at_depths, law
+from dwsweep.fit.ask import ONE_SD, ROWS, at_depths, inside_depths, quantiles
 from dwsweep.fit.laws import FORMS
 from dwsweep.fit.model import declared
 from dwsweep.fit.nodes import weigh
 from dwsweep.fit.posterior import Posterior
+from dwsweep.fit.width_law import FEWEST_POINTS
 from dwsweep.records.cells import Cells
 
 Planned = Mapping[tuple[int, int], frozenset[int]]
@@ -74,14 +75,14 @@ def expected_posterior(prior: Prior, cells: Planned, precise: bool = False) -> P
     return Posterior(given, weigh(given, enough=enough, draws=draws))
 
 
-def law_errors(form: str, posterior: Posterior) -> tuple[float | None, float | None]:
-    """Sds of the two constants of a form of the law; None without draws of that form."""
-    ties = law(posterior, form, posterior.depths)
-    if len(ties) < 2 or ties.shape[1] < 2:
+def law_errors(prior: Prior, posterior: Posterior) -> tuple[float | None, float | None]:
+    """Sds of the two constants of the prior's form of the law; None where too few sizes have a best depth inside."""
+    x, y, sd = inside_depths(posterior, np.linspace(posterior.frame.low, posterior.frame.high, ROWS).tolist())
+    if len(x) < FEWEST_POINTS:
         return None, None
-    depths = np.exp(posterior.depths)[[0, -2]]
-    ends = (ties[:, [0, -1]] - np.log(12.0 * depths)) / 2.0
-    a, b = FORMS[form].from_ends(ends, *depths).std(axis=0).tolist()
+    ln_width = (x - math.log(prior.layer_weights) - y) / 2.0
+    theta = FORMS[prior.law.form].through(ln_width, np.exp(y), sd**-2.0)
+    a, b = (float(high - low) / 2.0 for low, _, high in (quantiles(one, ONE_SD) for one in theta.T))
     return a, b
 
 

@@ -71,7 +71,7 @@ def judge(prior: Prior, cells: Planned, target: float, precise: bool = False) ->
     if reason or best is None:
         return Errors(pairs, target, best, reason)
     bias, few = middle - math.log(best), len(depths) < DEPTHS_FOR_A_LAW
-    law = (None, None) if few else law_errors(prior.law.form, posterior)
+    law = (None, None) if few else law_errors(prior, posterior)
     reason = f"{len(depths)} depths give no law" if few else ""
     return Errors(pairs, target, best, reason, *law, half * best, bias * best, math.hypot(half, bias))
 

@@ -12,11 +12,10 @@ import numpy as np
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
 from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.guideline import map_law
 from dwsweep.fit.laws import Law
 from dwsweep.fit.model import TURN
 from dwsweep.records import fit as fit_record
-from dwsweep.records.fit import Surface
+from dwsweep.records.fit import FitResult, Surface
 from dwsweep.shapes import STANDARD
 from dwsweep.text import NATS, SHORT
 
@@ -116,7 +115,7 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
         raise InputError(f"--noise: {noise}; must be nats above 0 (1e-9) and below 10, such as 0.003")
     found = fit_record.read(fit) if fit is not None else None
     law, gain = laws.published(), Gain()
-    fitted = map_law(found.surface) if found and found.axis == "n_params" else None
+    fitted = own_law(found) if found and found.axis == "n_params" else None
     if fitted and found and found.surface:
         law, gain = fitted, _gain(found.surface, fitted)
     # a law and gains of the fit are in its unit; assumed gains are in nats, and so must be the noise beside them
@@ -140,11 +139,21 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
     return Prior(law, sigma, SEED_RATIO * sigma, shape_sd, tuple(basis), gain), done
 
 
+def own_law(found: FitResult) -> Law | None:
+    """The most probable form through the best depths of a fit; None without one, or where the size does not grow."""
+    forms = [one for one in found.rivals if not one.rejected and (one.b or -1.0) > laws.FORMS[one.form].least_b]
+    inside = [row.place for row in found.surface.optima if row.depth is not None] if found.surface else []
+    if not forms or not inside or forms[0].a is None or forms[0].b is None:
+        return None
+    form, theta = forms[0].form, (forms[0].a, forms[0].b)
+    return Law(f"own: {form} form of the loss surface", form, theta, min(inside), max(inside))
+
+
 def _gain(record: Surface, law: Law) -> Gain:
     """Gain of a layer: means of the draws of the law's form, times the slopes of its loss differences over those of
     the form without its departures, which hold a part of every slope."""
-    surface = LossSurface(record, only=law.form)
-    (draws,) = surface.posterior.forms
+    surface = LossSurface(record)
+    draws = next(one for one in surface.posterior.forms if one.model.form.name == law.form)
     slope, skew = draws.parts["law"][:, 2].mean(), draws.parts["law"][:, 3].mean()
     power, decay = float(draws.eta["p"].mean()), float(draws.eta["a"].mean())
     middle = math.exp(draws.model.frame.y0)

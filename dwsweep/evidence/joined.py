@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dwsweep.evidence.random_effects import DRAWS, SCORES, Recipe, Sampled, normal_scores, recipe, resampled
+from dwsweep.evidence.random_effects import DRAWS, JITTER, SCORES, Recipe, Sampled, normal_scores, recipe, resampled
 from dwsweep.evidence.summary import Populations
 
 PAIRS = 200_000  # pairs that are weighed
@@ -75,7 +75,7 @@ def joined(everyone: Populations, own: OwnDepths) -> Joined:
     order = np.argsort(-own.inside.mean(axis=0), kind="stable")  # the best known size first
     x = own.x[order]
     mean = population.mean(x, np.zeros(count))[person]
-    root = np.linalg.cholesky(population.covariance(x, x) + 1e-9 * np.eye(count))
+    root = np.linalg.cholesky(population.covariance(x, x) + JITTER * np.eye(count))
     usual = np.append(PRIOR_SD, root[:, np.arange(1, count), np.arange(1, count)].mean(axis=0))
     root, uniform = root[person], rng.random((PAIRS, count))
     free, score, ln_weight = ~own.known[which], np.zeros((PAIRS, count)), np.zeros(PAIRS)

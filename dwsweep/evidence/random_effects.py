@@ -58,7 +58,7 @@ PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 SCORES = 2  # index of the first axis of the scores
 TINY = 1e-4
 CURVES = 16  # most curves that a population keeps
-JITTER = 1e-6  # variance of a value that is known without error, so that a covariance can be inverted
+JITTER = 1e-9  # variance of a value that is known without error, so that a covariance can be inverted
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from dwsweep.fit import ask
 from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import RATE, TEXT, TOKENS, Covariate
-from dwsweep.fit.heap_design import Design, Means, Term, layer_weights
+from dwsweep.fit.heap_design import Design, Means, Term
 from dwsweep.fit.lengths import TrainedBudgets
 from dwsweep.interval import Interval
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment
@@ -37,7 +37,6 @@ def adjustment_of(means: Means, design: Design, held: ask.LossSurface, follow: t
         scatter=float(np.median(np.exp(posterior.stacked("scatter")))),
         shared=float(np.median(np.exp(posterior.stacked("shared")))) if posterior.cells.shared is not None else None,
         inseparable=tuple(close),
-        layer_weights=layer_weights(means),
         rates=_rates(means, design, held),
         along_tokens=_along_tokens(design, held),
     )

@@ -43,7 +43,7 @@ from dwsweep.fit.curves import Curves, SimultaneousBand, build_curves
 from dwsweep.fit.data import condition
 from dwsweep.fit.data.roles import RECIPE, TUNING
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.data.shape import BLOCK, n_params_of
+from dwsweep.fit.data.shape import BLOCK, SAME_SIZE, n_params_of
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.fit.data.table import Table, account
 from dwsweep.fit.documents import document_covariance
@@ -52,12 +52,12 @@ from dwsweep.fit.lengths import at_equal_length
 from dwsweep.fit.noise import FLOOR_NATS, Noise
 from dwsweep.fit.one_unit import in_one_unit
 from dwsweep.fit.one_variable import width_follows
-from dwsweep.fit.pairing import SAME_SIZE, TOLERANCE, Arm, at_size, pair_arms
+from dwsweep.fit.pairing import UNCORRECTED, Arm, at_size, pair_arms
 from dwsweep.fit.posterior import Posterior
 from dwsweep.fit.scatter import judged
 from dwsweep.fit.small_matrices import small_matrices
 from dwsweep.fit.token_group import noise_summary
-from dwsweep.fit.warnings import left_out_line, still_falling
+from dwsweep.fit.warnings import check_runs, left_out_line, still_falling
 from dwsweep.interval import Interval
 from dwsweep.records import columns
 from dwsweep.records.along import BEST, NOT_APART, UNKNOWN, WORSE, Along, AlongRow
@@ -196,7 +196,7 @@ def _notes(groups: Sequence[Group], single: int, column: str) -> list[str]:
     """Sentences on the premises: unequal sizes and their correction. single: number of groups with a single value."""
     notes = []
     gap = max(float(np.abs(group.gaps).max()) for group in groups)
-    if gap > SAME_SIZE:
+    if gap > UNCORRECTED:
         curves = [(group.arm.curves, depth) for group in groups for depth in group.arm.curves.depth[group.cells]]
         alone = any(len(one.sizes(int(depth))) < 2 for one, depth in curves)
         by = (
@@ -355,7 +355,8 @@ def arms_along(
             continue
         if not selection.runs:
             raise InputError(f"table: {data.source}; {name or 'it'} has no finished run with a usable loss")
-        falling = still_falling(data.directory, selection.runs) if data.directory else []
+        checked = [*check_runs(selection.runs, data)]
+        checked += still_falling(data.directory, selection.runs) if data.directory else []
         numbered = [replace(run, depth=numbers[_place_of(run.row, column)]) for run in selection.runs]
         selection, bad = without_bad_runs(replace(selection, runs=numbered))
         runs, out = selection.runs, selection.account + Counter({("have an impossible loss", ""): len(bad)})
@@ -363,7 +364,7 @@ def arms_along(
         rng = np.random.default_rng(options.seed)
         curves = build_curves(runs, options.noise, rng, held_out, data.unit)
         curves = _judged(curves, runs, column, options)
-        warnings = [*selection.warnings, *falling, *([left_out_line(bad)] if bad else [])]
+        warnings = [*data.doubts, *selection.warnings, *checked, *([left_out_line(bad)] if bad else [])]
         warnings += held_out.warnings if held_out else []
         found.append(Arm(name, runs, curves, held_out=held_out, unit=data.unit, warnings=warnings, out=out))
         of_shape = {run.shape: run.row for run in runs}
@@ -409,7 +410,7 @@ def _sizes(tables: Sequence[Table]) -> dict[float, float]:
     counts = np.unique([n_params_of(row) for row in rows if n_params_of(row) > 0])
     groups: list[list[float]] = []
     for n in counts.tolist():
-        if groups and math.log(n / groups[-1][0]) <= TOLERANCE:
+        if groups and math.log(n / groups[-1][0]) <= SAME_SIZE:
             groups[-1].append(n)
         else:
             groups.append([n])

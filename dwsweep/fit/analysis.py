@@ -250,7 +250,7 @@ def _found(asked: Request, arms: Sequence[TokenGroup] = ()) -> FitResult:
         warnings.insert(0, budgets_warning(asked.trained, axis))
     report = LawReport.none("no finished run with a usable loss")
     if curves:
-        report = fit_laws(curves, drawn, group.pairs.values(), confidence)
+        report = fit_laws(curves, drawn, group.pairs, confidence)
     if curves and not drawn and not group.one_variable and group.pairs:
         warnings.append(
             f"surface: not fitted to {len(curves.x)} shapes of {len(curves.depths)} depths: it takes three depths of "
@@ -343,7 +343,7 @@ def _nets(runs: Sequence[Run], heap: Heap | None) -> TrainedNets:
 
     counts = [value for run in runs if isinstance(value := run.row.get("tokens"), int | float) and value > 0]
     alike = counts and len(counts) == len(runs) and max(counts) <= ALIKE * min(counts)
-    weights = heap.record.layer_weights if heap else None
+    weights = heap.layer_weights if heap else None
     ln = [math.log(run.n_params / (run.depth * run.width**2)) for run in runs]
     if weights is None and ln and max(ln) - min(ln) < SAME_BLOCK:
         weights = math.exp(math.fsum(ln) / len(ln))

@@ -40,6 +40,7 @@ from dwsweep.fit.ask import (
 from dwsweep.fit.data.covariates import number_of
 from dwsweep.fit.data.roles import roles
 from dwsweep.fit.data.rows import ARM, arms, check_one_arm, positive
+from dwsweep.fit.data.shape import SAME_SIZE
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.heap import Heap
 from dwsweep.fit.lengths import at_equal_length, largest, token_groups
@@ -47,7 +48,7 @@ from dwsweep.fit.model import PRIORS, SAME_BUDGET, arm_column, declared
 from dwsweep.fit.model import of_arm as column_of
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.one_unit import IN_NATS, in_one_unit
-from dwsweep.fit.pairing import TOLERANCE, USUAL, Arm, Pairing, differing, pair_arms, same_documents
+from dwsweep.fit.pairing import USUAL, Arm, Pairing, differing, pair_arms, same_documents
 from dwsweep.fit.small_matrices import small_matrices
 from dwsweep.fit.token_group import TokenGroup
 from dwsweep.fit.transitions import SURFACE_POINTS, analyse_pairs
@@ -432,7 +433,7 @@ def _sizes(low: float, high: float, count: int) -> list[float]:
     are apart."""
     if high - low > SAME_BUDGET:
         return np.linspace(low, high, count).tolist()
-    return [(low + high) / 2.0] if low - high <= TOLERANCE else []
+    return [(low + high) / 2.0] if low - high <= SAME_SIZE else []
 
 
 def _surface(arms: Sequence[Arm], pairings: Sequence[Pairing], options: FitOptions) -> Surface:

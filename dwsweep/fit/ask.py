@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dwsweep.errors import InputError
+from dwsweep.fit.data.shape import SAME_SIZE
 from dwsweep.fit.lattice import standard_error
 from dwsweep.fit.model import (
     FORMS,
     SAME_BUDGET,
-    SAME_SIZE,
     distinct_sizes,
     is_one_size,
 )
@@ -35,7 +35,6 @@ from dwsweep.records.fit import (
     FEWEST_SHARED_DEPTHS,
     DepthSpan,
     HeldOut,
-    LossForm,
     Surface,
 )
 
@@ -46,12 +45,11 @@ WHOLE = 16  # layers, beyond which grid points lie closer than whole numbers of 
 FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
 FEWEST_ALONE = 7  # shapes of one size without replicates: four show the noise beside a parabola
 ROWS = 9
-LEVELS = 9  # sizes of the data's range that a spline of the level goes through
+LEVELS = 9  # sizes of the data's range that a polynomial of the level goes through
 MOST_CELLS = 4000  # most shapes on which a posterior is conditioned: more change no printed digit
 EDGE = 1e-6  # distance in ln L up to which a best depth lies on the outermost net
 ROUNDING = 1e-12  # share of a loss below which a difference of two is rounding
-MOST_READ = 6  # limit of posteriors that are kept: a table's forms together, and each alone
-LEAST_DRAWS = 256  # fewest draws of a form that answers alone
+MOST_READ = 3  # limit of posteriors that are kept
 TWO_SIDED = 1.959964  # standard deviations of a normal distribution that hold 95 %
 ONE_SD = 0.6827  # share of a normal distribution within one sd
 
@@ -105,6 +103,26 @@ def best_depths(posterior: Posterior, x: float, setting: Setting | None = None) 
     return np.where(posterior.without_effect, side, found)
 
 
+def spread(drawn: np.ndarray) -> float:
+    """sd of ln L* by its draws (D,): half the width of the central 68 %; inf without a bound, or where draws end at a
+    single layer and have no spread towards less."""
+    low, _, high = quantiles(drawn, ONE_SD)
+    return (high - low) / 2.0 if math.isfinite(high - low) and low > 0.0 else math.inf
+
+
+def inside_depths(posterior: Posterior, x: Iterable[float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(x (M,), ln of the best depth (D, M), its sd (M,)) at the sizes whose best depth surely lies between the depths
+    trained: the central 68 % of the draws. A draw beyond them counts as at their end."""
+    first, last, found = posterior.frame.first, posterior.frame.last, []
+    for size in x:
+        drawn = best_depths(posterior, size)
+        low, _, high = quantiles(drawn, ONE_SD)
+        if first < low and high < last:
+            found.append((size, np.clip(drawn, first, last), spread(drawn)))
+    sizes, depths, sds = zip(*found, strict=True) if found else ((), (), ())
+    return np.array(sizes), np.array(depths).reshape(len(sizes), posterior.n_draws).T, np.array(sds)
+
+
 def best_depth_interval(
     posterior: Posterior,
     x: float,
@@ -155,29 +173,6 @@ def crossings(x: np.ndarray, lead: np.ndarray) -> np.ndarray:
     return np.where((lead == 0.0).all(axis=1), np.nan, out)
 
 
-def law(posterior: Posterior, form: str, y: np.ndarray) -> np.ndarray:
-    """(T, pairs) ln of the size at which neighbours of the depths y = ln L tie by one form alone, without departures,
-    in its own draws: ∫g·x_T / ∫g between the two. (0, pairs) for a form without draws."""
-    x0 = posterior.frame.x0
-    for draws in posterior.forms:
-        if draws.model.form.name == form and draws.model.form.effect:
-            columns = draws.model.law(draws.eta["p"], y).columns(np.full(len(y), x0))
-            steps, law = np.diff(columns[:3], axis=2), draws.parts["law"].T[:3, :, None]
-            tie: np.ndarray = x0 + (steps * law).sum(axis=0) / (law[2] * (steps[0] + steps[1]))
-            return tie
-    return np.zeros((0, len(y) - 1))
-
-
-def transitions(posterior: Posterior, form: str) -> np.ndarray:
-    """(T, 2) x_T of the shallowest and of the deepest net of the posterior by one form alone, in its own draws."""
-    for draws in posterior.forms:
-        if draws.model.form.name == form and draws.model.form.effect:
-            low, high, c = draws.parts["law"][:, :3].T
-            gain = np.where(np.abs(c) < 1e-9, 1e-9, c)
-            return posterior.frame.x0 + np.stack([low / gain, high / gain], axis=1)
-    return np.zeros((0, 2))
-
-
 def above_best(posterior: Posterior, rows: np.ndarray, depths: np.ndarray, trained: bool = False) -> np.ndarray:
     """(D, M) nats of ``rows`` (D, G) on the grid at ``depths``, above the best whole number of layers of each row:
     between the depths trained, or beyond their end where it is the best of them (``best_depths``)."""
@@ -213,12 +208,12 @@ def effect(drawn: np.ndarray, confidence: float) -> Interval:
 class LossSurface:
     """Posterior of a fit.json's ``surface``, at the fit's confidence.
 
-    only: one of its forms alone, whatever its weight. setting: values of further columns, such as an arm.
+    setting: values of further columns, such as an arm.
     """
 
-    def __init__(self, record: Surface, only: str | None = None, setting: Setting | None = None) -> None:
-        self.record, self.only, self.setting = record, only, setting
-        self.posterior = read(record, only)
+    def __init__(self, record: Surface, setting: Setting | None = None) -> None:
+        self.record, self.setting = record, setting
+        self.posterior = read(record)
 
     @property
     def grid(self) -> np.ndarray:
@@ -265,10 +260,8 @@ class LossSurface:
         return math.log(min(present)), math.log(max(present))
 
     def spread(self, x: float) -> float:
-        """sd of ln L* at x = ln axis: half the width of the central 68 %; inf without a bound, or where draws end at a
-        single layer and have no spread towards less."""
-        low, _, high = quantiles(self.drawn_depths(x), ONE_SD)
-        return (high - low) / 2.0 if math.isfinite(high - low) and low > 0.0 else math.inf
+        """sd of ln L* at x = ln axis: see ``spread``."""
+        return spread(self.drawn_depths(x))
 
     def optimum(self, x: float) -> AnswerRow | None:
         """Best depth at ln axis x among depths with shapes of that size, with the Monte-Carlo error that bounds its
@@ -336,7 +329,7 @@ class LossSurface:
     @cached_property
     def _hull(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
         # rounded widths move a shape by some percent: without that much room a size of the grid would have one depth
-        room = math.log(SAME_SIZE) if self.posterior.frame.one_size else SAME_BUDGET
+        room = SAME_SIZE if self.posterior.frame.one_size else SAME_BUDGET
         reached = ((span.low - room, span.high + room, span.depth) for span in self.record.spans)
         return hull((end, math.log(depth)) for *both, depth in reached for end in both)
 
@@ -361,15 +354,13 @@ class LossSurface:
 
     def level(self, x: float) -> float:
         """Loss of the best depth among those trained at ln axis x, nats per token; a fractional depth, so that it falls
-        smoothly: inside the sizes of the data it is a cubic spline through some of them."""
+        smoothly: inside the sizes of the data it is a polynomial through some of them."""
         low, high = self.record.low, self.record.high
         if low <= x <= high and not self.posterior.frame.one_size:
             kept, key = self.posterior.levels, (low, high, *sorted((self.setting or {}).items()))
             if key not in kept:
-                from scipy.interpolate import CubicSpline
-
-                sizes = np.linspace(low, high, LEVELS)
-                kept[key] = CubicSpline(sizes, [self._level(inside) for inside in sizes.tolist()])
+                levels = np.vectorize(self._level, otypes=[float])
+                kept[key] = np.polynomial.Chebyshev.interpolate(levels, LEVELS - 1, [low, high])
             return float(kept[key](x))
         return self._level(x)
 
@@ -476,32 +467,23 @@ def held_out(depth: np.ndarray, width: np.ndarray, posterior: Posterior) -> Held
     )
 
 
-def read(record: Surface, only: str | None = None) -> Posterior:
-    """The posterior of a record. only: one form of it, with draws enough for an interval.
-
-    The last few are kept: a table asks one and the same posterior many questions.
+def read(record: Surface) -> Posterior:
+    """The posterior of a record. The last few are kept: a table asks one and the same posterior many questions.
 
     Raises:
         InputError: the record has a form that this version does not have.
     """
-    for known, form, posterior in list(_READ):
-        if known.cells is record.cells and known.forms is record.forms and known.seed == record.seed and form == only:
+    for known, posterior in list(_READ):
+        if known.cells is record.cells and known.forms is record.forms and known.seed == record.seed:
             return posterior
     if unknown := [form.form for form in record.forms if form.form not in FORMS]:
         raise InputError(f"surface.forms: {unknown[0]!r}; must be one of {', '.join(FORMS)}: run `dwsweep fit` again")
-    forms = tuple(_alone(form) if only else form for form in record.forms if only in (None, form.form))
-    posterior = Posterior(record.cells, Weighed(forms, record.ess), record.seed)
-    _READ.append((record, only, posterior))
+    posterior = Posterior(record.cells, Weighed(record.forms, record.ess), record.seed)
+    _READ.append((record, posterior))
     return posterior
 
 
-_READ: deque[tuple[Surface, str | None, Posterior]] = deque(maxlen=MOST_READ)
-
-
-def _alone(form: LossForm) -> LossForm:
-    """The form with draws enough for an interval."""
-    times = max(1, math.ceil(LEAST_DRAWS / form.counts.sum())) if form.has_draws else 1
-    return replace(form, counts=form.counts * times)
+_READ: deque[tuple[Surface, Posterior]] = deque(maxlen=MOST_READ)
 
 
 def with_optima(record: Surface) -> Surface:
@@ -517,8 +499,3 @@ def with_optima(record: Surface) -> Surface:
         if found is not None:
             rows.append(replace(found, **surface.worst(float(x))))
     return replace(record, optima=tuple(rows))
-
-
-def accepted_forms(record: Surface) -> Sequence[LossForm]:
-    """The forms of the law that are not rejected, the most probable first."""
-    return sorted((f for f in record.forms if not f.rejected and f.has_draws), key=lambda f: -f.weight)

@@ -109,12 +109,13 @@ class Curves:
         where = self.at(depth)
         return (np.asarray(x) - np.interp(x, self.x[where], self._offset(where))) / 2.0
 
-    def weights_of_layer(self, depth: int) -> float:
-        """Weights of a layer over d², of the nets of a depth: 12 in standard blocks."""
-        if self.layer_weights is not None:
-            return self.layer_weights
-        where = self.at(depth)
-        return float(np.median(self.n_params[where] / (self.depth[where] * self.width[where] ** 2)))
+    def ln_width_at(self, x: float, y: np.ndarray) -> np.ndarray:
+        """(n,) ln d_x of nets of any depths e^y at ln-axis ``x``, as wide as those of the depths next to them."""
+        trained = np.log(self.depths)
+        offset = [x - 2.0 * float(self.ln_width_of(depth, x)) for depth in self.depths]
+        near = np.clip(y, trained[0], trained[-1])
+        found: np.ndarray = (x - np.interp(near, trained, offset) - (y - near)) / 2.0
+        return found
 
     def _offset(self, where: np.ndarray) -> np.ndarray:
         """ln of the axis less 2 ln d of the shapes ``where``, of which all have one depth."""

@@ -19,14 +19,13 @@ from dwsweep.errors import argument, either
 from dwsweep.fit.data.covariates import FEWEST_OF_LEVEL, left, quadratic
 from dwsweep.fit.data.roles import KNOWN, LENGTHS, hashable, is_beside_blanks
 from dwsweep.fit.data.rows import ALIKE, VALUES_LISTED, Row, is_number, positive
-from dwsweep.fit.data.shape import places
+from dwsweep.fit.data.shape import SAME_SIZE, places
 from dwsweep.fit.data.table import Table
 from dwsweep.text import OF_TEXT, format_count, join
 
 HEADS = "heads"  # part of the shape, and no setting: nothing adjusts for them
 BY_A_RULE = {"learning_rate", "lr", "min_lr"}  # a rule may set them by the depth
 PER_TOKEN = {"vocab_size", "tokenizer"}  # they change the meaning of a token, and not of a byte
-SAME_SIZE = 0.22  # largest gap in ln N between two nets of equal size
 MOSTLY = 0.4  # share of such pairs with different values above which a column differs at equal size
 AT_TIMES = 0.05  # share of such pairs with different values, below which the column follows the size
 ONE_VALUE = 0.9  # share of shapes with the commonest value of their depth

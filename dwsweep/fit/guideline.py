@@ -1,4 +1,4 @@
-"""Guideline of a fit: its sizes, its first sentences, and the most probable form of its losses as a law.
+"""Guideline of a fit: its sizes, and its first sentences.
 
 The rows of a guideline are answers of ``guide --fit`` (guide/guideline.py). The first sentences of a fit, for a
 hurried reader, are made here: the best depth over all sizes, and the transition of each pair by all losses.
@@ -15,13 +15,11 @@ import numpy as np
 
 from dwsweep import published_law
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.ask import LossSurface, accepted_forms, transitions
-from dwsweep.fit.laws import FORMS, Law
+from dwsweep.fit.ask import LossSurface
 from dwsweep.interval import layers
 from dwsweep.records.answers import BELOW, AnswerRow
 from dwsweep.records.fit import Surface
 from dwsweep.records.transitions import GuidelineRow
-from dwsweep.shapes import STANDARD
 from dwsweep.text import SHORT, format_count
 
 DEPTHS_FOR_A_LAW = 4  # three depths cannot contradict a law of two constants
@@ -81,24 +79,6 @@ def depth_scatter_warnings(surface: LossSurface, unit: str) -> list[str]:
             "more seeds do not average out; it widens the intervals of the best depth"
         )
     return lines
-
-
-def map_law(record: Surface | None, weights: float = STANDARD) -> Law | None:
-    """The most probable form as a law: in each draw x_T of the shallowest and of the deepest net gives the width there,
-    and the two the constants. None if every form of the law is rejected, of three depths, of a best depth
-    that falls with size, and where the losses bound it at fewer than two sizes. weights: of a layer over d²."""
-    if record is None or len(record.spans) < DEPTHS_FOR_A_LAW or record.falls or not LossSurface(record).measured:
-        return None
-    form = next((form for form in accepted_forms(record) if form.form in FORMS), None)
-    if form is None:
-        return None
-    inside = [row.place for row in record.optima if row.depth is not None or row.is_one_layer]
-    first, last = (float(end(span.depth for span in record.spans)) for end in (min, max))
-    ends = transitions(LossSurface(record, only=form.form).posterior, form.form)
-    equation, ln_width = FORMS[form.form], (ends - np.log([weights * first, weights * last])) / 2.0
-    theta = equation.from_ends(ln_width, first, last)
-    a, b = np.median(theta[np.isfinite(theta).all(axis=1)], axis=0).tolist()
-    return Law(f"own: {form.form} form of the loss surface", equation.name, (a, b), min(inside), max(inside))
 
 
 def guideline_sizes(params: Iterable[float] = ()) -> list[GuidelineRow]:

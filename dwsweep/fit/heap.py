@@ -32,6 +32,7 @@ from dwsweep.fit.heap_design import (
     FEWEST_ROWS_EACH,
     cells_of,
     design_of,
+    layer_weights,
     means_of,
     members_of,
 )
@@ -50,8 +51,8 @@ FEWEST_ADJUSTED_DEPTHS = 2  # two depths have a crossing at the held values of t
 class Heap:
     """``data``: the table with each loss moved to the held values. selections: its runs by arm, the base first. bad:
     impossible runs. surface: the posterior at the held values. record: the adjustment. shorter: all runs had one
-    budget, so that larger nets were trained on less. paired: effects of seeds are taken off. arms: recipes with a run
-    that are compared, the base first; none for one recipe."""
+    budget, so that larger nets were trained on less. paired: effects of seeds are taken off. layer_weights: see
+    ``heap_design``. arms: recipes with a run that are compared, the base first; none for one recipe."""
 
     data: Table
     selections: Mapping[str, Selection]
@@ -60,6 +61,7 @@ class Heap:
     record: Adjustment
     shorter: bool = False
     paired: bool = False
+    layer_weights: float | None = None
     arms: tuple[str, ...] = ()
 
     def rows(self, arm: str = "") -> list[Row]:
@@ -334,7 +336,8 @@ def _fitted(
     selections = {arm: replace(one, runs=[at_held[id(run)] for run in one.runs]) for arm, one in selections.items()}
     notes, held = (*said, *data.notes), [run.row for run in at_held.values()]
     table = replace(data, rows=held, roles={}, named=(), notes=notes, following_depth=by_depth)
-    return Heap(table, selections, bad, surface, record, budget is not None, means.paired, arms)
+    weights = layer_weights(means)
+    return Heap(table, selections, bad, surface, record, budget is not None, means.paired, weights, arms)
 
 
 def _levels(runs: Sequence[Run], arms: Sequence[str], scatter: float) -> np.ndarray:

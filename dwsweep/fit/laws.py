@@ -42,16 +42,25 @@ class LawForm(ABC):
         """The right side at ``depth``: L."""
         return np.asarray(depth, dtype=float)
 
+    def left_of(self, ln_width: np.ndarray) -> np.ndarray:
+        """The left side at ``ln_width``: ln d."""
+        return ln_width
+
     def ln_width(self, theta: np.ndarray, depth: np.ndarray | float) -> np.ndarray:
         """ln d at ``depth``; NaN where the form gives no positive width."""
         theta = np.asarray(theta)
         return theta[..., 0] + theta[..., 1] * self.right_of(depth)
 
-    def from_ends(self, ends: np.ndarray, first: float, last: float) -> np.ndarray:
-        """theta of the law with ln d = ends[..., 0] at depth ``first`` and ends[..., 1] at depth ``last``."""
-        low, high = self.right_of(first), self.right_of(last)
-        b = (ends[..., 1] - ends[..., 0]) / (high - low)
-        return np.stack([ends[..., 0] - b * low, b], axis=-1)
+    def through(self, ln_width: np.ndarray, depth: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """theta of the law by weighted least squares of its two sides: ln d (…, M) at ``depth`` (…, M), weight (M,);
+        not finite of one depth."""
+        share, left = weight / weight.sum(), self.left_of(ln_width)
+        right = np.broadcast_to(self.right_of(depth), left.shape)
+        middle, centre = left @ share, right @ share
+        away = right - centre[..., None]
+        with np.errstate(divide="ignore", invalid="ignore"):  # of points of one depth
+            b = (away * (left - middle[..., None])) @ share / (away**2 @ share)
+        return np.stack([middle - b * centre, b], axis=-1)
 
     def share(self, y: np.ndarray, span: tuple[float, float]) -> np.ndarray:
         """J: 0 to 1 over the ``span`` of y = ln L, as the right side grows."""
@@ -102,10 +111,8 @@ class Linear(LawForm):
         width = theta[..., 0] + theta[..., 1] * depth
         return np.log(np.where(width > 0, width, np.nan))
 
-    def from_ends(self, ends: np.ndarray, first: float, last: float) -> np.ndarray:
-        u, v = ends[..., 0], ends[..., 1]
-        slope = (np.exp(v) - np.exp(u)) / (last - first)
-        return np.stack([np.exp(u) - slope * first, slope], axis=-1)
+    def left_of(self, ln_width: np.ndarray) -> np.ndarray:
+        return np.exp(ln_width)
 
     def parts(self, y: np.ndarray, span: tuple[float, float], ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         J = self.share(y, span)

@@ -37,6 +37,7 @@ from functools import cached_property
 import numpy as np
 
 from dwsweep.fit.bounded import Bounded
+from dwsweep.fit.data.shape import SAME_SIZE
 from dwsweep.fit.laws import FORMS as LAWS
 from dwsweep.fit.laws import POWER, LawForm
 from dwsweep.records.cells import SAME, Cells, Column, Prior
@@ -65,7 +66,6 @@ WIDE = 30.0  # prior scale of E and A, nats: unknown
 # slope of ln loss in ln N (Kaplan et al. 2020), where nets have one size and show none; its error is as large
 SIZE_SLOPE = -0.076
 SAME_BUDGET = 0.1  # tolerance in ln N: rounded widths move shapes of one budget by up to a tenth
-SAME_SIZE = 1.3  # largest over smallest N of nets that have one size
 # sds of A_lo and A_hi and of c in units of E, the size of depth effects (``Effect``). A parabola has c and A of about
 # E; wider priors let a law of a dozen shapes err by half a nat in corners without shapes
 ENDS_SD, GAIN_SD = 6.0, 1.5
@@ -81,6 +81,8 @@ LEVEL_LENGTH = 0.8  # length of the kernel of the level's waves, in half spans
 PACE = math.pi / (2.0 * BOX)  # lowest frequency of the waves
 TURN = 0.3  # w₀, in ln N: the skew sets in over about this distance
 ROUGHER = 4.0  # size of depth effects over what a quadratic leaves of them where they have a ridge
+# departures over the loss above that of the best depth; by 1 they are too small beside it, by 0 a law has no bounds
+GROWTH = 0.5
 NEAR = math.log(2.0)  # distance in ln L that counts as near the best depth
 QUADRATURE = np.polynomial.legendre.leggauss(10)  # points and weights of the integral over layers
 AT_ONE_SIZE = 2.0  # half range in ln N for tables whose nets have one size: waves in x are constants within it
@@ -175,7 +177,7 @@ def distinct_sizes(x: np.ndarray) -> int:
 
 def is_one_size(x: np.ndarray) -> bool:
     """True if nets of ln N = x (K,) have one size."""
-    return float(np.ptp(x)) <= math.log(SAME_SIZE)
+    return float(np.ptp(x)) <= SAME_SIZE
 
 
 @dataclass(frozen=True)
@@ -292,11 +294,11 @@ class Effect:
         return tilt, np.clip(-tilt / (2.0 * self.bend), -1.0, 1.0) if self.bend > 0.0 else -np.sign(tilt)
 
     def scale(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """S at x and y, broadcast, nats: E at the best depth trained, more where the loss is above that of it."""
+        """S at x and y, broadcast, nats: E at the best depth trained, ``GROWTH`` of the loss above it far from it."""
         u, v = np.clip(self.frame.u(x), -1, 1), np.clip(self.frame.v(y), -1, 1)
         tilt, best = self.best(u)
         above = tilt * (v - best) + self.bend * (v * v - best**2)
-        return np.hypot(math.hypot(self.E, self.rough), np.maximum(above, 0.0))
+        return np.hypot(math.hypot(self.E, self.rough), GROWTH * np.maximum(above, 0.0))
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from dwsweep.records.fit import FitResult
 
 LEAST, MOST = 1.0 / 16.0, 1.5  # range of sizes over the requested size: larger nets cost more than they are worth
 DEPTHS = 20  # depths tried at each size
-SAME_SIZE = 0.04  # distance in ln N of a net, whose width is whole heads, from its size
+OFF_SIZE = 0.04  # distance in ln N of a net, whose width is whole heads, from its size
 MULTIPLE = 16  # widths are multiples of it if no head size is held
 ABOUT = 2.0  # factor outside the central 68 % of a size's best depth up to which depths are tried
 FACTOR = 1.6  # ratio to the best depth, in turn below and above it, beyond the sizes of the table
@@ -130,5 +130,5 @@ def _candidates(
         shallow, deep = np.clip([shallow, deep], first, last)
         own = [net(place, n, depth) for depth in {round(depth) for depth in np.geomspace(shallow, deep, DEPTHS)}]
         off = {one: abs(math.log(one.n_params / n)) for one in own}
-        found |= {one for one in own if off[one] <= max(SAME_SIZE, min(off.values()))}
+        found |= {one for one in own if off[one] <= max(OFF_SIZE, min(off.values()))}
     return sorted(found, key=lambda net: (net.place, net.depth))

@@ -25,9 +25,9 @@ from dwsweep.records.fit import LossForm
 
 SCRAMBLES = 8
 FEW, MANY, MOST = 16, 64, 512  # nodes per scramble of a form: at first, with weight, and at most
-AGAIN = 3  # most times that a form is sampled at the most nodes, each time if the last nodes found weight
+TRIES = 7  # most times that a form is sampled anew, each time if the last nodes found weight
 ENOUGH = 400.0  # effective nodes of all forms together up to which more are taken
-LEAST_SHARE, MUCH = 0.01, 0.1  # weights of a form above which it gets more nodes, or many
+LEAST_SHARE = 0.01  # weight of a form above which it gets more nodes
 TEMPER = 0.5  # power to which the evidence of forms counts
 DEPTHS_OF_A_CURVE = 4  # depths that remain beside each odd one and the one that it is measured against
 SHAPES_OF_A_DEPTH = 3  # fewest shapes that show that a depth is odd, and not a shape
@@ -42,7 +42,7 @@ LEAST_ESS = 3.0  # effective nodes per hyperparameter below which weights are te
 LEAST_POWER = 0.1  # power down to which they are
 LEAST_SPREAD = 1e-9  # least spread of the nodes, in units of the normal that gave them
 SHRINK = 2.0  # weight of the prior of zero correlations, in effective nodes per hyperparameter
-ROUNDS, MOVES = 12, 1
+ROUNDS = 12
 PASSES = 2  # searches for a mode, each linearised where the last one ended
 
 
@@ -121,9 +121,8 @@ class Sampler:
             model.locate(z)
         self.mode = z
         self.centre, self.root = z, WIDER * root
-        for _ in range(MOVES):
-            self.nodes = self._sampled(FEW)
-            self._move()
+        self.nodes = self._sampled(FEW)
+        self._move()
 
     def more(self, each: int) -> None:
         """Take ``each`` nodes per scramble around the weight found so far."""
@@ -175,13 +174,11 @@ def weigh(
     forms: Sequence[str] = (),
     draws: int = DRAWS,
     enough: float = ENOUGH,
-    many: int = MANY,
     passes: int = PASSES,
 ) -> Weighed:
     """Importance nodes of every form, and the number of draws of each. forms: by default all that the depths can tell
     apart: of two depths every law is a power. enough: effective nodes up to which more are
-    taken. many: nodes per scramble of a form with much weight, from the second time it is sampled. passes: see
-    ``PASSES``."""
+    taken. passes: see ``PASSES``."""
     samplers: list[Sampler] = []
     start: dict[str, float] = {}
     depths = len(np.unique(cells.y))
@@ -191,7 +188,7 @@ def weigh(
         samplers.append(Sampler(model, z, seed, passes))
         start.update(zip(model.names, samplers[-1].mode, strict=True))
     each = dict.fromkeys(range(len(samplers)), FEW)
-    left = dict.fromkeys(each, AGAIN)  # times left that a form may be sampled at its most nodes
+    left = dict.fromkeys(each, TRIES)
     while True:
         nodes = [one.nodes for one in samplers]
         share = _shares(nodes)
@@ -207,8 +204,8 @@ def weigh(
         if not wanted:
             break
         for k in wanted:
-            left[k] -= each[k] == MOST
-            each[k] = min(MOST, max(2 * each[k], many if share[k] > MUCH else 0))
+            left[k] -= 1
+            each[k] = min(MOST, max(2 * each[k], MANY))
             samplers[k].more(each[k])
     scramble = np.concatenate([one.scramble for one in nodes])
     count = _systematic(weight, scramble, draws, seed)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dwsweep.fit.cells import Run
-from dwsweep.fit.model import SAME_SIZE
+from dwsweep.fit.data.shape import SAME_SIZE
 from dwsweep.text import join
 
 ROUNDED = 1.05  # largest over smallest N of nets of one depth that are one size
@@ -27,7 +27,7 @@ def width_follows(runs: Sequence[Run]) -> str:
     width_of = {run.depth: run.width for run in runs}
     widths = np.array([width_of[depth] for depth in depths])
     steps = np.sign(np.diff(widths))
-    if max(sizes) <= SAME_SIZE * min(sizes) or not (np.all(steps >= 0) or np.all(steps <= 0)):
+    if np.ptp(np.log(sizes)) <= SAME_SIZE or not (np.all(steps >= 0) or np.all(steps <= 0)):
         return ""
     pairs = join((f"{depth}×{width:g}" for depth, width in zip(depths, widths, strict=True)), 4)
     said = "shape has no measured effect, which needs a size with two depths or more"

@@ -20,14 +20,13 @@ import numpy as np
 from dwsweep.fit.cells import Candidate, Run
 from dwsweep.fit.curves import Curves, distinct, gaussian
 from dwsweep.fit.data.rows import LeftOut
+from dwsweep.fit.data.shape import SAME_SIZE
 from dwsweep.fit.documents import Documents, over_documents
 from dwsweep.fit.model import SIZE_SLOPE
 from dwsweep.fit.noise import Noise, cell_means, seed_level, summed, t_two_sided
 from dwsweep.text import NATS, join
 
-TOLERANCE = math.log(1.25)  # distance in ln N within which two shapes pair: each is within 10 % of its budget
-
-SAME_SIZE = 1e-3  # difference in ln N below which losses stay uncorrected
+UNCORRECTED = 1e-3  # difference in ln N below which losses stay uncorrected
 MOST_SHARED = 0.98  # largest share of a run's variance that another run has too: two that are one have no difference
 USUAL = 0.95  # confidence at which a normal distribution stands for a t
 TEXT = {"vocab_size": "vocabularies", "data_hash": "data", "seq_len": "sequence lengths"}  # column → its name in words
@@ -114,7 +113,7 @@ def at_size(curves: Curves, cells: np.ndarray, x: np.ndarray, errors: np.ndarray
     found = np.vstack([curves.mean[cells], curves.mean[cells] + errors[:, cells]])
     gaps, depth = np.asarray(x) - curves.x[cells], curves.depth[cells]
     slope = np.append(1.0, 1.0 + np.random.default_rng(SEED).standard_normal(len(errors)))
-    for label in np.unique(depth[np.abs(gaps) > SAME_SIZE]):
+    for label in np.unique(depth[np.abs(gaps) > UNCORRECTED]):
         of, where = depth == label, curves.at(int(label))
         places = np.flatnonzero(np.isin(where, cells[of]))
         # a curve between two sizes hangs on two sizes on either side
@@ -195,7 +194,7 @@ def matched(a: Curves, b: Curves) -> list[tuple[int, int]]:
         i, j = a.at(depth), b.at(depth)
         gap = np.abs(a.x[i][:, None] - b.x[j])
         for row, column in enumerate(gap.argmin(axis=1)):
-            if gap[row, column] <= TOLERANCE and gap[:, column].argmin() == row:
+            if gap[row, column] <= SAME_SIZE and gap[:, column].argmin() == row:
                 found.append((int(i[row]), int(j[column])))
     return found
 

@@ -77,7 +77,7 @@ class Posterior:
         self.inside = slice(len(below), len(below) + len(inside))
         self._profiles: dict[tuple, np.ndarray] = {}
         self._steep: dict[int, np.ndarray] = {}  # (D, 1) by form: the same at every size
-        self.levels: dict[tuple, Any] = {}  # splines of the best depth's loss by range of sizes and setting
+        self.levels: dict[tuple, Any] = {}  # polynomials of the best depth's loss by range of sizes and setting
 
     @classmethod
     def of(cls, cells: Cells, seed: int = 0, forms: Sequence[str] = (), draws: int = DRAWS) -> Posterior:

@@ -69,7 +69,7 @@ class TokenGroup:
         rng = np.random.default_rng(options.seed)
         curves = build_curves(runs, options.noise, rng, held_out, data.unit)
         if heap:
-            curves = replace(curves, layer_weights=heap.record.layer_weights, paired=heap.paired)
+            curves = replace(curves, layer_weights=heap.layer_weights, paired=heap.paired)
         if held_out:
             warnings += held_out.warnings
         if data.directory:

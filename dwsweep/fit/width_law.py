@@ -1,35 +1,32 @@
 """The width law and its alternatives: of the best depth, and as a check of neighbouring depths that tie.
 
-*Best depth.* In every draw of a form x_T, the ln of the size at which a depth is the best one, gives ln d at the
-shallowest and the deepest net, and so the two constants of the form. Forms are weighed by their evidence.
+*Best depth.* In every draw the best depth of a size gives ln d there; least squares over the sizes whose best depth
+lies between the depths tried give the two constants of each form. Forms are weighed by their evidence.
 
 *Pairs*, a check in the convention of Levine et al. 2020: a pair of neighbouring depths belongs to its shallower one, so
-that the law of the pairs lies half a step of the grid shallower. In every draw the size at which a pair ties, with the
-departures from the form, gives ln d at the shallower depth, and least squares over the pairs the constants.
+that the law of the pairs lies half a step of the grid shallower. In every draw the size at which a pair ties gives ln d
+at the shallower depth, and least squares over the pairs the constants.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 
-from dwsweep.fit.ask import LossSurface, answer, crossings, effect, law, transitions
+from dwsweep.fit.ask import LossSurface, answer, crossings, inside_depths
 from dwsweep.fit.crossing import Crossing
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.laws import EXPONENTIAL, FORMS, LawForm
-from dwsweep.fit.transitions import SURFACE_POINTS
+from dwsweep.fit.transitions import SURFACE_POINTS, Pair, n_params_at
 from dwsweep.records.fit import BEST_DEPTH, PAIRS, WidthLaw
 from dwsweep.records.transitions import Rival
-from dwsweep.shapes import STANDARD
 
-MOST_LN_WIDTH = 100.0  # of a draw whose lead has hardly an end: the square of its width is a number, and bounds nothing
-UNKNOWN = 2.0  # width in ln d of an interval above which the width bounds no constant
 SAME_WIDTH = 0.01  # distance in ln d due to rounded widths
 FEWEST_PAIRS = 3
+FEWEST_POINTS = 3  # sizes or pairs that can contradict a law of two constants
 DECIMALS = 3, 4  # of a and b in words
 BAND_POINTS = 41  # depths of the drawn band
 
@@ -50,15 +47,75 @@ class LawReport:
 
 
 @dataclass(frozen=True)
-class Constants:
-    """Constants of a form. record: for fit.json. drawn: (T, 2). bounded: the data bound both."""
+class Points:
+    """M points that a law goes through, in D draws. x: (M,) ln axis. depth: (D, M) or (M,). ln_width: (D, M). weight:
+    (M,)."""
 
-    record: WidthLaw
-    drawn: np.ndarray
-    bounded: bool
+    x: np.ndarray
+    depth: np.ndarray
+    ln_width: np.ndarray
+    weight: np.ndarray
+
+    @classmethod
+    def of_best_depth(cls, curves: Curves, surface: LossSurface) -> Points:
+        x, y, sd = inside_depths(surface.posterior, [row.ln_x for row in surface.record.optima])
+        widths = [curves.ln_width_at(*each) for each in zip(x.tolist(), y.T, strict=True)]
+        return cls(x, np.exp(y), np.array(widths).reshape(y.T.shape).T, sd**-2.0)
+
+    @classmethod
+    def of_pairs(cls, curves: Curves, surface: LossSurface, pairs: Mapping[Pair, Crossing]) -> Points:
+        """Pairs that tie at sizes of both depths."""
+        tied = {pair: one.root for pair, one in pairs.items() if one.root is not None}
+        frame, depths = surface.posterior.frame, [shallow for shallow, _ in tied]
+        grid = np.linspace(frame.low, frame.high, SURFACE_POINTS)
+        leads = surface.differences(grid, list(tied))[:, 1:] if tied else ()
+        drawn = [np.clip(crossings(grid, lead), frame.low, frame.high) for lead in leads]
+        at = [np.where(np.isnan(x), root, x) for x, root in zip(drawn, tied.values(), strict=True)]
+        widths = [curves.ln_width_of(depth, x) for depth, x in zip(depths, at, strict=True)]
+        ln_width = np.array(widths).reshape(len(tied), surface.posterior.n_draws).T
+        weight = 1.0 / (ln_width.var(axis=0) + SAME_WIDTH**2)
+        return cls(np.array(list(tied.values())), np.array(depths, dtype=float), ln_width, weight)
+
+    def law(
+        self, curves: Curves, surface: LossSurface, equation: LawForm, of: str, confidence: float
+    ) -> tuple[WidthLaw, np.ndarray] | None:
+        """(law, draws (T, 2) of its constants); None if fewer than ``FEWEST_POINTS`` points could contradict it."""
+        if len(self.x) < FEWEST_POINTS:
+            return None
+        theta = equation.through(self.ln_width, self.depth, self.weight)
+        finite = np.isfinite(theta).all(axis=1)
+        theta, scramble = theta[finite], surface.posterior.scramble[finite]
+        a, b = (answer(each, scramble, confidence) for each in theta.T)
+        depths = np.median(np.atleast_2d(self.depth), axis=0)
+        sizes = [
+            n_params_at(curves, min(curves.depths, key=lambda one: abs(one - depth)), x)
+            for depth, x in zip(depths.tolist(), self.x.tolist(), strict=True)
+        ]
+        middle, slope = np.median(theta, axis=0).tolist()
+        record = WidthLaw(
+            form=equation.name,
+            of=of,
+            a=middle,
+            b=slope,
+            interval_a=(a.low, a.high),
+            interval_b=(b.low, b.high),
+            valid_from=min(sizes),
+            valid_to=max(sizes),
+            a_error=a.error,
+            b_error=b.error,
+        )
+        return record, theta
 
 
-def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Collection[Crossing], confidence: float) -> LawReport:
+def is_bounded(law: WidthLaw) -> bool:
+    """True if the data bound both constants, and the size surely grows with the depth."""
+    low = law.interval_b[0]
+    return None not in (*law.interval_a, *law.interval_b) and low is not None and low > FORMS[law.form].least_b
+
+
+def fit_laws(
+    curves: Curves, surface: LossSurface | None, pairs: Mapping[Pair, Crossing], confidence: float
+) -> LawReport:
     """The exponential law of the best depth and its alternatives by the draws of ``surface``, and the law of the pairs.
 
     There is a law only if ``FEWEST_PAIRS`` pairs bound their crossing (one of them crossed), so that one is
@@ -68,7 +125,7 @@ def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Collection[Cros
         n = len(curves.depths)
         given = "one depth gives no pair" if n == 1 else f"{n} depths give {n - 1} pair{'s' if n > 2 else ''}"
         return LawReport.none(f"{given}; {FEWEST_PAIRS} pairs are needed")
-    statuses = [one.status for one in pairs]
+    statuses = [one.status for one in pairs.values()]
     crossed = statuses.count("crossed")
     bounds = sum(status in ("not_reached", "already_crossed") for status in statuses)
     if not crossed or crossed + bounds < FEWEST_PAIRS:
@@ -78,36 +135,26 @@ def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Collection[Cros
         )
     if surface is None:
         return LawReport.none("no model of all depths")
-    forms = sorted(
-        (one for one in surface.record.forms if one.form in FORMS and one.has_draws), key=lambda one: -one.weight
-    )
-    surfaces = {one.form: LossSurface(surface.record, only=one.form) for one in forms}
-    found = {form: of_best_depth(curves, of_form, form, confidence) for form, of_form in surfaces.items()}
-    rivals = [
-        Rival(
-            form=one.form,
-            a=found[one.form].record.a,
-            b=found[one.form].record.b,
-            weight=one.weight,
-            rejected=one.rejected,
-            bounded=found[one.form].bounded,
-        )
-        for one in forms
-    ]
-    own = found.get(EXPONENTIAL.name)
-    if own is None:
-        return LawReport.none("the losses leave the exponential form no weight", rivals)
-    tied, used = of_pairs(curves, surfaces[EXPONENTIAL.name], confidence)
-    check = f"{used} of {len(pairs)} pairs tie at sizes of both depths"
-    check = f"{_sentence(tied.record)}; {check}" if tied.bounded else f"no law: {check}"
-    pairs_law = tied.record if tied.bounded else None
-    if not own.bounded:
+    points, found = Points.of_best_depth(curves, surface), {}
+    forms = sorted((one for one in surface.record.forms if one.form in FORMS), key=lambda one: -one.weight)
+    rivals = []
+    for one in forms:
+        found[one.form] = own = points.law(curves, surface, FORMS[one.form], BEST_DEPTH, confidence)
+        a, b = (own[0].a, own[0].b) if own else (None, None)
+        bounded = own is not None and is_bounded(own[0])
+        rivals.append(Rival(form=one.form, a=a, b=b, weight=one.weight, rejected=one.rejected, bounded=bounded))
+    ties = Points.of_pairs(curves, surface, pairs)
+    tied = ties.law(curves, surface, EXPONENTIAL, PAIRS, confidence)
+    pairs_law = tied[0] if tied and is_bounded(tied[0]) else None
+    check = f"{len(ties.x)} of {len(pairs)} pairs tie at sizes of both depths"
+    check = f"{_sentence(pairs_law)}; {check}" if pairs_law else f"no law: {check}"
+    law = found.get(EXPONENTIAL.name)
+    if law is None or not is_bounded(law[0]):
         none = LawReport.none("the data leave a or b without a bound (best depths on one side only)", rivals)
         return replace(none, pairs_law=pairs_law, law_check=check)
-    statement = f"{_sentence(own.record)}, the width of the best depth L, by the losses of all depths"
-    return LawReport(
-        replace(own.record, band=_band(own.drawn, curves.depths, confidence)), rivals, statement, pairs_law, check
-    )
+    record, theta = law
+    statement = f"{_sentence(record)}, the width of the best depth L, by the losses of all depths"
+    return LawReport(replace(record, band=_band(theta, curves.depths, confidence)), rivals, statement, pairs_law, check)
 
 
 def _band(theta: np.ndarray, depths: Sequence[int], confidence: float) -> tuple[tuple[float | None, ...], ...]:
@@ -126,94 +173,3 @@ def _sentence(found: WidthLaw) -> str:
         for most, one in zip(DECIMALS, found.constants, strict=True)
     ]
     return FORMS[found.form].sentence(found.a, found.b, *printed)
-
-
-def of_best_depth(curves: Curves, surface: LossSurface, form: str, confidence: float) -> Constants:
-    """Law of the best depth by one form; it spans the sizes whose best depth lies between the depths tried."""
-    equation, frame = FORMS[form], surface.posterior.frame
-    first, last = (round(math.exp(end)) for end in (frame.first, frame.last))  # of all arms, where several are compared
-    x = transitions(surface.posterior, form)
-    ln_d = np.stack([_ln_width(curves, depth, x[:, k]) for k, depth in enumerate((first, last))], axis=1)
-    ln_d = np.clip(ln_d, -MOST_LN_WIDTH, MOST_LN_WIDTH)
-    depths = [row.depth for row in surface.record.optima if row.depth is not None]
-    theta = equation.from_ends(ln_d, first, last)
-    if len(depths) > 1:  # a deepest net that is best at no size of the data bounds no width
-        ln_d = equation.ln_width(theta[:, None, :], np.array([min(depths), max(depths)]))
-    return _constants(curves, surface, equation, theta, ln_d, depths, BEST_DEPTH, confidence)
-
-
-def _ln_width(curves: Curves, depth: int, x: np.ndarray) -> np.ndarray:
-    """``ln_width_of``, of the blocks of the nearest depth where the curves have no such one."""
-    nearest = min(curves.depths, key=lambda one: abs(one - depth))
-    return curves.ln_width_of(nearest, x) - math.log(depth / nearest) / 2.0
-
-
-def of_pairs(curves: Curves, surface: LossSurface, confidence: float) -> tuple[Constants, int]:
-    """Exponential law of the pairs, and the number of pairs that tie at sizes of both depths, which it spans."""
-    depths = np.array(curves.depths[:-1], dtype=float)
-    drawn = _ties(curves, surface, EXPONENTIAL.name)
-    ln_d = np.stack([curves.ln_width_of(d, drawn[:, k]) for k, d in enumerate(curves.depths[:-1])], axis=1)
-    weight = 1.0 / (ln_d.var(axis=0) + SAME_WIDTH**2)  # least squares of ln d = a + b·L in each draw
-    share = weight / weight.sum()
-    middle, centre = ln_d @ share, float(depths @ share)
-    slope = ((ln_d - middle[:, None]) * (depths - centre)) @ share / float(share @ (depths - centre) ** 2)
-    theta = np.stack([middle - slope * centre, slope], axis=1)
-    shared = [
-        (max(curves.sizes(d)[0] for d in both), min(curves.sizes(d)[-1] for d in both))
-        for both in pairwise(curves.depths)
-    ]
-    x = np.median(drawn, axis=0)
-    inside = np.array([low <= value <= high for (low, high), value in zip(shared, x, strict=True)])
-    found = _constants(curves, surface, EXPONENTIAL, theta, ln_d[:, inside], depths[inside], PAIRS, confidence)
-    return found, int(inside.sum())
-
-
-def _constants(
-    curves: Curves,
-    surface: LossSurface,
-    equation: LawForm,
-    theta: np.ndarray,
-    ln_d: np.ndarray,
-    depths: Sequence[float] | np.ndarray,
-    of: str,
-    confidence: float,
-) -> Constants:
-    """``theta``: (T, 2) draws; ``ln_d``: (T, M) widths behind them, bounded if the constants are; ``depths``: whose
-    sizes the law spans."""
-    finite = np.isfinite(theta).all(axis=1)
-    theta, scramble = theta[finite], surface.posterior.scramble[finite]
-    a, b = (answer(each, scramble, confidence) for each in theta.T)
-    constants = (float(np.median(theta[:, 0])), float(np.median(theta[:, 1])))
-    of_depth = np.asarray(depths if len(depths) else curves.depths[:-1], dtype=float)
-    trained = np.array(curves.depths)
-    nearest = trained[np.abs(trained - of_depth[:, None]).argmin(axis=1)]
-    blocks = np.array([curves.weights_of_layer(int(depth)) for depth in nearest]) / STANDARD
-    n = blocks * equation.n_params_needed(np.asarray(constants), of_depth)
-    ends = [effect(column, confidence) for column in ln_d.T]
-    bounded = len(depths) > 1 and all(one.high - one.low < UNKNOWN for one in ends if one.high and one.low)
-    bounded = bounded and b.low is not None and b.low > equation.least_b
-    record = WidthLaw(
-        form=equation.name,
-        of=of,
-        a=constants[0],
-        b=constants[1],
-        interval_a=(a.low, a.high),
-        interval_b=(b.low, b.high),
-        valid_from=float(n.min()),
-        valid_to=float(n.max()),
-        a_error=a.error,
-        b_error=b.error,
-    )
-    return Constants(record, theta, bounded)
-
-
-def _ties(curves: Curves, surface: LossSurface, form: str) -> np.ndarray:
-    """(T, pairs) ln of the size at which neighbours tie in each draw of a form, with its departures; where a draw has
-    no crossing in the sizes of the data, without them."""
-    posterior = surface.posterior
-    ties = law(posterior, form, np.log(curves.depths))
-    x = np.linspace(posterior.frame.low, posterior.frame.high, SURFACE_POINTS)
-    for k, lead in enumerate(surface.differences(x, list(pairwise(curves.depths)))):
-        found = crossings(x, lead[1:])
-        ties[:, k] = np.where(np.isfinite(found), found, ties[:, k])
-    return ties

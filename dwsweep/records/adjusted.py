@@ -53,7 +53,6 @@ class Adjustment(Record):
     equal: tuple[AnswerRow, ...] = ()  # best depths at equal size, total size, FLOPs and time, as far as runs show them
     at_budgets: tuple[AnswerRow, ...] = ()  # of the budgets that the runs were trained to, the smallest first
     growth: tuple[AnswerRow, ...] = ()  # powers of the budget by which N, tokens and depth of the best net grow
-    layer_weights: float | None = None  # weights of a layer over d² at the held inner width, where that varies
 
     @property
     def after_other_tokens(self) -> list[AnswerRow]:

@@ -369,7 +369,7 @@ class OtherFit(Record):
 
 SAME_BLOCK = 0.02  # difference of ln of weights over d² of nets with equal blocks
 OF_AXIS = {"device_seconds": WALL_TIME}  # axis of a fit → quantity held equal, where the names differ
-Format = Literal[10]  # of fit.json: raised when a field leaves or changes its meaning
+Format = Literal[11]  # of fit.json: raised when a field leaves or changes its meaning, or draws are made otherwise
 (FORMAT,) = get_args(Format)
 
 
@@ -483,12 +483,12 @@ class FitResult(Record):
         return Interval(width(depth.value), width(depth.high), width(depth.low))
 
     def weights_at(self, depth: float) -> float | None:
-        """Weights of a layer over d_x², of nets like the ones that were compared: at the held inner width, else as
-        trained at the depths about ``depth``; None where nets of one depth differ."""
+        """Weights of a layer over d_x², of nets like the ones that were compared: of all, or as trained at the depths
+        about ``depth``; None where nets of one depth differ."""
         import numpy as np
 
-        if self.adjusted and self.adjusted.layer_weights:
-            return self.adjusted.layer_weights
+        if self.nets.layer_weights:
+            return self.nets.layer_weights
         found: dict[int, list[float]] = {}
         for cell in self.cells:
             if not cell.excluded and cell.n_params:

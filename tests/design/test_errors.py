@@ -23,12 +23,15 @@ from dwsweep.design.prior import NOISE, Gain
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
 from dwsweep.fit.analysis import fit_table
-from dwsweep.fit.ask import LossSurface, fit_loss_model, law
+from dwsweep.fit.ask import LossSurface, fit_loss_model
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
+from dwsweep.fit.laws import EXPONENTIAL
 from dwsweep.fit.model import TURN
+from dwsweep.fit.width_law import Points
 from dwsweep.plan import build
 from dwsweep.records import fit as fit_record
+from dwsweep.records.answers import BEST_DEPTH
 from dwsweep.spec import Spec, load_spec
 from dwsweep.text import BITS_PER_TOKEN
 from tests.simulations.sweeps import SmoothTruth, draw
@@ -104,10 +107,11 @@ def test_errors_of_transitions_against_the_draws_of_a_fit() -> None:
     believed = prior(0.002, 0.003, 0.001)
     cells = dict(sorted(cells_of(spec(seeds=3)).items()))
     errors = judge(believed, cells, 3e7)
-    predicted, surface = errors.pairs, LossSurface(simulated(cells))
-    depths = np.exp(surface.posterior.depths)[:-1]
-    ln_widths = (law(surface.posterior, "exponential", surface.posterior.depths) - np.log(12.0 * depths)) / 2.0
-    assert errors.se_b == pytest.approx(np.polyfit(depths, ln_widths.T, 1)[0].std(), rel=0.5)
+    predicted, curves = errors.pairs, simulated(cells)
+    surface = LossSurface(fit_loss_model(curves, 0.95))
+    _, theta = Points.of_best_depth(curves, surface).law(curves, surface, EXPONENTIAL, BEST_DEPTH, 0.95)
+    low, high = np.quantile(theta, [0.159, 0.841], axis=0)
+    assert [errors.se_a, errors.se_b] == pytest.approx((high - low) / 2.0, rel=0.5)
     for pair in predicted:
         if pair.inside:
             lead = surface.differences(np.log([pair.n_params]), [(pair.shallow, pair.deep)])[0, 1:, 0]
@@ -117,9 +121,9 @@ def test_errors_of_transitions_against_the_draws_of_a_fit() -> None:
 
 
 def simulated(cells: Any) -> Any:
-    """Surface of runs drawn from the prior's truth: three seeds of each shape."""
+    """Curves of runs drawn from the prior's truth: three seeds of each shape."""
     rows = draw(SmoothTruth(tuple(DEPTHS)), np.random.default_rng(0), shapes=list(cells), shape_sd=0.001)
-    return fit_loss_model(build_curves(select_runs(rows).runs, None, np.random.default_rng(0)), 0.95)
+    return build_curves(select_runs(rows).runs, None, np.random.default_rng(0))
 
 
 def test_three_depths_give_no_law() -> None:

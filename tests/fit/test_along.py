@@ -199,6 +199,13 @@ REFUSED = [
     ("heads", {"axis": "flops"}, plainly(), "axis: 'flops'; along a column losses are compared at n_params"),
     ("heads", {"confidence": 1.0}, plainly(), "confidence: 1.0; must be a number from 0.5 to below 1"),
     ("heads", {}, plainly(loss=0.0), "no finished run with a usable loss"),
+    # of accuracies the best value would be the worst
+    (
+        "heads",
+        {"columns": ["loss=acc"]},
+        lambda row: [{**row, "acc": 1.0 / row["loss"]}],
+        "column 'acc'; it looks like",
+    ),
     ("heads", {"adjust": ["batch"]}, plainly(batch=8), "'batch'; losses along a column are compared as they are"),
     ("heads", {"at": {"batch": 8}}, plainly(batch=8), "batch.*; losses along a column are compared as they are"),
     # two shapes at one value are not averaged, and recipes neither

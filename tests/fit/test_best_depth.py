@@ -12,8 +12,9 @@ from sentences import says
 from shown import summary
 
 import dwsweep
+from dwsweep.design.prior import own_law
 from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.guideline import headline, held_out_warnings, map_law
+from dwsweep.fit.guideline import headline, held_out_warnings
 from dwsweep.fit.model import SAME_BUDGET
 from dwsweep.guide import source_of
 from dwsweep.guide import sources as guide_sources
@@ -85,8 +86,7 @@ def test_a_best_depth_that_falls_with_size_is_told_guides_inside_the_data_and_is
         _, low, high = source.depth(n)
         assert low <= true(n) <= high
     assert source.own_at(1e11) is None
-    rising = bowls(7.0, 28.0)[0].surface
-    assert map_law(rising) and map_law(replace(rising, optima=result.surface.optima)) is None
+    assert own_law(bowls(7.0, 28.0)[0]) and own_law(result) is None
 
 
 def test_what_all_losses_say_of_a_pair_is_told_where_its_own_two_curves_do_not_cross():

@@ -209,7 +209,7 @@ def test_a_budget_of_another_level_is_a_column() -> None:
     two = replace(cells, **rows, mean=mean, factors=factors, columns=(budget_column("other", member),))
     value = np.random.default_rng(0).standard_normal(len(cells.x))
     idle = replace(cells, columns=(covariate("rate", value, 0.02, moves_depth=True),))
-    level, *others = (Posterior.of(one) for one in (two, cells, idle))
+    level, *others = (Posterior.of(one, draws=4096) for one in (two, cells, idle))
     both, alone, beside = (ask.best_depth_interval(one, math.log(N), 0.95) for one in (level, *others))
     assert [both.value, beside.value] == pytest.approx([alone.value] * 2, abs=0.03)
     assert beside.high - beside.low < 1.35 * (alone.high - alone.low)

@@ -33,6 +33,7 @@ GATED_ACTS = {"silu", "swish"}
 OF_NET = (ARM, "depth", "width", *COLUMNS)
 YES = {"true", "t", "yes", "y", "on", "1", "1.0"}
 LARGEST_RATIO = 32.0  # smaller values of an inner width are ratios to d
+SAME_SIZE = math.log(1.25)  # distance in ln N of two nets of one size: each is within 12 % of its budget
 AGREES = 0.02  # relative difference within which two counts are one: rounding, biases, norms
 EXPLAINS = 0.01  # relative difference of a count and blocks with embeddings
 ROUNDED = 1.35  # ratio of counts up to which blocks count as standard ones of 12·L·d² weights
