@@ -115,7 +115,8 @@ def _spent(row: Row, off: float) -> Row:
 
 
 def token_groups(rows: Sequence[Row]) -> dict[float | None, list[Row]]:
-    """Rows by token count, if a shape, learning rate and seed has several counts; otherwise all in one."""
+    """Rows by token count, if a shape, learning rate and seed has several counts, and half of the shapes share one;
+    otherwise all in one."""
     seen: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
     groups: dict[float | None, list[Row]] = defaultdict(list)
     for row in rows:
@@ -123,7 +124,9 @@ def token_groups(rows: Sequence[Row]) -> dict[float | None, list[Row]]:
             seen[tuple(row.get(name) for name in RUN)].add(row["tokens"])
             groups[row["tokens"]].append(row)
     several = sum(len(tokens) > 1 for tokens in seen.values())
-    return dict(groups) if several and several >= 0.5 * len(seen) else {None: list(rows)}
+    shared = max((len(_shapes(group)) for group in groups.values()), default=0)
+    alike = several and 2 * several >= len(seen) and 2 * shared >= len(_shapes(rows))
+    return dict(groups) if alike else {None: list(rows)}
 
 
 def largest(groups: Mapping[Any, list[Row]]) -> float | None:

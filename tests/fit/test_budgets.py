@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import math
 import os
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -253,6 +254,19 @@ def test_the_power_of_the_budget(two):
     for name, values in (("n_params", [n for _, n, _ in best]), ("depth", [depth for depth, *_ in best])):
         true = np.polyfit(np.log(budgets), np.log(values), 1)[0]
         assert found[name].estimate_low < true < found[name].estimate_high < found[name].estimate_low + 0.4
+
+
+def test_the_power_of_tokens_is_known_where_some_draws_of_the_size_are_only_bounds():
+    """It was not reached: those draws had no tokens."""
+    rng, rows = np.random.default_rng(3), []
+    for flops, depth, width in product(1e17 * 1.5 ** np.arange(4), (4, 6, 8, 12, 16), (256, 384, 512, 768)):
+        n = 12 * depth * width**2
+        off = math.log(depth) - 0.3 * math.log(n / 1e7) - 1.9
+        loss = 1.7 + 400 / n**0.34 + 410 / (flops / 6 / n) ** 0.28 + 0.03 * off**2 + rng.normal(0, 0.003)
+        rows.append({"depth": depth, "width": width, "loss": loss, "flops": flops, "tokens": flops / 6 / n})
+    found = {row.column: row for row in fitted(rows, "n_params").adjusted.growth}
+    assert found["tokens"].estimate_low < 0.34 / 0.62 < found["tokens"].estimate_high
+    assert found["n_params"].estimate + found["tokens"].estimate == pytest.approx(1.0, abs=0.02)
 
 
 def test_the_files_hold_the_rows_and_read_back(two, tmp_path):

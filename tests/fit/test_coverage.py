@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import dwsweep
+from dwsweep import published_law
 from dwsweep.fit.ask import LossSurface
 from tests.simulations import calibration, harness
 from tests.simulations.harness import Simulated, Study, covers
@@ -113,3 +114,15 @@ def test_best_depths_of_few_sizes_are_covered_though_their_curvature_has_a_kink(
             found = surface.at(n)
             held.append(covers(found.low, found.high, 12.0 * (n / 1e8) ** 0.25))
     assert np.mean(held) >= 0.95 - 3.0 * np.sqrt(0.95 * 0.05 / N)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("most", [1e8, 6e8])
+def test_the_constants_of_the_law_are_held_and_bounded(most):
+    """120 and 135 runs had no law, or slopes from 0.02 to 0.15, while the form alone gave it."""
+    found = [
+        dwsweep.fit_table(draw(SmoothTruth(), np.random.default_rng(k), budgets=np.geomspace(1e6, most, 8))).width_law
+        for k in range(8)
+    ]
+    held = [covers(*law.interval_a, published_law.A) and covers(*law.interval_b, published_law.B) for law in found]
+    assert np.mean(held) >= 0.9 and np.median([np.ptp(law.interval_b) for law in found]) < 0.02
