@@ -13,8 +13,8 @@ import numpy as np
 from dwsweep.design.expected_fit import PairError, Planned, expected_posterior, law_errors, pair_error
 from dwsweep.design.prior import Prior
 from dwsweep.fit.ask import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES, ONE_SD, best_depths, quantiles
-from dwsweep.fit.guideline import DEPTHS_FOR_A_LAW
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT
+from dwsweep.fit.width_law import FEWEST_POINTS
 from dwsweep.text import format_count
 
 NO_DEPTH = 10.0  # error of a best depth that a design does not give
@@ -70,7 +70,7 @@ def judge(prior: Prior, cells: Planned, target: float, precise: bool = False) ->
         reason = "these runs leave the best depth without a bound"
     if reason or best is None:
         return Errors(pairs, target, best, reason)
-    bias, few = middle - math.log(best), len(depths) < DEPTHS_FOR_A_LAW
+    bias, few = middle - math.log(best), len(depths) <= FEWEST_POINTS
     law = (None, None) if few else law_errors(prior, posterior)
     reason = f"{len(depths)} depths give no law" if few else ""
     return Errors(pairs, target, best, reason, *law, half * best, bias * best, math.hypot(half, bias))
@@ -85,7 +85,7 @@ def _silence(prior: Prior, cells: Planned, target: float) -> str:
     if low >= high:
         return "no size of these runs has its best depth between their depths"
     outside = max(1.0, target / high, low / target)
-    if depths < DEPTHS_FOR_A_LAW and outside > 1.0:
+    if depths <= FEWEST_POINTS and outside > 1.0:
         inside = f"{format_count(low)} … {format_count(high)} parameters"
         return f"{depths} depths give no law, and so no best depth outside {inside}"
     if outside > EXTRAPOLATION_LIMIT:

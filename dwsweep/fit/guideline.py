@@ -22,8 +22,6 @@ from dwsweep.records.fit import Surface
 from dwsweep.records.transitions import GuidelineRow
 from dwsweep.text import SHORT, format_count
 
-DEPTHS_FOR_A_LAW = 4  # three depths cannot contradict a law of two constants
-
 SMALLEST, LARGEST = 1e3, 1e12  # parameters of a guideline's row
 # scatter that a depth shares over the scatter of a shape, and its probability, from which a line names it
 MUCH_SHARED, LEAST_SHARED = 0.7, 0.8

@@ -25,8 +25,7 @@ from dwsweep.records.fit import BEST_DEPTH, PAIRS, WidthLaw
 from dwsweep.records.transitions import Rival
 
 SAME_WIDTH = 0.01  # distance in ln d due to rounded widths
-FEWEST_PAIRS = 3
-FEWEST_POINTS = 3  # sizes or pairs that can contradict a law of two constants
+FEWEST_POINTS = 3  # sizes, or pairs, that can contradict a law of two constants
 DECIMALS = 3, 4  # of a and b in words
 BAND_POINTS = 41  # depths of the drawn band
 
@@ -118,20 +117,20 @@ def fit_laws(
 ) -> LawReport:
     """The exponential law of the best depth and its alternatives by the draws of ``surface``, and the law of the pairs.
 
-    There is a law only if ``FEWEST_PAIRS`` pairs bound their crossing (one of them crossed), so that one is
+    There is a law only if ``FEWEST_POINTS`` pairs bound their crossing (one of them crossed), so that one is
     left to contradict its two constants, and the data bound both; otherwise the statement names the missing part.
     """
-    if len(curves.depths) <= FEWEST_PAIRS:
+    if len(curves.depths) <= FEWEST_POINTS:
         n = len(curves.depths)
         given = "one depth gives no pair" if n == 1 else f"{n} depths give {n - 1} pair{'s' if n > 2 else ''}"
-        return LawReport.none(f"{given}; {FEWEST_PAIRS} pairs are needed")
+        return LawReport.none(f"{given}; {FEWEST_POINTS} pairs are needed")
     statuses = [one.status for one in pairs.values()]
     crossed = statuses.count("crossed")
     bounds = sum(status in ("not_reached", "already_crossed") for status in statuses)
-    if not crossed or crossed + bounds < FEWEST_PAIRS:
+    if not crossed or crossed + bounds < FEWEST_POINTS:
         return LawReport.none(
             f"{crossed} of {len(pairs)} pairs crossed and {bounds} more bound their crossing on one side; a law needs "
-            f"{FEWEST_PAIRS} such pairs, one of them crossed"
+            f"{FEWEST_POINTS} such pairs, one of them crossed"
         )
     if surface is None:
         return LawReport.none("no model of all depths")
@@ -150,8 +149,9 @@ def fit_laws(
     check = f"{_sentence(pairs_law)}; {check}" if pairs_law else f"no law: {check}"
     law = found.get(EXPONENTIAL.name)
     if law is None or not is_bounded(law[0]):
-        none = LawReport.none("the data leave a or b without a bound (best depths on one side only)", rivals)
-        return replace(none, pairs_law=pairs_law, law_check=check)
+        few = f"the best depth lies between the depths tried at {len(points.x)} sizes; {FEWEST_POINTS} are needed"
+        reason = "the width of the best depth is not shown to grow with depth" if law else few
+        return replace(LawReport.none(reason, rivals), pairs_law=pairs_law, law_check=check)
     record, theta = law
     statement = f"{_sentence(record)}, the width of the best depth L, by the losses of all depths"
     return LawReport(replace(record, band=_band(theta, curves.depths, confidence)), rivals, statement, pairs_law, check)
