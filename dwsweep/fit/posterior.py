@@ -348,18 +348,12 @@ class Posterior:
         mean = np.average(self.chosen[k].nodes, axis=0, weights=self.chosen[k].counts)
         return self.forms[k].model.held_out(mean)
 
-    def _coefficients(self, draws: Draws) -> list[dict[int, np.ndarray]]:
-        """Coefficients of each covariate: place in ``Column.sds`` → (D,) coefficients."""
-        found, first = [], self.frame.waves[0]
-        for one in self.cells.columns:
-            found.append({k: draws.parts["level"][:, first + place] for place, k in enumerate(one.kept)})
-            first += len(one.kept)
-        return found
-
     def tuned_values(self, draws: Draws, place: int, u: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(best value (D, n), its loss less the loss at value 0 (D, n)) of the tuned column ``place`` at u, v (n,)."""
-        one, of = self.cells.columns[place], self._coefficients(draws)[place]
+        one = self.cells.columns[place]
         assert one.tuned
+        first = self.frame.waves[0] + sum(len(before.kept) for before in self.cells.columns[:place])
+        of = dict(zip(one.kept, draws.parts["level"][:, first:].T, strict=False))
         b, bend = of[0][:, None] + of[1][:, None] * u + of[4][:, None] * v, of[3][:, None]
         low, high = one.tuned
         opens = bend > 0.0
