@@ -77,7 +77,9 @@ def expected_posterior(prior: Prior, cells: Planned, precise: bool = False) -> P
 
 def law_errors(prior: Prior, posterior: Posterior) -> tuple[float | None, float | None]:
     """Sds of the two constants of the prior's form of the law; None where too few sizes have a best depth inside."""
-    x, y, sd = inside_depths(posterior, np.linspace(posterior.frame.low, posterior.frame.high, ROWS).tolist())
+    frame = posterior.frame
+    sizes = np.linspace(frame.low, frame.high, ROWS).tolist()
+    x, y, sd = inside_depths(posterior, dict.fromkeys(sizes, (frame.first, frame.last)))
     if len(x) < FEWEST_POINTS:
         return None, None
     ln_width = (x - math.log(prior.layer_weights) - y) / 2.0

@@ -70,6 +70,8 @@ def judge(prior: Prior, cells: Planned, target: float, precise: bool = False) ->
         reason = "these runs leave the best depth without a bound"
     if reason or best is None:
         return Errors(pairs, target, best, reason)
+    if best < 1.0:
+        return Errors(pairs, target, None, "by the prior fewer than one layer is best at the target")
     bias, few = middle - math.log(best), len(depths) <= FEWEST_POINTS
     law = (None, None) if few else law_errors(prior, posterior)
     reason = f"{len(depths)} depths give no law" if few else ""

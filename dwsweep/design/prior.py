@@ -140,13 +140,20 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
 
 
 def own_law(found: FitResult) -> Law | None:
-    """The most probable form through the best depths of a fit; None without one, or where the size does not grow."""
-    forms = [one for one in found.rivals if not one.rejected and (one.b or -1.0) > laws.FORMS[one.form].least_b]
-    inside = [row.place for row in found.surface.optima if row.depth is not None] if found.surface else []
-    if not forms or not inside or forms[0].a is None or forms[0].b is None:
+    """The most probable form through the best depths of a fit, as a law of blocks of 12·d² weights; None without one,
+    or where the size does not grow."""
+    if (surface := found.surface) is None:
         return None
-    form, theta = forms[0].form, (forms[0].a, forms[0].b)
-    return Law(f"own: {form} form of the loss surface", form, theta, min(inside), max(inside))
+    inside = [row.place for row in surface.optima if row.depth is not None]
+    depths = np.array([end(span.depth for span in surface.spans) for end in (min, max)], dtype=float)
+    blocks = np.log([(found.weights_at(depth) or STANDARD) / STANDARD for depth in depths.tolist()]) / 2.0
+    for one in found.rivals:
+        form = laws.FORMS[one.form]
+        if inside and not one.rejected and one.a is not None and one.b is not None and one.b > form.least_b:
+            ends = form.ln_width(np.array([one.a, one.b]), depths) + blocks
+            a, b = form.through(ends, depths, np.ones(2)).tolist()
+            return Law(f"own: {form.name} form of the loss surface", form.name, (a, b), min(inside), max(inside))
+    return None
 
 
 def _gain(record: Surface, law: Law) -> Gain:

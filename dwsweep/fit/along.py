@@ -316,7 +316,7 @@ def arm_differences(
 def check_column(tables: Sequence[Table], column: str) -> None:
     """Refuse a column that is missing, not numeric, an outcome, or constant."""
     name = argument("column", "--along")
-    if column in OUTCOMES:
+    if column in OUTCOMES or tables[0].roles.get(column) in ("cost", "loss"):
         raise InputError(f"{name}: {column!r}; a result or a name of a run; allowed: a setting of the run")
     for data in tables:
         if column not in data.columns:

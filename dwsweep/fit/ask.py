@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -110,11 +110,14 @@ def spread(drawn: np.ndarray) -> float:
     return (high - low) / 2.0 if math.isfinite(high - low) and low > 0.0 else math.inf
 
 
-def inside_depths(posterior: Posterior, x: Iterable[float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(x (M,), ln of the best depth (D, M), its sd (M,)) at the sizes whose best depth surely lies between the depths
-    trained: the central 68 % of the draws. A draw beyond them counts as at their end."""
-    first, last, found = posterior.frame.first, posterior.frame.last, []
-    for size in x:
+def inside_depths(
+    posterior: Posterior, nets: Mapping[float, tuple[float, float]]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(x (M,), ln of the best depth (D, M), its sd (M,)) at the sizes whose best depth surely lies between the nets:
+    the central 68 % of the draws. A draw beyond them counts as at their end. nets: ln of the shallowest and of the
+    deepest one by ln axis x."""
+    found = []
+    for size, (first, last) in nets.items():
         drawn = best_depths(posterior, size)
         low, _, high = quantiles(drawn, ONE_SD)
         if first < low and high < last:

@@ -228,11 +228,11 @@ class _Question:
             row = self._row(CODES[unit], value, said, None, depth, None)
             row = replace(row, **size.columns("n_params"), reason="no effect of depth is shown" if flat else row.reason)
             if cost and size.value and (depth.value or flat):
-                size_of, middle = drawn["n_params"], math.log(size.value)
-                along = np.interp(size_of, x, y) if flat else drawn["depth"]
-                inside = np.isfinite(size_of) & np.isfinite(along)
-                places = (np.where(inside, one, at) for one, at in ((size_of, middle), (along, y.mean())))
-                drawn["tokens"] = np.where(inside, spent - cost.middle(*places), -size_of)  # a bound turns about
+                own = drawn["n_params"]
+                known = np.where(np.isfinite(own), own, math.log(size.value))
+                along = np.interp(known, x, y) if flat else np.clip(drawn["depth"], y.min(), y.max())
+                # the largest net that is allowed has the fewest tokens
+                drawn["tokens"] = np.where(np.isfinite(own), spent - cost.middle(known, along), -own)
                 at = np.log([size.value])
                 ln_depth = np.log([depth.value]) if depth.value else np.interp(at, x, y)
                 row = replace(row, tokens=math.exp(spent - float(cost.middle(at, ln_depth)[0])))

@@ -553,7 +553,6 @@ class Model:
         The last row of a root is L⁻¹b, b = A'·V⁻¹·y in standard units; its corner the root of 1 + the unexplained part.
         The corner's 1 keeps it positive. root: gives the roots; ``rooted`` gives one to every precision.
         """
-        z = np.clip(z, -FARTHEST, FARTHEST)
         eta, cells = self.eta(z), self.cells
         s = self.prior_sds(eta)
         V = self.changing(eta)

@@ -18,7 +18,7 @@ import numpy as np
 
 from dwsweep.fit.ask import LossSurface, answer, crossings, inside_depths
 from dwsweep.fit.crossing import Crossing
-from dwsweep.fit.curves import Curves
+from dwsweep.fit.curves import Curves, SimultaneousBand
 from dwsweep.fit.laws import EXPONENTIAL, FORMS, LawForm
 from dwsweep.fit.transitions import SURFACE_POINTS, Pair, n_params_at
 from dwsweep.records.fit import BEST_DEPTH, PAIRS, WidthLaw
@@ -57,7 +57,8 @@ class Points:
 
     @classmethod
     def of_best_depth(cls, curves: Curves, surface: LossSurface) -> Points:
-        x, y, sd = inside_depths(surface.posterior, [row.ln_x for row in surface.record.optima])
+        sizes = [row.ln_x for row in surface.record.optima if row.depth is not None]
+        x, y, sd = inside_depths(surface.posterior, {x: surface.nets(x) for x in sizes})
         widths = [curves.ln_width_at(*each) for each in zip(x.tolist(), y.T, strict=True)]
         return cls(x, np.exp(y), np.array(widths).reshape(y.T.shape).T, sd**-2.0)
 
@@ -75,20 +76,20 @@ class Points:
         weight = 1.0 / (ln_width.var(axis=0) + SAME_WIDTH**2)
         return cls(np.array(list(tied.values())), np.array(depths, dtype=float), ln_width, weight)
 
-    def law(
-        self, curves: Curves, surface: LossSurface, equation: LawForm, of: str, confidence: float
-    ) -> tuple[WidthLaw, np.ndarray] | None:
-        """(law, draws (T, 2) of its constants); None if fewer than ``FEWEST_POINTS`` points could contradict it."""
+    def line(self, curves: Curves, surface: LossSurface, equation: LawForm, of: str, confidence: float) -> Line | None:
+        """The line of a form; None if fewer than ``FEWEST_POINTS`` points could contradict it."""
         if len(self.x) < FEWEST_POINTS:
             return None
         theta = equation.through(self.ln_width, self.depth, self.weight)
         finite = np.isfinite(theta).all(axis=1)
         theta, scramble = theta[finite], surface.posterior.scramble[finite]
         a, b = (answer(each, scramble, confidence) for each in theta.T)
-        depths = np.median(np.atleast_2d(self.depth), axis=0)
+        depth = np.broadcast_to(self.depth, self.ln_width.shape)
+        rest = self.ln_width[finite] - equation.ln_width(theta[:, None, :], depth[finite])
+        band = SimultaneousBand(rest.mean(axis=0), rest - rest.mean(axis=0), math.inf, confidence)
         sizes = [
-            n_params_at(curves, min(curves.depths, key=lambda one: abs(one - depth)), x)
-            for depth, x in zip(depths.tolist(), self.x.tolist(), strict=True)
+            n_params_at(curves, min(curves.depths, key=lambda one: abs(one - layers)), x)
+            for layers, x in zip(np.median(depth, axis=0).tolist(), self.x.tolist(), strict=True)
         ]
         middle, slope = np.median(theta, axis=0).tolist()
         record = WidthLaw(
@@ -103,13 +104,19 @@ class Points:
             a_error=a.error,
             b_error=b.error,
         )
-        return record, theta
+        grows = None not in (a.low, a.high, b.high) and b.low is not None and b.low > equation.least_b
+        return Line(record, theta, grows, bool(np.isfinite(rest).all() and not band.sign.any()))
 
 
-def is_bounded(law: WidthLaw) -> bool:
-    """True if the data bound both constants, and the size surely grows with the depth."""
-    low = law.interval_b[0]
-    return None not in (*law.interval_a, *law.interval_b) and low is not None and low > FORMS[law.form].least_b
+@dataclass(frozen=True)
+class Line:
+    """A form through points. drawn: (T, 2) of its constants. grows: the data bound both constants, and the size surely
+    grows with the depth. fits: no point surely lies off it, all of them taken together."""
+
+    record: WidthLaw
+    drawn: np.ndarray
+    grows: bool
+    fits: bool
 
 
 def fit_laws(
@@ -134,27 +141,39 @@ def fit_laws(
         )
     if surface is None:
         return LawReport.none("no model of all depths")
-    points, found = Points.of_best_depth(curves, surface), {}
+    points = Points.of_best_depth(curves, surface)
     forms = sorted((one for one in surface.record.forms if one.form in FORMS), key=lambda one: -one.weight)
-    rivals = []
-    for one in forms:
-        found[one.form] = own = points.law(curves, surface, FORMS[one.form], BEST_DEPTH, confidence)
-        a, b = (own[0].a, own[0].b) if own else (None, None)
-        bounded = own is not None and is_bounded(own[0])
-        rivals.append(Rival(form=one.form, a=a, b=b, weight=one.weight, rejected=one.rejected, bounded=bounded))
+    lines = {one.form: points.line(curves, surface, FORMS[one.form], BEST_DEPTH, confidence) for one in forms}
+    rivals = [
+        Rival(
+            form=one.form,
+            a=line.record.a if line else None,
+            b=line.record.b if line else None,
+            weight=one.weight,
+            rejected=one.rejected,
+            bounded=line is not None and line.grows and line.fits,
+        )
+        for one, line in zip(forms, lines.values(), strict=True)
+    ]
     ties = Points.of_pairs(curves, surface, pairs)
-    tied = ties.law(curves, surface, EXPONENTIAL, PAIRS, confidence)
-    pairs_law = tied[0] if tied and is_bounded(tied[0]) else None
+    tied = ties.line(curves, surface, EXPONENTIAL, PAIRS, confidence)
+    pairs_law = tied.record if tied and tied.grows else None
     check = f"{len(ties.x)} of {len(pairs)} pairs tie at sizes of both depths"
     check = f"{_sentence(pairs_law)}; {check}" if pairs_law else f"no law: {check}"
-    law = found.get(EXPONENTIAL.name)
-    if law is None or not is_bounded(law[0]):
-        few = f"the best depth lies between the depths tried at {len(points.x)} sizes; {FEWEST_POINTS} are needed"
-        reason = "the width of the best depth is not shown to grow with depth" if law else few
-        return replace(LawReport.none(reason, rivals), pairs_law=pairs_law, law_check=check)
-    record, theta = law
-    statement = f"{_sentence(record)}, the width of the best depth L, by the losses of all depths"
-    return LawReport(replace(record, band=_band(theta, curves.depths, confidence)), rivals, statement, pairs_law, check)
+    law, why = lines.get(EXPONENTIAL.name), ""
+    if law is None:
+        why = f"the best depth lies between the depths tried at {len(points.x)} sizes; {FEWEST_POINTS} are needed"
+    elif any(one.rejected for one in forms if one.form == EXPONENTIAL.name):
+        why = "the losses leave the exponential form no weight"
+    elif not law.grows:
+        why = "the width of the best depth is not shown to grow with depth"
+    elif not law.fits:
+        why = "no line of ln d_x in L goes through the best depths"
+    if law is None or why:
+        return replace(LawReport.none(why, rivals), pairs_law=pairs_law, law_check=check)
+    statement = f"{_sentence(law.record)}, the width of the best depth L, by the losses of all depths"
+    band = _band(law.drawn, curves.depths, confidence)
+    return LawReport(replace(law.record, band=band), rivals, statement, pairs_law, check)
 
 
 def _band(theta: np.ndarray, depths: Sequence[int], confidence: float) -> tuple[tuple[float | None, ...], ...]:

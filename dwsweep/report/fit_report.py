@@ -260,7 +260,8 @@ def _law(result: FitResult) -> list[Part]:
     rivals = []
     for row in (one for one in result.rivals if law or one.bounded):
         sides = FORMS[row.form].left, FORMS[row.form].right
-        equation = f"{sides[0]}_x = {row.a:.4g} + {row.b:.4g}·{sides[1]}" if row.bounded else "no bound on a or b"
+        line = f"{sides[0]}_x = {row.a:.4g} {'+' if (row.b or 0.0) >= 0.0 else '−'} {abs(row.b or 0.0):.4g}·{sides[1]}"
+        equation = line if row.bounded else "no such line through the best depths"
         rivals.append(f"{row.form}, {row.verdict}: {equation}")
     if law is None:
         published = f"for reference, {published_law.NAME}: ln d_x = {published_law.A} + {published_law.B}·L"

@@ -87,6 +87,17 @@ def test_nets_of_other_blocks_are_judged_at_their_own_sizes() -> None:
     assert errors_alone(gated).prior.layer_weights == pytest.approx(16.0) and usual().prior.layer_weights == 12.0
 
 
+def test_the_law_of_a_fit_of_other_blocks_ties_where_the_fit_does(tmp_path: Path) -> None:
+    """The law of the user's widths was taken for one of 12·d² weights: ties lay a quarter too low."""
+    truth = SmoothTruth(tuple(DEPTHS))
+    rows = draw(truth, np.random.default_rng(0), sigma=0.001)
+    narrow = [{**row, "n_params": 12 * row["depth"] * row["width"] ** 2, "width": row["width"] / 2} for row in rows]
+    fit_record.write(fit_table(narrow), tmp_path)
+    believed, _ = make_prior(tmp_path, None)
+    for pair in pairwise(DEPTHS[:-1]):
+        assert believed.crossing(*pair) == pytest.approx(truth.crossing(*pair), abs=0.1)
+
+
 def test_covariance_against_the_whole_matrix() -> None:
     """The information by seeds equals generalised least squares on all runs at once."""
     rng = np.random.default_rng(0)
@@ -109,8 +120,8 @@ def test_errors_of_transitions_against_the_draws_of_a_fit() -> None:
     errors = judge(believed, cells, 3e7)
     predicted, curves = errors.pairs, simulated(cells)
     surface = LossSurface(fit_loss_model(curves, 0.95))
-    _, theta = Points.of_best_depth(curves, surface).law(curves, surface, EXPONENTIAL, BEST_DEPTH, 0.95)
-    low, high = np.quantile(theta, [0.159, 0.841], axis=0)
+    line = Points.of_best_depth(curves, surface).line(curves, surface, EXPONENTIAL, BEST_DEPTH, 0.95)
+    low, high = np.quantile(line.drawn, [0.159, 0.841], axis=0)
     assert [errors.se_a, errors.se_b] == pytest.approx((high - low) / 2.0, rel=0.5)
     for pair in predicted:
         if pair.inside:

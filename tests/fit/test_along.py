@@ -194,6 +194,7 @@ VOCABULARY = AlongStudy(column="vocab_size", values=(256, 1000), first=(0.0, 0.0
 REFUSED = [
     ("hedas", {}, plainly(), "column: 'hedas'; not a column of a list of rows, did you mean 'heads'"),
     ("loss", {}, plainly(), "column: 'loss'; a result or a name of a run; allowed: a setting of the run"),
+    ("accuracy", {}, lambda row: [{**row, "accuracy": 1.0 / row["loss"]}], "'accuracy'; a result or a name of a run"),
     ("depth", {}, plainly(), "column: 'depth' is 2 in every row of a list of rows; at least two values are compared"),
     ("name", {}, plainly(name="a"), "column: 'name' is 'a' in row 1; must be a column of numbers"),
     ("heads", {"axis": "flops"}, plainly(), "axis: 'flops'; along a column losses are compared at n_params"),

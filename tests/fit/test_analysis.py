@@ -6,6 +6,7 @@ import math
 import re
 import warnings
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -82,11 +83,27 @@ def test_a_noisy_sweep_covers_its_truth_and_the_law_of_the_best_depth_stands_fir
     assert min(law.a_error, law.b_error) > 0.0  # of the draws, which take digits
     crossed = [row for row in result.verdicts if row.estimator == "surface" and row.status == "crossed"]
     assert crossed and all(0.0 < row.n_params_interval.share < 0.2 for row in crossed)
+    inside = [row.n_params for row in result.surface.optima if row.depth]
+    assert law.valid_from >= min(inside) * 0.999 and law.valid_to <= max(inside) * 1.001
     assert law.interval_a[0] < published_law.A < law.interval_a[1]
     assert law.interval_b[0] < published_law.B < law.interval_b[1]
     assert abs(law.a - published_law.A) < 0.1 < abs(pairs.a - published_law.A)
     text = summary(result)
     assert text.index(f"ln d_x = {law.a:.3f}") < text.index(f"ln d_x = {pairs.a:.3f}")
+
+
+def test_a_law_that_the_best_depths_contradict_is_not_stated():
+    """A line of the exponential form, 20 % off the best depths at both ends, stood with an interval of 4 %."""
+    rows, noise = [], rng()
+    for n, depth in product(np.geomspace(3e5, 3e7, 8), (2, 3, 4, 6, 8, 12, 16)):
+        width = 4 * round(math.sqrt(n / 12 / depth) / 4)
+        off = math.log(depth) - (math.log(12 * depth * width**2 / 12) - 2 * 4.2) / 2.4  # ln d = 4.2 + 0.7·ln L
+        loss = 1.7 + 400 * (12 * depth * width**2) ** -0.33 + (0.06 if off > 0 else 0.02) * off**2
+        rows += [{"depth": depth, "width": width, "seed": s, "loss": loss + noise.normal(0, 0.001)} for s in (0, 1)]
+    result = dwsweep.fit_table(rows)
+    (power,) = (row for row in result.rivals if row.form == "power")
+    assert result.width_law is None and result.law_statement.startswith("no width law fitted")
+    assert power.bounded and power.b == pytest.approx(0.7, abs=0.06)
 
 
 def test_surface_prices_a_depth():

@@ -46,6 +46,8 @@ def test_hyperparameters_far_from_their_priors_are_the_same_ones_everywhere(form
     at_the_end[0, place], beyond[0, place] = FARTHEST, FARTHEST + 2.0
     for name, value in model.eta(at_the_end).items():
         assert model.eta(beyond)[name] == pytest.approx(value)
+    # the search for the mode went 15 sds out, where nothing drew it back
+    assert model.density(beyond)[0] == pytest.approx(model.density(at_the_end)[0] - 14.0)
     for one, other in zip(model.held_out(beyond[0]), model.held_out(at_the_end[0]), strict=True):
         assert one == pytest.approx(other) and np.isfinite(one).all()
 
