@@ -103,13 +103,6 @@ def best_depths(posterior: Posterior, x: float, setting: Setting | None = None) 
     return np.where(posterior.without_effect, side, found)
 
 
-def spread(drawn: np.ndarray) -> float:
-    """sd of ln L* by its draws (D,): half the width of the central 68 %; inf without a bound, or where draws end at a
-    single layer and have no spread towards less."""
-    low, _, high = quantiles(drawn, ONE_SD)
-    return (high - low) / 2.0 if math.isfinite(high - low) and low > 0.0 else math.inf
-
-
 def inside_depths(
     posterior: Posterior, nets: Mapping[float, tuple[float, float]]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -121,7 +114,7 @@ def inside_depths(
         drawn = best_depths(posterior, size)
         low, _, high = quantiles(drawn, ONE_SD)
         if first < low and high < last:
-            found.append((size, np.clip(drawn, first, last), spread(drawn)))
+            found.append((size, np.clip(drawn, first, last), (high - low) / 2.0))
     sizes, depths, sds = zip(*found, strict=True) if found else ((), (), ())
     return np.array(sizes), np.array(depths).reshape(len(sizes), posterior.n_draws).T, np.array(sds)
 
@@ -261,10 +254,6 @@ class LossSurface:
         if len(present) < FEWEST_SHARED_DEPTHS:
             return math.log(self.shallowest), math.log(self.deepest)
         return math.log(min(present)), math.log(max(present))
-
-    def spread(self, x: float) -> float:
-        """sd of ln L* at x = ln axis: see ``spread``."""
-        return spread(self.drawn_depths(x))
 
     def optimum(self, x: float) -> AnswerRow | None:
         """Best depth at ln axis x among depths with shapes of that size, with the Monte-Carlo error that bounds its

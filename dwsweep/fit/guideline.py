@@ -35,7 +35,7 @@ def falling_warning(surface: Surface, axis: str) -> list[str]:
     return [
         f"surface: the best depth falls with size, contrary to every form of the law: at least {small.depth_low:.3g} "
         f"layers at {axis} {format_count(small.place)}, at most {large.depth_high:.3g} at "
-        f"{format_count(large.place)}; outside the sizes of the losses no form of it answers"
+        f"{format_count(large.place)}; no form carries it beyond the sizes of the losses"
     ]
 
 

@@ -311,14 +311,12 @@ def _fitted(
     cells = cells_of(means, design, options, _levels(runs, arms, design.scatter))
     own, forms = int((means.arm == 0).sum()), ("none",) if of_size else ()
     surface = ask.surface_of(cells, means.depth, means.width, options.confidence, options.seed, own, forms)
-    asked_of = ask.LossSurface(surface)
-    record = adjustment_of(means, design, asked_of, found.follow)
+    losses = ask.LossSurface(surface)
+    record = adjustment_of(means, design, losses, found.follow)
     base = np.flatnonzero(means.arm[means.of] == 0)
-    rows, terms = (
-        [{**runs[k].row, "loss": runs[k].loss} for k in base],
-        [one.at(means.of[base]) for one in design.terms],
-    )
-    record = replace(record, **equal_what(asked_of, rows, terms, data.theirs, options.seed, trained))
+    rows = [{**runs[k].row, "loss": runs[k].loss} for k in base]
+    terms = [one.at(means.of[base]) for one in design.terms]
+    record = replace(record, **equal_what(losses, rows, terms, data.theirs, options.seed, trained))
     outside = [one for one in columns if one.kind == NUMBER and not one.low <= float(one.held) <= one.high]
     said = sentences(record, budget, outside)
     left = {*asked.leave, *found.follow}
@@ -327,7 +325,7 @@ def _fitted(
     others = [term.column.value for term in terms]
     said[1:1], by_depth = follows.sentences(data, rows, others, taken, not (budget or of_length))
     settings = {term.column.name: term.column.value for term in design.terms}
-    moved = asked_of.posterior.of_columns(means.x, means.y, settings).mean(axis=0)
+    moved = losses.posterior.of_columns(means.x, means.y, settings).mean(axis=0)
     gone = {*data.settings, *found_in.TEXTS, *chain(*found_in.NUMBERS.values()), *(one.column for one in columns)}
     gone -= {*found_in.OF_SHAPE[found_in.D_FF]}
     if any(one.name == HEAD_SIZE for one in columns):

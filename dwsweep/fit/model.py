@@ -81,7 +81,7 @@ LEVEL_LENGTH = 0.8  # length of the kernel of the level's waves, in half spans
 PACE = math.pi / (2.0 * BOX)  # lowest frequency of the waves
 TURN = 0.3  # w₀, in ln N: the skew sets in over about this distance
 ROUGHER = 4.0  # size of depth effects over what a quadratic leaves of them where they have a ridge
-# departures over the loss above that of the best depth; by 1 they are too small beside it, by 0 a law has no bounds
+# departures over the loss above that of the best depth; by 1 they are too small beside it, by 0 a third too large
 GROWTH = 0.5
 NEAR = math.log(2.0)  # distance in ln L that counts as near the best depth
 QUADRATURE = np.polynomial.legendre.leggauss(10)  # points and weights of the integral over layers

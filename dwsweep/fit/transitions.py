@@ -38,9 +38,8 @@ def analyse_pairs(curves: Curves, confidence: float, surface: LossSurface | None
     for pair, drawn, inside in zip(pairs, surface.differences(grid, pairs), compared, strict=True):
         if len(inside) > 1:
             x, mean, errors = grid[inside], drawn[0, inside], drawn[1:, inside] - drawn[0, inside]
-            band = SimultaneousBand(
-                mean, errors, math.inf, confidence
-            )  # the draws include the uncertainty of the noise
+            # the draws include the uncertainty of the noise
+            band = SimultaneousBand(mean, errors, math.inf, confidence)
             crossing = classify(x, band)
             crossing = replace(crossing, error=monte_carlo(crossing, x, band, surface.posterior.scramble))
             found[pair] = _without_effect(crossing, surface.record)

@@ -11,7 +11,7 @@ import pytest
 from dwsweep.design.judge import judge
 from dwsweep.design.prior import Prior
 from dwsweep.fit import laws
-from dwsweep.fit.ask import LossSurface, fit_loss_model
+from dwsweep.fit.ask import ONE_SD, LossSurface, fit_loss_model, quantiles
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.scatter import judged
@@ -53,7 +53,8 @@ def found_of(truth: SmoothTruth) -> Found:
         for target in best:
             # the median of the draws, which `fit` keeps to itself where most lie beyond the depths trained
             found.misses[target].append(float(np.median(surface.drawn_depths(math.log(target)))) - best[target])
-            found.stated[target].append(surface.spread(math.log(target)))
+            low, _, high = quantiles(surface.drawn_depths(math.log(target)), ONE_SD)
+            found.stated[target].append((high - low) / 2.0)
         for k, pair in enumerate(analyse_pairs(curves, 0.95, surface).values()):
             found.crossed[k] += pair.status == "crossed"
             if pair.root is not None:
