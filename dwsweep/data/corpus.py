@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -242,21 +243,22 @@ def _sample(data: DataSpec, corpus: _Corpus, spool: Path) -> Iterator[str]:
 def _encode(
     corpus: _Corpus, spool: Path, partial: Path, tokenizer: Tokenizer, workers: int, progress: bool
 ) -> dict[str, StoreSplit]:
-    writers = {
-        s: StreamWriter(partial, name, tokenizer.dtype, tokenizer.end_token)
-        for s, name in ((1, "train"), (2, "validation"))
-    }
-    results = processes.ordered_map(
-        passes.encode_frame, corpus.frames, workers, passes.start_encoding, (spool, partial)
-    )
-    frames = zip(corpus.frames, np.split(corpus.texts, corpus.borders), results, strict=True)
-    bar = _ByteProgress("encoding", corpus.kept_sum("n_bytes"), progress)
-    for place, texts, encoded in frames:
-        for split, writer in writers.items():
-            chosen, (tokens, n_tokens) = texts[place.mark == split], encoded[split]
-            records = np.empty(len(chosen), DOCUMENT)
-            records["digest"], records["n_bytes"] = chosen["digest"], chosen["n_bytes"]
-            records["n_tokens"] = n_tokens
-            writer.append(np.frombuffer(tokens, tokenizer.dtype), records)
-            bar.advance(int(chosen["n_bytes"].sum(dtype=np.int64)))
-    return {name: writer.close() for name, writer in zip(SPLITS, writers.values(), strict=True)}
+    with ExitStack() as stack:
+        writers = {
+            mark: stack.enter_context(StreamWriter(partial, split, tokenizer.dtype, tokenizer.end_token))
+            for mark, split in ((digests.TRAIN, "train"), (digests.VALIDATION, "validation"))
+        }
+        results = processes.ordered_map(
+            passes.encode_frame, corpus.frames, workers, passes.start_encoding, (spool, partial)
+        )
+        frames = zip(corpus.frames, np.split(corpus.texts, corpus.borders), results, strict=True)
+        bar = _ByteProgress("encoding", corpus.kept_sum("n_bytes"), progress)
+        for place, texts, encoded in frames:
+            for split, writer in writers.items():
+                chosen, (tokens, n_tokens) = texts[place.mark == split], encoded[split]
+                records = np.empty(len(chosen), DOCUMENT)
+                records["digest"], records["n_bytes"] = chosen["digest"], chosen["n_bytes"]
+                records["n_tokens"] = n_tokens
+                writer.append(np.frombuffer(tokens, tokenizer.dtype), records)
+                bar.advance(int(chosen["n_bytes"].sum(dtype=np.int64)))
+        return {name: writer.close() for name, writer in zip(SPLITS, writers.values(), strict=True)}

@@ -104,6 +104,12 @@ class StreamWriter:
         self.n_shards += 1
         self._room = self.shard_tokens
 
+    def __enter__(self) -> StreamWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()  # of a full disk, again an error
+
     def close(self) -> StoreSplit:
         """Closes the files; the manifest's entry for this split."""
         self._file.close()
