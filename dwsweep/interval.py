@@ -81,21 +81,24 @@ class Interval:
     @property
     def known(self) -> Interval:
         """The numbers without the digits that the error takes; their first digits stay."""
-        most = self.decimals
-        if most is None:
+        if self.decimals is None:
             return self
-        rounded = (
-            round(x, max(most, -math.floor(math.log10(abs(x))))) if x else x for x in (self.value, self.low, self.high)
-        )
-        return Interval(*rounded)
+        return Interval(*(x and round(x, self._places(x)) for x in (self.value, self.low, self.high)))
+
+    def _places(self, x: float) -> int:
+        """Decimals of one of the numbers: as many as the error leaves, and its first digit."""
+        return max(self.decimals or 0, -math.floor(math.log10(abs(x)))) if x else 0
 
     def texts(self, text: Form) -> list[str | None]:
         """The three numbers as text, to their known digits."""
         most = self.decimals
         found = self if most is not None and most > 0 and callable(text) else self.known
-        if most is not None and isinstance(text, str) and (fixed := re.fullmatch(r"\.(\d+)f", text)):
-            text = f".{max(0, min(int(fixed[1]), most))}f"
-        return [None if x is None else written(x, text) for x in (found.value, found.low, found.high)]
+        fixed = re.fullmatch(r"\.(\d+)f", text) if most is not None and isinstance(text, str) else None
+
+        def form(x: float) -> Form:
+            return f".{max(0, min(int(fixed[1]), self._places(x)))}f" if fixed else text
+
+        return [None if x is None else written(x, form(x)) for x in (found.value, found.low, found.high)]
 
     @property
     def sign(self) -> int:

@@ -59,6 +59,11 @@ def test_rounding_moves_no_end_by_more_than_a_quarter_of_its_interval() -> None:
         assert abs(found.known.high - found.high) <= width / 4.0 + 1e-9
 
 
+def test_an_error_leaves_a_number_its_first_digit() -> None:
+    """The slope of a law that the data hardly bound was printed as 0: ln d_x = 4 + 0·L."""
+    assert Interval(0.45, 0.03, 3.0, error=0.5).texts(".4f") == ["0.5", "0.03", "3"]
+
+
 def test_an_error_keeps_its_share_of_the_interval_under_any_scale() -> None:
     ln = Interval(2.0, 1.0, 3.0, error=0.3)
     assert ln.map(math.exp).share == pytest.approx(0.15) and (-ln).share == pytest.approx(0.15)

@@ -151,7 +151,7 @@ def own_law(found: FitResult) -> Law | None:
         form = laws.FORMS[one.form]
         if inside and not one.rejected and one.a is not None and one.b is not None and one.b > form.least_b:
             ends = form.ln_width(np.array([one.a, one.b]), depths) + blocks
-            a, b = form.through(ends, depths, np.ones(2)).tolist()
+            a, b = form.through(ends, depths).tolist()
             return Law(f"own: {form.name} form of the loss surface", form.name, (a, b), min(inside), max(inside))
     return None
 

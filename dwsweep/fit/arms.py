@@ -31,7 +31,6 @@ from dwsweep.fit.analysis import Request, answered, fit_options
 from dwsweep.fit.ask import (
     LossSurface,
     at_depths,
-    crossings,
     enough,
     quantiles,
     spans_of,
@@ -51,7 +50,7 @@ from dwsweep.fit.one_unit import IN_NATS, in_one_unit
 from dwsweep.fit.pairing import USUAL, Arm, Pairing, differing, pair_arms, same_documents
 from dwsweep.fit.small_matrices import small_matrices
 from dwsweep.fit.token_group import TokenGroup
-from dwsweep.fit.transitions import SURFACE_POINTS, analyse_pairs
+from dwsweep.fit.transitions import analyse_pairs
 from dwsweep.fit.warnings import check_status
 from dwsweep.interval import Interval, layers
 from dwsweep.records.answers import (
@@ -272,10 +271,10 @@ def unequal_data(base: Arm, other: Arm, unit: str) -> tuple[str, ...]:
     )
 
 
-def ratio(base: Interval, other: Interval, drawn: Sequence[np.ndarray] | None, confidence: float) -> Interval:
+def ratio(base: Interval, other: Interval, drawn: Sequence[np.ndarray], confidence: float) -> Interval:
     """other / base of two logarithms. drawn: (D,) of each. If one of the two has only a bound, so has the ratio: the
     quotient of the ends that face each other."""
-    if drawn is not None and base.value is not None and other.value is not None:
+    if base.value is not None and other.value is not None:
         value = other.value - base.value
         with np.errstate(invalid="ignore"):  # two infinities give zero
             low, _, high = quantiles(np.where(drawn[0] == drawn[1], 0.0, drawn[1] - drawn[0]), confidence)
@@ -376,14 +375,9 @@ class Together:
             return
         both = zip((self.base, other), surfaces, strict=True)
         pairs = [analyse_pairs(arm.curves, confidence, own) for arm, own in both]
-        frame = surfaces[0].posterior.frame
-        x = np.linspace(frame.low, frame.high, SURFACE_POINTS)
         for pair, one in pairs[0].items():
             if two := pairs[1].get(pair):
-                drawn = None
-                if one.root is not None and two.root is not None:
-                    drawn = [_either_side(crossings(x, of.differences(x, [pair])[0, 1:])) for of in surfaces]
-                change = ratio(one.interval, two.interval, drawn, confidence)
+                change = ratio(one.interval, two.interval, [one.drawn, two.drawn], confidence)
                 yield self._row(RATIO, TRANSITION, other, change, column=TRANSITION, value=f"{pair[0]} → {pair[1]}")
 
     def _best_depths(self, other: Arm) -> Iterator[AnswerRow]:
@@ -420,12 +414,6 @@ class Together:
         """A change of the other arm against the base."""
         of: dict[str, Any] = {"question": question, "equal": self.options.axis, "arm": other.label, **at}
         return AnswerRow(**of, **change.columns("estimate"), reason=verdict(quantity, change))
-
-
-def _either_side(drawn: np.ndarray) -> np.ndarray:
-    """Draws (D,) of a crossing; those without one lie on either side in turn."""
-    side = np.where(np.arange(len(drawn)) % 2 == 0, -np.inf, np.inf)
-    return np.where(np.isnan(drawn), side, drawn)
 
 
 def _sizes(low: float, high: float, count: int) -> list[float]:

@@ -154,21 +154,6 @@ def at_depths(posterior: Posterior, x: np.ndarray, depths: np.ndarray, setting: 
     return rows.reshape(len(rows), -1, len(y))
 
 
-def crossings(x: np.ndarray, lead: np.ndarray) -> np.ndarray:
-    """(D,) ln of the size above which the deeper net leads, by ``lead`` (D, M), the loss of the shallower
-    less the loss of the deeper net at x (M,): the first change. inf, −inf: the shallower, the deeper leads at all
-    sizes; NaN: neither, or the other way about."""
-    ahead = lead > 0.0
-    k = np.maximum(ahead.argmax(axis=1), 1)
-    rows = np.arange(len(lead))
-    before, after = lead[rows, k - 1], lead[rows, k]
-    step = np.where(after != before, after - before, 1.0)
-    crossed = x[k - 1] - before * (x[k] - x[k - 1]) / step
-    first, last = ahead[:, 0], ahead[:, -1]
-    out = np.where(~first & last, crossed, np.where(first & last, -np.inf, np.where(~first & ~last, np.inf, np.nan)))
-    return np.where((lead == 0.0).all(axis=1), np.nan, out)
-
-
 def above_best(posterior: Posterior, rows: np.ndarray, depths: np.ndarray, trained: bool = False) -> np.ndarray:
     """(D, M) nats of ``rows`` (D, G) on the grid at ``depths``, above the best whole number of layers of each row:
     between the depths trained, or beyond their end where it is the best of them (``best_depths``)."""

@@ -1,19 +1,19 @@
-"""Crossing: size at which the loss difference of two depths changes its sign, with status and interval.
+"""Crossing: size above which the deeper of two nets is the better one, in every draw of their losses.
 
-The status is read from the simultaneous band of the difference curve, and the interval from the pointwise one. The
-curve may come from all losses together or from the two depths alone.
+With g(x) the loss of the shallower less the loss of the deeper net at x = ln axis, a draw crosses where ∫ g up to x is
+least: there g turns from below zero to above it, and nobody loses less by another choice of one size from which on to
+build the deeper net. A draw whose integral is least at an end of the sizes crosses beyond it. The draws may come from
+all losses together or from the two depths alone.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from dwsweep.fit.ask import answer
 from dwsweep.fit.curves import Curves, SimultaneousBand
-from dwsweep.fit.lattice import standard_error
-from dwsweep.fit.noise import t_two_sided
 from dwsweep.interval import Interval
 
 NOISE, NOISE_UNKNOWN, FEW_SHAPES, NO_SHARED_RANGE = "noise", "noise unknown", "few shapes", "no shared range"
@@ -34,7 +34,7 @@ class Crossing:
     status: see ``classify``. root, low, high: crossing and ends of its interval (None = unbounded, or no root).
     se: standard error of the root. slope: g' there, nats per unit of x. t_left, t_right: largest t of the shallower's
     lead left of the crossing and of the deeper's lead right of it. sign_changes: of g. cause: why it is undecided, one
-    of the causes above. error: largest Monte-Carlo standard error of root, low and high.
+    of the causes above. error: largest Monte-Carlo standard error of root, low and high. drawn: (D,) of the draws.
     """
 
     status: str
@@ -49,6 +49,7 @@ class Crossing:
     reason: str = ""
     cause: str = ""
     error: float = 0.0
+    drawn: np.ndarray = field(default_factory=lambda: np.zeros(0), repr=False)
 
     @property
     def interval(self) -> Interval:
@@ -59,59 +60,51 @@ class Crossing:
 APART = Crossing("undecided", reason="no size lies within the shapes of both depths", cause=NO_SHARED_RANGE)
 
 
-def classify(x: np.ndarray, band: SimultaneousBand) -> Crossing:
-    """Status, root and interval of g = 0, with g = loss of the shallower − loss of the deeper at x (G,) in a band.
+def crossings(x: np.ndarray, lead: np.ndarray) -> np.ndarray:
+    """(D,) x at which each draw of the ``lead`` (D, M) of the deeper net over x (M,) crosses; ±inf beyond an end. Draws
+    without a difference cross beyond either end in turn."""
+    total = np.cumsum((lead[:, 1:] + lead[:, :-1]) * np.diff(x), axis=1)
+    k, each = np.concatenate([np.zeros((len(lead), 1)), total], axis=1).argmin(axis=1), np.arange(len(lead))
+    before = k - (lead[each, k] > 0.0)
+    i = np.clip(before, 0, len(x) - 2)
+    low, high = lead[each, i], lead[each, i + 1]
+    found = x[i] - low * (x[i + 1] - x[i]) / np.where(high > low, high - low, 1.0)
+    found = np.where(before < 0, -np.inf, np.where(before > len(x) - 2, np.inf, found))
+    return np.where((lead == 0.0).all(axis=1), np.where(each % 2, np.inf, -np.inf), found)
 
-    crossed: the shallower is significantly (sup-t) ahead on the left and the deeper on the right. not_reached: only the
-    shallower ever is. already_crossed: only the deeper. undecided: neither. ambiguous: any other pattern.
 
-    The interval is the set {x : |g(x)| ≤ t_df·se(x)} (Fieller 1954, by band inversion) between the two significant
-    parts; if one part is missing, that end is unbounded.
+def classify(x: np.ndarray, band: SimultaneousBand, scramble: np.ndarray | None = None) -> Crossing:
+    """Status, root and interval of the crossing at x (G,) by the draws of a band of the lead of the deeper net.
+
+    crossed: the interval of the draws ends on both sides among the sizes. not_reached, already_crossed: it ends below
+    alone, or above alone. undecided: neither. ambiguous: the lead surely changes hands the other way about. scramble:
+    (D,) of the draws, whose spread is the Monte-Carlo error.
     """
-    g, se = band.value, band.se
-    t, pointwise = g / se, t_two_sided(band.confidence, band.df)
-    below, above = np.flatnonzero(band.sign < 0), np.flatnonzero(band.sign > 0)
-    found = looked_at(g, t)
-    low = _edge(x, -t - pointwise, int(below[-1]), 1) if len(below) else None
-    high = _edge(x, t - pointwise, int(above[0]), -1) if len(above) else None
+    g, t = band.value, band.value / band.se
+    found, sure = looked_at(g, t), [np.flatnonzero(band.sign == side) for side in (-1, 1)]
+    if all(map(len, sure)) and sure[0][-1] >= sure[1][0]:
+        return replace(found, status="ambiguous", reason=_REASONS["ambiguous"])
+    drawn = crossings(x, band.drawn)
+    one = np.zeros(len(drawn)) if scramble is None else scramble
+    at = answer(np.clip(drawn, x[0], x[-1]), one, band.confidence)
+    low = at.low if at.low is not None and at.low > x[0] else None
+    high = at.high if at.high is not None and at.high < x[-1] else None
     if low is None and high is None:
         return replace(found, reason=_REASONS["undecided"], cause=NOISE)
-    if low is None or high is None:
+    found = replace(found, low=low, high=high, error=at.error or 0.0, drawn=drawn)
+    if low is None or high is None or at.value is None:
         status = "not_reached" if high is None else "already_crossed"
-        return replace(found, status=status, low=low, high=high, reason=_REASONS[status])
-    left, right = int(below[-1]), int(above[0])
-    if left >= right:
-        return replace(found, status="ambiguous", reason=_REASONS["ambiguous"])
-    root, slope, root_se = _root(x, g, se, left, right)
+        return replace(found, status=status, reason=_REASONS[status])
+    slope = float(np.interp(at.value, x, np.gradient(g, x)))
     return replace(
         found,
         status="crossed",
-        root=root,
-        low=low,
-        high=high,
-        se=root_se,
+        root=at.value,
+        se=float(np.interp(at.value, x, band.se)) / max(abs(slope), 1e-300),
         slope=slope,
-        t_left=float(np.max(-t[x <= root])),
-        t_right=float(np.max(t[x >= root])),
+        t_left=float(np.max(-t[x <= at.value])),
+        t_right=float(np.max(t[x >= at.value])),
     )
-
-
-def monte_carlo(found: Crossing, x: np.ndarray, band: SimultaneousBand, scramble: np.ndarray) -> float:
-    """Largest standard error of root, low and high by the scrambles (D,) of the draws of a band: each is an answer.
-
-    A root is where g is zero, an end where g ± t·se is. An end of the sizes has no error.
-    """
-    pointwise = t_two_sided(band.confidence, band.df)
-    parts = [band.deviations[scramble == k] for k in np.unique(scramble)]
-    parts, errors = [part for part in parts if len(part) > 1], [0.0]
-    for at, side in ((found.root, 0.0), (found.low, 1.0), (found.high, -1.0)):
-        if at is None or not x[0] < at < x[-1] or len(parts) < 2:
-            continue
-        ends = [part.mean(axis=0) + side * pointwise * part.std(axis=0) for part in parts]
-        spread = float(standard_error(np.array([np.interp(at, x, end) for end in ends])))
-        slope = float(np.interp(at, x, np.gradient(band.value + side * pointwise * band.se, x)))
-        errors.append(spread / abs(slope) if slope else 0.0)
-    return max(errors)
 
 
 def looked_at(g: np.ndarray, t: np.ndarray) -> Crossing:
@@ -126,23 +119,3 @@ _REASONS = {
     "undecided": "the two nets differ by no more than the noise at any size",
     "ambiguous": "the lead changes hands in more than one place, or from the deeper net to the shallower",
 }
-
-
-def _edge(x: np.ndarray, excess: np.ndarray, start: int, step: int) -> float:
-    """Walking from ``start``, the first x where ``excess`` falls to zero (interpolated); else the end of x."""
-    i = start
-    while 0 <= i + step < len(x):
-        if excess[i + step] <= 0.0:
-            fraction = excess[i] / (excess[i] - excess[i + step]) if excess[i] > 0 else 0.0
-            return float(x[i] + fraction * (x[i + step] - x[i]))
-        i += step
-    return float(x[i])
-
-
-def _root(x: np.ndarray, g: np.ndarray, se: np.ndarray, left: int, right: int) -> tuple[float, float, float]:
-    """(root, slope, se of the root) between two indices of opposite sign; the middle one if noise made several."""
-    up = [i for i in range(left, right) if g[i] < 0.0 <= g[i + 1]]
-    i = up[len(up) // 2]
-    root = float(x[i] - g[i] * (x[i + 1] - x[i]) / (g[i + 1] - g[i]))
-    slope, spread = float(np.interp(root, x, np.gradient(g, x))), float(np.interp(root, x, se))
-    return root, slope, spread / abs(slope) if slope else math.inf

@@ -141,18 +141,26 @@ class SimultaneousBand:
         return np.maximum(self.deviations.std(axis=0), FLOOR_NATS)
 
     @cached_property
-    def critical(self) -> float:
-        """Quantile of max_j |draw − value|/se, each draw divided by √(χ²_df/df).
+    def errors(self) -> np.ndarray:
+        """(D, J) deviations, each draw divided by √(χ²_df/df).
 
-        The χ² factors are quantiles in a fixed order, unrelated to that of the draws, so that the value repeats.
+        The χ² factors are quantiles in a fixed order, unrelated to that of the draws, so that they repeat.
         """
-        largest = np.max(np.abs(self.deviations) / self.se, axis=1)
-        if math.isfinite(self.df):
-            n = len(largest)
-            levels = (np.arange(n) + 0.5) / n
-            factors = np.sqrt(chi2_quantile(levels, self.df) / self.df)
-            largest = largest / factors[np.random.default_rng(0).permutation(n)]
-        return float(np.quantile(largest, self.confidence))
+        if not math.isfinite(self.df):
+            return self.deviations
+        n = len(self.deviations)
+        factors = np.sqrt(chi2_quantile((np.arange(n) + 0.5) / n, self.df) / self.df)
+        return self.deviations / factors[np.random.default_rng(0).permutation(n), None]
+
+    @property
+    def drawn(self) -> np.ndarray:
+        """(D, J) draws of the numbers."""
+        return self.value + self.errors
+
+    @cached_property
+    def critical(self) -> float:
+        """Quantile of max_j |draw − value|/se."""
+        return float(np.quantile(np.max(np.abs(self.errors) / self.se, axis=1), self.confidence))
 
     @property
     def low(self) -> np.ndarray:

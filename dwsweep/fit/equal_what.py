@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from dwsweep.fit import ask
+from dwsweep.fit.curves import gaussian
 from dwsweep.fit.data.covariates import RATE, TOKENS
 from dwsweep.fit.data.rows import ALIKE, Row, positive
 from dwsweep.fit.data.shape import places
@@ -313,10 +314,8 @@ class _Question:
             sd = max(1.4826 * float(np.median(np.abs(rest[use]))), EXACT)
             use = np.isfinite(ln) & (np.abs(np.where(np.isfinite(rest), rest, math.inf)) <= FAR * sd)
         scatter = math.sqrt(float((rest[use] ** 2).sum()) / max(use.sum() - A.shape[1], 1))
-        root = np.linalg.pinv(A[use].T @ A[use])
-        s, Q = np.linalg.eigh((root + root.T) / 2.0)
-        normal = self.rng.standard_normal((self.posterior.n_draws, len(beta)))
-        drawn = beta[:6] + scatter * (normal * np.sqrt(np.maximum(s, 0.0)) @ Q.T)[:, :6]
+        away = gaussian(np.linalg.pinv(A[use].T @ A[use]), self.posterior.n_draws, self.rng)
+        drawn = beta[:6] + scatter * away[:, :6]
 
         out = int(np.isfinite(ln).sum() - use.sum())
         said = f"{self.named(column)} of {int(use.sum())} runs"

@@ -33,10 +33,9 @@ class LawForm(ABC):
     right: str
     least_b = 0.0  # slope at which N stops growing with L
 
-    def sentence(self, a: float, b: float, of_a: int = 3, of_b: int = 4) -> str:
-        """State the law with its numbers: ``ln d_x = 5.039 + 0.0555·L``. of_a, of_b: decimals."""
-        sign = "+" if b >= 0 else "−"
-        return f"{self.left}_x = {a:.{of_a}f} {sign} {abs(b):.{of_b}f}·{self.right}"
+    def sentence(self, a: str, b: str) -> str:
+        """State the law with its constants as text: ``ln d_x = 5.039 + 0.0555·L``."""
+        return f"{self.left}_x = {a} {'−' if b.startswith('-') else '+'} {b.lstrip('-')}·{self.right}"
 
     def right_of(self, depth: np.ndarray | float) -> np.ndarray:
         """The right side at ``depth``: L."""
@@ -51,10 +50,11 @@ class LawForm(ABC):
         theta = np.asarray(theta)
         return theta[..., 0] + theta[..., 1] * self.right_of(depth)
 
-    def through(self, ln_width: np.ndarray, depth: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """theta of the law by weighted least squares of its two sides: ln d (…, M) at ``depth`` (…, M), weight (M,);
-        not finite of one depth."""
-        share, left = weight / weight.sum(), self.left_of(ln_width)
+    def through(self, ln_width: np.ndarray, depth: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+        """theta of the law by least squares of its two sides: ln d (…, M) at ``depth`` (…, M), of ``weight`` (M,), by
+        default alike; not finite of one depth."""
+        left, weight = self.left_of(ln_width), np.ones(ln_width.shape[-1]) if weight is None else weight
+        share = weight / weight.sum()
         right = np.broadcast_to(self.right_of(depth), left.shape)
         middle, centre = left @ share, right @ share
         away = right - centre[..., None]

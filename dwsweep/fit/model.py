@@ -88,6 +88,7 @@ QUADRATURE = np.polynomial.legendre.leggauss(10)  # points and weights of the in
 AT_ONE_SIZE = 2.0  # half range in ln N for tables whose nets have one size: waves in x are constants within it
 FARTHEST = 6.0  # prior sds of a hyperparameter
 ONE_SIZE = 0.35  # distance in ln N of shapes that held-out residuals count as one size
+ROUNDING = 1e-12  # share of a weight that is rounding
 NOTHING = -1e10  # log density if the model cannot be evaluated at η
 BINS = 0.05  # bin width in ln variance: cells of a bin share their variance
 OWN_WAVES, MOST_OWN = 4, 48  # waves in x that shapes of a depth share, and of all depths together
@@ -671,7 +672,8 @@ class Model:
             B = np.stack([np.ones(own.sum()), y[own] - y[own].mean()], axis=1)
             covariance = np.linalg.inv((B.T * weight[own]) @ B - (half[:, own] @ B).T @ (half[:, own] @ B))
             slopes.append((x[own].mean(), (covariance @ (B.T @ left[own]))[1] / math.sqrt(covariance[1, 1])))
-        return left / np.sqrt(weight - (half**2).sum(axis=0)), np.array(slopes).reshape(-1, 2)
+        own = np.maximum(weight - (half**2).sum(axis=0), ROUNDING * weight)  # of a mean that the others leave open
+        return left / np.sqrt(own), np.array(slopes).reshape(-1, 2)
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         """Part of the level subtracted from the losses at first, nats."""

@@ -43,6 +43,7 @@ LEAST_POWER = 0.1  # power down to which they are
 LEAST_SPREAD = 1e-9  # least spread of the nodes, in units of the normal that gave them
 SHRINK = 2.0  # weight of the prior of zero correlations, in effective nodes per hyperparameter
 ROUNDS = 12
+LONGEST_STEP = 2.5  # of a search for a mode, in units of the root so far
 PASSES = 2  # searches for a mode, each linearised where the last one ended
 
 
@@ -77,7 +78,9 @@ def newton(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(mode (n,), root (n, n)) of a log density: root·rootᵀ is the covariance of the normal at the mode.
 
-    Newton's method by central differences, in units of the root so far: all points of a round are one call.
+    Newton's method by central differences, in units of the root so far: all points of a round are one call. Steps and
+    roots are functions of the Hessian alone, and of no choice of its eigenvectors, whose signs the processor decides:
+    another one would have other nodes.
     """
     n = len(z)
     pairs = np.array(np.tril_indices(n, -1)).T
@@ -93,14 +96,14 @@ def newton(
         for (i, j), both in zip(pairs, value[2 * n + 1 :], strict=True):
             H[i, j] = H[j, i] = up[i] + up[j] - here - both
         curvature, axes = np.linalg.eigh(H)
-        slope = axes.T @ (up - down) / 2.0
-        step = root @ axes @ np.clip(slope / np.maximum(curvature, 0.3), -2.5, 2.5)
-        tried = z + shares[:, None] * step
+        step = axes @ (axes.T @ (up - down) / 2.0 / np.maximum(curvature, 0.3))
+        tried = z + shares[:, None] * (root @ step) * min(1.0, LONGEST_STEP / max(float(np.linalg.norm(step)), 1e-300))
         there = density(tried)
         best = int(there.argmax())
-        root = root @ axes / np.sqrt(np.clip(curvature, 0.15, 8.0))
+        root = root @ (axes / np.sqrt(np.clip(curvature, 0.15, 8.0))) @ axes.T
         # no direction is wider than its prior, whose sd is 1
-        root = root * np.minimum(1.0, 1.2 / np.linalg.norm(root, axis=0))
+        left, wide, right = np.linalg.svd(root)
+        root = left @ (np.minimum(wide, 1.2)[:, None] * right)
         if there[best] > here:
             z = tried[best]
         if there[best] - here < 0.02 and curvature.max() < 2.5 and curvature.min() > 0.3:

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.crossing import APART, FEW_SHAPES, NOISE, Crossing, classify, monte_carlo, shared_sizes
+from dwsweep.fit.crossing import APART, FEW_SHAPES, NOISE, Crossing, classify, shared_sizes
 from dwsweep.fit.curves import Curves, SimultaneousBand
 from dwsweep.fit.paper import own_curves
 from dwsweep.interval import Interval
@@ -40,9 +40,7 @@ def analyse_pairs(curves: Curves, confidence: float, surface: LossSurface | None
             x, mean, errors = grid[inside], drawn[0, inside], drawn[1:, inside] - drawn[0, inside]
             # the draws include the uncertainty of the noise
             band = SimultaneousBand(mean, errors, math.inf, confidence)
-            crossing = classify(x, band)
-            crossing = replace(crossing, error=monte_carlo(crossing, x, band, surface.posterior.scramble))
-            found[pair] = _without_effect(crossing, surface.record)
+            found[pair] = _without_effect(classify(x, band, surface.posterior.scramble), surface.record)
     return found
 
 
@@ -105,7 +103,7 @@ def _transition_row(curves: Curves, pair: Pair, c: Crossing, estimator: str, con
         sigma=curves.noise.tau if curves.noise.sigma is None else curves.noise.sigma,
         df=curves.noise.df if estimator != SURFACE and curves.noise.known else None,
         confidence=confidence,
-        interval_method="" if c.t_left is None else "two trained widths" if estimator == LEVINE else "band inversion",
+        interval_method="" if c.t_left is None else "two trained widths" if estimator == LEVINE else "draws",
         axis_value=axis.value,
         axis_low=axis.low,
         axis_high=axis.high,

@@ -16,17 +16,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dwsweep.fit.ask import LossSurface, answer, crossings, inside_depths
+from dwsweep.fit.ask import LossSurface, answer, inside_depths
 from dwsweep.fit.crossing import Crossing
 from dwsweep.fit.curves import Curves, SimultaneousBand
 from dwsweep.fit.laws import EXPONENTIAL, FORMS, LawForm
-from dwsweep.fit.transitions import SURFACE_POINTS, Pair, n_params_at
+from dwsweep.fit.transitions import Pair, n_params_at
 from dwsweep.records.fit import BEST_DEPTH, PAIRS, WidthLaw
 from dwsweep.records.transitions import Rival
 
 SAME_WIDTH = 0.01  # distance in ln d due to rounded widths
 FEWEST_POINTS = 3  # sizes, or pairs, that can contradict a law of two constants
-DECIMALS = 3, 4  # of a and b in words
+FORMS_OF_CONSTANTS = ".3f", ".4f"  # of a and b in words
 BAND_POINTS = 41  # depths of the drawn band
 
 
@@ -43,6 +43,17 @@ class LawReport:
     @classmethod
     def none(cls, reason: str, rivals: Sequence[Rival] = ()) -> LawReport:
         return cls(None, list(rivals), f"no width law fitted: {reason}")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A form through points. drawn: (T, 2) of its constants. grows: the data bound both constants, and the size surely
+    grows with the depth. fits: no point surely lies off it, all of them taken together."""
+
+    record: WidthLaw
+    drawn: np.ndarray
+    grows: bool
+    fits: bool
 
 
 @dataclass(frozen=True)
@@ -65,16 +76,13 @@ class Points:
     @classmethod
     def of_pairs(cls, curves: Curves, surface: LossSurface, pairs: Mapping[Pair, Crossing]) -> Points:
         """Pairs that tie at sizes of both depths."""
-        tied = {pair: one.root for pair, one in pairs.items() if one.root is not None}
+        tied = {pair: one for pair, one in pairs.items() if one.root is not None}
         frame, depths = surface.posterior.frame, [shallow for shallow, _ in tied]
-        grid = np.linspace(frame.low, frame.high, SURFACE_POINTS)
-        leads = surface.differences(grid, list(tied))[:, 1:] if tied else ()
-        drawn = [np.clip(crossings(grid, lead), frame.low, frame.high) for lead in leads]
-        at = [np.where(np.isnan(x), root, x) for x, root in zip(drawn, tied.values(), strict=True)]
+        at = [np.clip(one.drawn, frame.low, frame.high) for one in tied.values()]
         widths = [curves.ln_width_of(depth, x) for depth, x in zip(depths, at, strict=True)]
         ln_width = np.array(widths).reshape(len(tied), surface.posterior.n_draws).T
         weight = 1.0 / (ln_width.var(axis=0) + SAME_WIDTH**2)
-        return cls(np.array(list(tied.values())), np.array(depths, dtype=float), ln_width, weight)
+        return cls(np.array([one.root for one in tied.values()]), np.array(depths, dtype=float), ln_width, weight)
 
     def line(self, curves: Curves, surface: LossSurface, equation: LawForm, of: str, confidence: float) -> Line | None:
         """The line of a form; None if fewer than ``FEWEST_POINTS`` points could contradict it."""
@@ -108,24 +116,14 @@ class Points:
         return Line(record, theta, grows, bool(np.isfinite(rest).all() and not band.sign.any()))
 
 
-@dataclass(frozen=True)
-class Line:
-    """A form through points. drawn: (T, 2) of its constants. grows: the data bound both constants, and the size surely
-    grows with the depth. fits: no point surely lies off it, all of them taken together."""
-
-    record: WidthLaw
-    drawn: np.ndarray
-    grows: bool
-    fits: bool
-
-
 def fit_laws(
     curves: Curves, surface: LossSurface | None, pairs: Mapping[Pair, Crossing], confidence: float
 ) -> LawReport:
     """The exponential law of the best depth and its alternatives by the draws of ``surface``, and the law of the pairs.
 
     There is a law only if ``FEWEST_POINTS`` pairs bound their crossing (one of them crossed), so that one is
-    left to contradict its two constants, and the data bound both; otherwise the statement names the missing part.
+    left to contradict its two constants, the data bound both, the losses leave its form weight, and its line goes
+    through the best depths; otherwise the statement names the missing part.
     """
     if len(curves.depths) <= FEWEST_POINTS:
         n = len(curves.depths)
@@ -169,7 +167,7 @@ def fit_laws(
         why = "the width of the best depth is not shown to grow with depth"
     elif not law.fits:
         why = "no line of ln d_x in L goes through the best depths"
-    if law is None or why:
+    if why or law is None:
         return replace(LawReport.none(why, rivals), pairs_law=pairs_law, law_check=check)
     statement = f"{_sentence(law.record)}, the width of the best depth L, by the losses of all depths"
     band = _band(law.drawn, curves.depths, confidence)
@@ -187,8 +185,5 @@ def _band(theta: np.ndarray, depths: Sequence[int], confidence: float) -> tuple[
 
 
 def _sentence(found: WidthLaw) -> str:
-    printed = [
-        most if one.decimals is None else max(0, min(most, one.decimals))
-        for most, one in zip(DECIMALS, found.constants, strict=True)
-    ]
-    return FORMS[found.form].sentence(found.a, found.b, *printed)
+    a, b = (one.texts(form)[0] or "" for form, one in zip(FORMS_OF_CONSTANTS, found.constants, strict=True))
+    return FORMS[found.form].sentence(a, b)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
@@ -137,10 +138,17 @@ class Cells(ByContent):
         shared = None if self.shared is None else self.shared[where]
         return replace(self, **rows, columns=columns, shared=shared)
 
-    @property
+    @cached_property
     def known(self) -> np.ndarray:
-        """(K, ·) factors of known size that means share: ``factors``, then those of odd depths."""
-        return np.hstack([self.factors, *(sd * (np.abs(self.y - y) < SAME)[:, None] for y, sd in self.odd)])
+        """(K, ·) factors of known size that means share: ``factors``, then those of odd depths.
+
+        ``factors`` times any rotation have the same covariance, and the processor's linear algebra decides which one
+        they are. Turned towards fixed numbers, they give the same draws on all processors."""
+        fixed = np.random.default_rng(0).standard_normal(self.factors.shape)
+        left, _, right = np.linalg.svd(self.factors.T @ fixed)
+        return np.hstack(
+            [self.factors @ (left @ right), *(sd * (np.abs(self.y - y) < SAME)[:, None] for y, sd in self.odd)]
+        )
 
     @property
     def effects(self) -> np.ndarray:

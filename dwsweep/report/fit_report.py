@@ -190,7 +190,8 @@ def sections(result: FitResult) -> list[tuple[str, str, list[Part]]]:
 def _noise_line(result: FitResult) -> str:
     noise, nats = result.noise, SHORT[result.unit]
     if adjusted := result.adjusted:
-        shared = f"; points of one run share {adjusted.shared:.2g} {nats}" if adjusted.shared is not None else ""
+        of_tokens = "; losses that differ in tokens alone share {:.2g} {}".format
+        shared = "" if adjusted.shared is None else of_tokens(adjusted.shared, nats)
         return f"scatter of a run about the surface {adjusted.scatter:.2g} {nats}{shared}"
     default = noise.shape_sd if noise.shape_source == "default" else None
     parts = ["noise not known" if noise.source == "none" else f"noise from {noise.source}"]
@@ -258,9 +259,8 @@ def _law(result: FitResult) -> list[Part]:
         first = "check by the pairs of depths, each at its shallower depth, half a step of the grid shallower:"
         check = Lines([first, result.law_check + constants], indent=2)
     rivals = []
-    for row in (one for one in result.rivals if law or one.bounded):
-        sides = FORMS[row.form].left, FORMS[row.form].right
-        line = f"{sides[0]}_x = {row.a:.4g} {'+' if (row.b or 0.0) >= 0.0 else '−'} {abs(row.b or 0.0):.4g}·{sides[1]}"
+    for row in (one for one in result.rivals if (one.form != law.form if law else one.bounded)):
+        line = FORMS[row.form].sentence(f"{row.a or 0.0:.4g}", f"{row.b or 0.0:.4g}")
         equation = line if row.bounded else "no such line through the best depths"
         rivals.append(f"{row.form}, {row.verdict}: {equation}")
     if law is None:

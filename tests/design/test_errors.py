@@ -151,8 +151,9 @@ def test_three_depths_give_no_law() -> None:
     assert outside.halving is not None and outside.halving.name == "depth 24 too"
 
 
+@pytest.mark.usefixtures("whole_grids")
 def test_a_study_from_a_spec_alone() -> None:
-    result = usual()
+    result = usual.__wrapped__()
     assert result.runs == 4 * 9 * 3 and result.flops == sum(e.flops for e in build(spec()).estimates.runs.values())
     assert any("ASSUMED" in text for text in result.prior.basis)
     names = [a.name for a in result.alternatives]

@@ -134,6 +134,7 @@ def test_one_sigma_stands_for_all_depths():
         assert noise_of(losses, cells, seeds, depth, x)[0].sigma == pytest.approx(sigma, rel=0.2)
 
 
+@pytest.mark.usefixtures("whole_grids")
 def test_shape_noise_that_seeds_share_is_added():
     cells, seeds = grid(45, 3)
     rng = np.random.default_rng(6)

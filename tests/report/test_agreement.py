@@ -165,7 +165,9 @@ def decimals_of(cell: str) -> set[int]:
 
 def test_a_best_depth_has_the_same_digits_in_every_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables had 30 (27 … 35) where the comparison below them, the guideline and guide had 29.6 (27.1 … 35.4)."""
-    bounded = [row for row in fitted("clean").surface.optima if row.depth and row.depth_interval.bounded][::3]
+    bounded = [row for row in fitted("clean").surface.optima if row.depth and row.depth_interval.bounded]
+    # public evidence moves a width, and one near a power of ten may have another digit then
+    bounded = [row for row in bounded if 0.15 < math.log10(row.depth_high - row.depth_low) % 1.0 < 0.85]
     monkeypatch.setattr(interval, "WITHOUT_DIGITS", 0.0)  # every Monte-Carlo error then takes digits, and
     monkeypatch.setattr(interval, "ROUNDED_TO", 0.1)  # those of widths above one layer
     asked = [row.n_params for row in bounded]
@@ -175,7 +177,7 @@ def test_a_best_depth_has_the_same_digits_in_every_output(tmp_path: Path, monkey
     sizes = [format_count(n) for n in asked]
     assert any("." not in shown[size] for size in sizes)
     own = {format_count(row.n_params): row for row in bounded}
-    for row in (row for row in result.guideline if row.name in sizes):  # public evidence moves them a little
+    for row in (row for row in result.guideline if row.name in sizes):
         width = own[row.name].depth_high - own[row.name].depth_low
         assert row.depth == pytest.approx(own[row.name].depth, abs=0.2 * width)
         assert row.depth_high - row.depth_low == pytest.approx(width, rel=0.4)

@@ -54,7 +54,7 @@ def sweeps() -> dict[str, Scenario]:
 
 def _laptop(bend: float = 0.0) -> Scenario:
     """As sweeps/results/laptop: few layers, small nets, errors of shapes as large as effects of depth."""
-    first, last = FORMS["exponential"].through(np.log(LAPTOP_WIDTHS), np.array([1.0, 4.0]), np.ones(2))
+    first, last = FORMS["exponential"].through(np.log(LAPTOP_WIDTHS), np.array([1.0, 4.0]))
     theta = float(first), float(last)
     truth = SmoothTruth((1, 2, 3, 4), theta=theta, bend=bend, decay=0.25, effect=0.14, power=-1.2)
     shapes, noise = grid(truth.depths, 8, (4.0e4, 2.0e6)), Noise(sigma=0.012, shape_sd=0.013)

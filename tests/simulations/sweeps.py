@@ -90,7 +90,7 @@ class SmoothTruth:
 def through_published_widths(form: str, first: float = 6.0, last: float = 30.0) -> tuple[float, float]:
     """theta of another form through the widths of the published law at two depths."""
     ends = np.array([published_law.A + published_law.B * first, published_law.A + published_law.B * last])
-    theta = FORMS[form].through(ends, np.array([first, last]), np.ones(2))
+    theta = FORMS[form].through(ends, np.array([first, last]))
     return float(theta[0]), float(theta[1])
 
 
