@@ -48,6 +48,7 @@ SLOPE_SD = 0.1  # ASSUMED: error of ln of the slope over which a curvature is ta
 FLATTEST = 1e-3  # slope of a surface, nats, below which noise is read
 SLOPE_STEP = 0.3  # distance in ln N to either side over which a surface's own slope is taken
 META = ("reference", "kind", "sure")
+TOLD = {"licence", "matched", "recipe", "vocabulary", "context", "note", "law"}  # of a source, for people
 
 
 NOTHING = Estimates((), (), (), ())
@@ -130,10 +131,29 @@ def summarised(path: Path) -> Evidence:
     """One source with its numbers, from its YAML file."""
     from dwsweep.spec.bounded_yaml import load_yaml_file  # a guide without a spec starts without it
 
-    given = {**load_yaml_file(path), "folder": path.parent}
+    given = _Given(load_yaml_file(path) | {"folder": path.parent})
     meta = {name: given[name] for name in META} | {"name": path.stem}
     read: dict[str, Any] = {**READINGS[given["kind"]](given)}
-    return Evidence(**meta, **read, shift=given.get("below", 0.0))
+    found = Evidence(**meta, **read, shift=given.get("below", 0.0))
+    if unread := sorted(given.keys() - given.read - TOLD - {"folder"}):
+        raise InputError(f"{path.name}: {unread[0]!r}; no key of a source of kind {given['kind']!r}")
+    return found
+
+
+class _Given(dict[str, Any]):
+    """Keys of a source. read: those that were read; a misspelt one is not."""
+
+    def __init__(self, keys: Mapping[str, Any]) -> None:
+        super().__init__(keys)
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.read.add(name)
+        return super().get(name, default)
 
 
 Read = dict[str, Estimates]  # estimates by field of Evidence

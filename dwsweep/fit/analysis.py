@@ -12,7 +12,6 @@ from typing import Any
 from dwsweep.errors import InputError, argument, check_keywords, either
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.cells import Run
-from dwsweep.fit.curves import Curves
 from dwsweep.fit.data.cell import as_number
 from dwsweep.fit.data.rows import ALIKE, Row, check_one_arm
 from dwsweep.fit.data.table import Table, account, read_asked, read_other
@@ -268,36 +267,19 @@ def _found(asked: Request, arms: Sequence[TokenGroup] = ()) -> FitResult:
             *held_out_warnings(drawn.record, axis),
             *depth_scatter_warnings(drawn, asked.data.unit),
         ]
-    return _result(asked, group, [group, *arms], report, warnings, curves, drawn)
-
-
-def _result(
-    asked: Request,
-    main: TokenGroup,
-    parts: Sequence[TokenGroup],
-    report: LawReport,
-    warnings: list[str],
-    curves: Curves | None = None,
-    drawn: LossSurface | None = None,
-) -> FitResult:
-    """Record of the fit, for fit.json. main: runs whose cells, noise and rates it shows. parts: all runs behind it.
-    curves: of ``main`` over the axis; None if no curve runs over it, so that no two depths cross. drawn: their surface.
-    """
-    transitions = main.transitions(asked.options) if curves else []
-    surface = drawn.record if drawn else None
     return FitResult(
         format=FORMAT,
-        cells=main.cells(),
-        transitions=transitions,
+        cells=group.cells(),
+        transitions=group.transitions(asked.options),
         **vars(report),
-        surface=surface,
+        surface=drawn.record if drawn else None,
         guideline=guideline_sizes(asked.params),
         warnings=warnings,
-        noise=main.noise(),
-        rates=main.rates(),
-        nets=_nets(main.selection.runs, asked.heap),
+        noise=group.noise(),
+        rates=group.rates(),
+        nets=_nets(group.selection.runs, asked.heap),
         unit=asked.data.unit,
-        provenance=provenance(asked.data, asked.options, _account(asked, parts)),
+        provenance=provenance(asked.data, asked.options, _account(asked, [group, *arms])),
     )
 
 
