@@ -9,18 +9,16 @@ outside. Where depth does nothing the share of sweeps with any bound is counted.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from dwsweep import fit_table
 from dwsweep.fit import ask
-from dwsweep.fit.cells import select_runs
-from dwsweep.fit.curves import build_curves
-from dwsweep.fit.impossible import without_bad_runs
 from dwsweep.fit.laws import FORMS
-from dwsweep.fit.posterior import Posterior
+from dwsweep.records.transitions import Transition
 from tests.simulations.harness import Simulated, Study, covers, mean, median, percent, rms, shown
 from tests.simulations.scenarios import Noise, Scenario, grid, scenarios
 from tests.simulations.sweeps import SmoothTruth, through_published_widths
@@ -64,20 +62,22 @@ def _laptop(bend: float = 0.0) -> Scenario:
 @dataclass(frozen=True, kw_only=True)
 class Calibrated(Simulated):
     """best: ln of the true best depth per size, None where there is none. medians: of the draws. ends: per size, those
-    of each of ``LEVELS``. ess: effective nodes."""
+    of each of ``LEVELS``. pairs: for each verdict with a bound, True if the true crossing is inside. ess: effective
+    nodes."""
 
     best: tuple[float | None, ...]
     medians: tuple[float | None, ...]
     ends: tuple[tuple[Ends, ...], ...]
     ess: float
+    pairs: tuple[bool, ...] = ()
 
 
 def simulation(scenario: Scenario, rng: np.random.Generator, index: int = 0) -> Calibrated:
     """One sweep drawn, fitted and asked."""
     sweep = scenario.numbered(index)
-    runs = without_bad_runs(select_runs(sweep.rows(rng)))[0].runs
-    curves = build_curves(runs, None, np.random.default_rng(0))
-    posterior = Posterior.of(curves.cells)
+    result = fit_table(sweep.rows(rng))
+    assert result.surface
+    posterior = ask.read(result.surface)
     medians, ends = [], []
     for n in sweep.at:
         drawn = ask.best_depths(posterior, math.log(n))
@@ -91,7 +91,17 @@ def simulation(scenario: Scenario, rng: np.random.Generator, index: int = 0) -> 
         medians=tuple(medians),
         ends=tuple(ends),
         ess=posterior.weighed.ess,
+        pairs=tuple(_held(sweep.truth, result.verdicts)),
     )
+
+
+def _held(truth: Any, verdicts: Sequence[Transition]) -> Iterator[bool]:
+    """Whether the bounds of each pair that has one crossing hold it."""
+    x = np.linspace(math.log(1.0e4), math.log(1.0e11), 801)
+    for row in verdicts:
+        deeper = np.array([truth.loss(row.shallow, at) > truth.loss(row.deep, at) for at in x.tolist()])
+        if deeper[-1] and not deeper[0] and np.diff(deeper).sum() == 1 and not row.n_params_interval.unbounded:
+            yield math.exp(x[int(deeper.argmax())]) in row.n_params_interval
 
 
 def _finite(value: float) -> float | None:
@@ -107,12 +117,16 @@ def part(rows: Sequence[Calibrated], places: Sequence[int]) -> list[str]:
     return [percent(*covered, digits=".0f"), shown(median(widths), digits=".2f"), percent(rms(errors))]
 
 
-HEAD = "scenario | n | inside: 50 80 95 % hold | ln(high/low) | rmse, % | outside | ln(high/low) | rmse, % | ESS"
+HEAD = (
+    "scenario | n | inside: 50 80 95 % hold | ln(high/low) | rmse, % | outside | ln(high/low) | rmse, % | ESS | "
+    "pairs: 95 % hold"
+)
 
 
 def cells(name: str, rows: Sequence[Calibrated]) -> list[list[str]]:
     last = len(rows[0].best) - 1
-    cost = [shown(min(row.ess for row in rows), digits=".0f")]
+    pairs = mean(held for row in rows for held in row.pairs)
+    cost = [shown(min(row.ess for row in rows), digits=".0f"), percent(pairs, digits=".0f")]
     if rows[0].best[0] is None:
         bounded = mean(any((e[-1][0] or 0.0) > 0.0 or e[-1][1] is not None for e in row.ends) for row in rows)
         return [[name, str(len(rows)), f"bounded {percent(bounded)} %", *["–"] * 5, *cost]]
