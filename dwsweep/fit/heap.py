@@ -195,9 +195,9 @@ def _with_spent(data: Table, trained: TrainedBudgets) -> Table:
     return replace(data, rows=rows, notes=(*data.notes, *said))
 
 
-def _asked(data: Table, options: FitOptions) -> found_in.Request:
+def _asked(data: Table, options: FitOptions) -> found_in.Asked:
     """Columns that ``options`` name, ``at_tokens`` among them."""
-    asked = found_in.request(options, data)
+    asked = found_in.asked_of(options, data)
     if options.at_tokens is None:
         return asked
     if TOKENS in asked.at:
@@ -209,7 +209,7 @@ def _asked(data: Table, options: FitOptions) -> found_in.Request:
 
 def _found(
     data: Table,
-    asked: found_in.Request,
+    asked: found_in.Asked,
     rows: Sequence[Row],
     trained: TrainedBudgets | None = None,
     arms: tuple[str, ...] = (),
@@ -247,7 +247,7 @@ def check_answered(data: Table, options: FitOptions, heap: Heap | None) -> None:
     Raises:
         InputError: they are not: the answer would be for another value than the requested one.
     """
-    asked = found_in.request(options, data)
+    asked = found_in.asked_of(options, data)
     adjusted = {one.column for one in heap.record.columns} if heap else set()
     following = set(heap.record.follow) if heap else set()
     for word, column in asked.adjust.items():
@@ -292,7 +292,7 @@ def _why_unadjusted(data: Table, word: str) -> str:
 def _fitted(
     data: Table,
     options: FitOptions,
-    asked: found_in.Request,
+    asked: found_in.Asked,
     found: Covariates,
     selections: dict[str, Selection],
     bad: Sequence[BadRun],

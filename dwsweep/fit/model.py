@@ -337,7 +337,7 @@ def asymptotic(alpha: np.ndarray, x: np.ndarray, frame: Frame) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Law:
+class FormEffect:
     """h of a form at M depths, linear in A_lo, A_hi, c and s, but for its decay with size; for N nodes.
 
     G, high, middle: (N, M) ∫g, ∫g·J and ∫g·k from the middle depth. g: (N, M, Q), ties: (M, Q) x_T, at the points of
@@ -352,7 +352,7 @@ class Law:
     ties: np.ndarray
 
     @classmethod
-    def of(cls, form: Form, frame: Frame, ends: np.ndarray, p: np.ndarray, y: np.ndarray) -> Law:
+    def of(cls, form: Form, frame: Frame, ends: np.ndarray, p: np.ndarray, y: np.ndarray) -> FormEffect:
         points, weights = QUADRATURE
         half = (y - frame.y0)[:, None] / 2.0
         points, weights = half * (points + 1.0), half * weights  # measured from the middle depth
@@ -450,9 +450,9 @@ class Model:
         """Linearise at x_T = ``ends`` of the shallowest and of the deepest net."""
         self.ends = np.asarray(ends, dtype=float)
 
-    def law(self, p: np.ndarray, y: np.ndarray) -> Law:
+    def law(self, p: np.ndarray, y: np.ndarray) -> FormEffect:
         """The columns of h at depths y (M,), for powers p (N,)."""
-        return Law.of(self.form, self.frame, self.ends, p, y)
+        return FormEffect.of(self.form, self.frame, self.ends, p, y)
 
     def departures(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """(n, J·M) waves of δ times S, size first."""

@@ -15,8 +15,8 @@ from dwsweep.fit.course import Course, sizes_of
 from dwsweep.fit.model import (
     FORMS,
     Effect,
+    FormEffect,
     Frame,
-    Law,
     Model,
     asymptotic,
     decay,
@@ -145,7 +145,7 @@ class Posterior:
         return self.frame.in_y(self.grid).T
 
     @cached_property
-    def _laws(self) -> list[Law]:
+    def _laws(self) -> list[FormEffect]:
         """Per form: its law on the grid for each of its powers."""
         return [one.model.law(one.powers[0], self.grid) for one in self.forms]
 

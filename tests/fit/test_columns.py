@@ -16,7 +16,7 @@ from dwsweep.errors import InputError
 from dwsweep.fit.analysis import fit_options
 from dwsweep.fit.arms import compare_arms
 from dwsweep.fit.data.condition import compile_expression, equals, option
-from dwsweep.fit.data.covariates import request
+from dwsweep.fit.data.covariates import asked_of
 from dwsweep.fit.data.rows import why_no_loss
 from dwsweep.fit.data.shape import n_params_of, weights
 from dwsweep.fit.data.table import read_table
@@ -508,4 +508,4 @@ def test_an_option_names_a_column_in_any_case():
     data = read_table(rows)
     names = [data.ours(name) for name in ("d_model", "Width", "n_head", "HEADS", "Batch_Size", "none")]
     assert names == ["width", "width", "heads", "heads", "batch_size", "none"]
-    assert request(fit_options(at={"BATCH": 16}), data).at == {"batch": 16}
+    assert asked_of(fit_options(at={"BATCH": 16}), data).at == {"batch": 16}

@@ -155,7 +155,7 @@ def word_of(column: str) -> str:
 
 
 @dataclass(frozen=True)
-class Request:
+class Asked:
     """Columns to adjust for beyond the usual ones, columns not to adjust for, and held values, by covariate. theirs:
     our name of a column → the table's."""
 
@@ -165,7 +165,7 @@ class Request:
     theirs: Mapping[str, str]
 
 
-def request(options: FitOptions, data: Table) -> Request:
+def asked_of(options: FitOptions, data: Table) -> Asked:
     """Columns of ``data`` that ``options`` name by the table's name, by ours or in words, by covariate.
 
     Raises:
@@ -191,7 +191,7 @@ def request(options: FitOptions, data: Table) -> Request:
     leave = frozenset(_asked_for(name, option, data)[0] for name in options.no_adjust)
     if again := sorted(both.keys() & leave):
         raise InputError(f"{option}: {again[0]!r}; also adjusted for; allowed: one of both")
-    return Request(both, leave, held, data.theirs)
+    return Asked(both, leave, held, data.theirs)
 
 
 def _asked_for(given: str, option: str, data: Table) -> tuple[str, str]:
@@ -225,7 +225,7 @@ class _Search:
     rows: Sequence[Row]
     x: np.ndarray
     y: np.ndarray
-    asked: Request
+    asked: Asked
     never: Collection[str]
     keep: np.ndarray
     arm: np.ndarray
@@ -311,7 +311,7 @@ def find(
     rows: Sequence[Row],
     x: np.ndarray,
     y: np.ndarray,
-    asked: Request,
+    asked: Asked,
     never: Collection[str],
     unknown: Collection[str],
     members: np.ndarray,
