@@ -14,6 +14,7 @@ import numpy as np
 
 from dwsweep.fit.ask import answer
 from dwsweep.fit.curves import Curves, SimultaneousBand
+from dwsweep.fit.noise import FLOOR_NATS
 from dwsweep.interval import Interval
 
 NOISE, NOISE_UNKNOWN, FEW_SHAPES, NO_SHARED_RANGE = "noise", "noise unknown", "few shapes", "no shared range"
@@ -74,21 +75,23 @@ def crossings(x: np.ndarray, lead: np.ndarray) -> np.ndarray:
 
 
 def classify(x: np.ndarray, band: SimultaneousBand, scramble: np.ndarray | None = None) -> Crossing:
-    """Status, root and interval of the crossing at x (G,) by the draws of a band of the lead of the deeper net.
+    """Status, root and interval of the crossing at x (G,), evenly rising, by the draws of a band of the lead of the
+    deeper net.
 
-    crossed: the interval of the draws ends on both sides among the sizes. not_reached, already_crossed: it ends below
-    alone, or above alone. undecided: neither. ambiguous: the lead surely changes hands the other way about. scramble:
-    (D,) of the draws, whose spread is the Monte-Carlo error.
+    A low end of the interval needs a lead of the shallower net over the smallest sizes, a high end one of the deeper
+    net over the largest, which ``_leads`` shows. crossed: both. not_reached: the first alone. already_crossed: the
+    second alone. undecided: neither. ambiguous: the lead surely changes hands the other way about. scramble: (D,) of
+    the draws, whose spread is the Monte-Carlo error.
     """
     g, t = band.value, band.value / band.se
     found, sure = looked_at(g, t), [np.flatnonzero(band.sign == side) for side in (-1, 1)]
     if all(map(len, sure)) and sure[0][-1] >= sure[1][0]:
         return replace(found, status="ambiguous", reason=_REASONS["ambiguous"])
-    drawn = crossings(x, band.drawn)
+    drawn, (shallow, deep) = crossings(x, band.drawn), _leads(band)
     one = np.zeros(len(drawn)) if scramble is None else scramble
     at = answer(np.clip(drawn, x[0], x[-1]), one, band.confidence)
-    low = at.low if at.low is not None and at.low > x[0] else None
-    high = at.high if at.high is not None and at.high < x[-1] else None
+    low = at.low if shallow and at.low is not None and at.low > x[0] else None
+    high = at.high if deep and at.high is not None and at.high < x[-1] else None
     if low is None and high is None:
         return replace(found, reason=_REASONS["undecided"], cause=NOISE)
     found = replace(found, low=low, high=high, error=at.error or 0.0, drawn=drawn)
@@ -107,6 +110,22 @@ def classify(x: np.ndarray, band: SimultaneousBand, scramble: np.ndarray | None 
     )
 
 
+def _leads(band: SimultaneousBand) -> tuple[bool, bool]:
+    """Whether the shallower net surely leads over the smallest sizes, and the deeper one over the largest: on average
+    up to some size, or from one on. Each is wrong as often as one end of an interval."""
+    count = np.arange(1.0, len(band.value) + 1.0)
+
+    def shown(sign: float, step: int) -> bool:
+        value, away, drawn = (
+            sign * np.cumsum(rows[..., ::step], axis=-1) / count for rows in (band.value, band.deviations, band.errors)
+        )
+        se = np.maximum(away.std(axis=0), FLOOR_NATS)
+        critical = np.quantile((drawn / se).max(axis=1), (1.0 + band.confidence) / 2.0)
+        return bool((value / se > critical).any())
+
+    return shown(-1.0, 1), shown(1.0, -1)
+
+
 def looked_at(g: np.ndarray, t: np.ndarray) -> Crossing:
     """Undecided crossing, before its leads are judged."""
     changes = int(np.count_nonzero(np.diff(np.sign(g[g != 0.0]))))
@@ -114,8 +133,8 @@ def looked_at(g: np.ndarray, t: np.ndarray) -> Crossing:
 
 
 _REASONS = {
-    "not_reached": "the shallower net is ahead wherever the two are told apart: the crossing lies above the bound",
-    "already_crossed": "the deeper net is ahead wherever the two are told apart: the crossing lies below the bound",
-    "undecided": "the two nets differ by no more than the noise at any size",
+    "not_reached": "the shallower net leads the smaller sizes, and no lead of the deeper one is shown above them",
+    "already_crossed": "the deeper net leads the larger sizes, and no lead of the shallower one is shown below them",
+    "undecided": "no lead of the shallower net is shown below a size, nor one of the deeper net above it",
     "ambiguous": "the lead changes hands in more than one place, or from the deeper net to the shallower",
 }

@@ -43,7 +43,7 @@ LEAST_POWER = 0.1  # power down to which they are
 LEAST_SPREAD = 1e-9  # least spread of the nodes, in units of the normal that gave them
 SHRINK = 2.0  # weight of the prior of zero correlations, in effective nodes per hyperparameter
 ROUNDS = 12
-LONGEST_STEP = 2.5  # of a search for a mode, in units of the root so far
+LONGEST_STEP = 5.0  # of a search for a mode, in units of the root so far
 PASSES = 2  # searches for a mode, each linearised where the last one ended
 
 

@@ -50,6 +50,15 @@ def test_statuses(g, status, low, high):
     assert c.cause == ("noise" if status == "undecided" else "")
 
 
+def test_two_nets_without_a_difference_claim_a_bound_as_often_as_an_interval_is_wrong():
+    """The least of an integral that wiggles about zero lies inside: a third of such pairs claimed something."""
+    knots, claims = np.linspace(14.0, 20.0, 9), 0
+    for seed in range(100):
+        g = 0.001 * np.interp(X, knots, np.random.default_rng([seed, 1]).standard_normal(9))
+        claims += classify(X, curve(g, draws=1000)).status != "undecided"
+    assert claims <= 5 + 3.0 * math.sqrt(100 * 0.05 * 0.95)
+
+
 def test_a_bound_is_where_the_last_lead_ends():
     for side in (1, -1):  # ahead on one side, equal on the other
         c = classify(X, curve(-side * 0.01 * np.maximum(0.0, side * (17.0 - X))))

@@ -99,9 +99,10 @@ def _held(truth: Any, verdicts: Sequence[Transition]) -> Iterator[bool]:
     """Whether the bounds of each pair that has one crossing hold it."""
     x = np.linspace(math.log(1.0e4), math.log(1.0e11), 801)
     for row in verdicts:
-        deeper = np.array([truth.loss(row.shallow, at) > truth.loss(row.deep, at) for at in x.tolist()])
-        if deeper[-1] and not deeper[0] and np.diff(deeper).sum() == 1 and not row.n_params_interval.unbounded:
-            yield math.exp(x[int(deeper.argmax())]) in row.n_params_interval
+        lead = np.array([truth.loss(row.shallow, at) - truth.loss(row.deep, at) for at in x.tolist()])
+        if np.diff(lead > 0.0).sum() == 1 and lead[-1] > 0.0 and not row.n_params_interval.unbounded:
+            k = int((lead > 0.0).argmax())
+            yield math.exp(np.interp(0.0, lead[k - 1 : k + 1], x[k - 1 : k + 1])) in row.n_params_interval
 
 
 def _finite(value: float) -> float | None:
