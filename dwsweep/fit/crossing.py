@@ -103,7 +103,7 @@ def classify(x: np.ndarray, band: SimultaneousBand, scramble: np.ndarray | None 
         found,
         status="crossed",
         root=at.value,
-        se=float(np.interp(at.value, x, band.se)) / max(abs(slope), 1e-300),
+        se=float(np.interp(at.value, x, band.se)) / slope if slope > 0.0 else None,
         slope=slope,
         t_left=float(np.max(-t[x <= at.value])),
         t_right=float(np.max(t[x >= at.value])),
