@@ -90,7 +90,8 @@ def newton(
     )
     shares = np.array([1.0, 0.5, 0.2, 0.05])
     for _ in range(ROUNDS):
-        value = density(z + stencil @ root.T)
+        points = z + stencil @ root.T
+        value = density(points)
         here, up, down = value[0], value[1 : n + 1], value[n + 1 : 2 * n + 1]
         H = np.diag(2.0 * here - up - down)
         for (i, j), both in zip(pairs, value[2 * n + 1 :], strict=True):
@@ -98,7 +99,8 @@ def newton(
         curvature, axes = np.linalg.eigh(H)
         step = axes @ (axes.T @ (up - down) / 2.0 / np.maximum(curvature, 0.3))
         tried = z + shares[:, None] * (root @ step) * min(1.0, LONGEST_STEP / max(float(np.linalg.norm(step)), 1e-300))
-        there = density(tried)
+        # at a saddle no step leads up, but a point of the differences may lie higher
+        tried, there = np.concatenate([tried, points]), np.concatenate([density(tried), value])
         best = int(there.argmax())
         root = root @ (axes / np.sqrt(np.clip(curvature, 0.15, 8.0))) @ axes.T
         # no direction is wider than its prior, whose sd is 1

@@ -220,9 +220,9 @@ def test_a_task_that_waits_for_a_node_is_cancelled_and_one_at_work_is_told_to_st
     folder, other = (SweepStore(tmp_path).pack_directory(job.pack_id) for job in (at_work, waiting))
     for path in (folder, other):  # an earlier attempt's, by a clock that is ahead
         (path / "progress.json").write_text('{"updated": 1e12, "step": 2, "tokens_per_second": 1.0}')
-    executor.start(at_work)
-    executor.start(waiting)
-    wait_for(lambda: len(ray.asked) == 2)
+    for tasks, job in enumerate((at_work, waiting), start=1):  # in this order: each has a thread of its own
+        executor.start(job)
+        wait_for(lambda tasks=tasks: len(ray.asked) == tasks)
     (folder / "progress.json").write_text('{"updated": 5.0, "step": 0, "tokens_per_second": 1.0}')
     assert posts.next()[0] == at_work.pack_id
     executor.stop("stopped by SIGINT")
