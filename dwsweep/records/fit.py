@@ -369,7 +369,7 @@ class OtherFit(Record):
 
 SAME_BLOCK = 0.02  # difference of ln of weights over d² of nets with equal blocks
 OF_AXIS = {"device_seconds": WALL_TIME}  # axis of a fit → quantity held equal, where the names differ
-Format = Literal[11]  # of fit.json: raised when a field leaves or changes its meaning, or draws are made otherwise
+Format = Literal[12]  # of fit.json: raised when a field leaves or changes its meaning, or draws are made otherwise
 (FORMAT,) = get_args(Format)
 
 
