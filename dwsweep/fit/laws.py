@@ -77,10 +77,6 @@ class LawForm(ABC):
     def depth_of(self, theta: np.ndarray, n_params: float) -> np.ndarray:
         """Solve 12·L·d(L)² = N, where N grows with L."""
 
-    def n_params_needed(self, theta: np.ndarray, depth: np.ndarray | float) -> np.ndarray:
-        """N(L) = 12·L·d(L)²: size above which ``depth`` loses to the next depth."""
-        return 12.0 * depth * np.exp(2.0 * self.ln_width(theta, depth))
-
     def optimal_depth(self, theta: np.ndarray, n_params: float) -> np.ndarray:
         """L*(N): the depth with 12·L·d(L)² = N; NaN where N(L) does not grow with L, or beyond 1e5 layers."""
         theta = np.asarray(theta, dtype=float)
@@ -144,9 +140,6 @@ class Power(LawForm):
 
     def right_of(self, depth: np.ndarray | float) -> np.ndarray:
         return np.log(depth)
-
-    def share(self, y: np.ndarray, span: tuple[float, float]) -> np.ndarray:
-        return (y - span[0]) / (span[1] - span[0])
 
     def depth_of(self, theta: np.ndarray, n_params: float) -> np.ndarray:
         return (n_params * np.exp(-2.0 * theta[..., 0]) / 12.0) ** (1.0 / (1.0 + 2.0 * theta[..., 1]))

@@ -60,10 +60,6 @@ class MeanCovariance:
         """The covariance with ``factors`` (K, R) of further errors."""
         return replace(self, factors=np.hstack([self.factors, factors]))
 
-    def variances(self) -> np.ndarray:
-        """(K,)."""
-        return self.diagonal + (self.factors**2).sum(axis=1)
-
     def draws(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """(n, K) draws of a centred Gaussian."""
         drawn = rng.standard_normal((n, len(self.diagonal)))

@@ -47,7 +47,8 @@ def test_forms_pass_through_their_ends_and_invert(form):
     ends = np.array([5.3, 7.2])
     theta = form.through(ends, np.array([6.0, 40.0]))
     np.testing.assert_allclose(form.ln_width(theta, np.array([6.0, 40.0])), ends)
-    assert float(form.optimal_depth(theta, float(form.n_params_needed(theta, 20.0)))) == pytest.approx(20.0, rel=1e-9)
+    n = 12.0 * 20.0 * math.exp(2.0 * float(form.ln_width(theta, 20.0)))
+    assert float(form.optimal_depth(theta, n)) == pytest.approx(20.0, rel=1e-9)
 
 
 def test_a_law_whose_size_does_not_grow_with_depth_has_no_optimum():
