@@ -124,12 +124,14 @@ BOTH = ("asymmetric", "asymmetric, gemstones")
 
 
 @pytest.mark.slow  # in the quick tier ``test_metamorphic`` asks one other seed
+@pytest.mark.usefixtures("whole_grids")
 @pytest.mark.parametrize("names", [BOTH[:1], BOTH])
 def test_ends_of_other_seeds_lie_within_their_monte_carlo_errors(names: tuple[str, ...]) -> None:
-    """Two standard errors hold 90 % or more of the medians and ends of twelve seeds, at three sizes."""
-    within = []
+    """Two standard errors hold 90 % or more of the medians and ends of twelve seeds, at three sizes, and four of five
+    errors are below a tenth of the interval."""
+    within, small = [], []
     for name in names:
-        each = [posterior(name, seed) for seed in range(12)]
+        each = [Posterior.of(cells_of(name), seed) for seed in range(12)]
         for x in (each[0].frame.low, each[0].frame.x0, each[0].frame.high):
             answers = [ask.answer(ask.best_depths(one, x), one.scramble, 0.95) for one in each]
             for number in ("low", "value", "high"):
@@ -139,8 +141,8 @@ def test_ends_of_other_seeds_lie_within_their_monte_carlo_errors(names: tuple[st
                 errors = np.array([one.error for one in answers])  # the largest of the three
                 within += list(np.abs(found - np.mean(found)) * math.sqrt(12 / 11) <= 2.0 * errors)
                 widths = [one.high - one.low for one in answers if one.bounded]
-                assert not widths or (errors < 0.1 * np.median(widths)).mean() > 0.8
-    assert len(within) >= 60 and np.mean(within) >= 0.9
+                small += list(errors < 0.1 * np.median(widths)) if widths else []
+    assert len(within) >= 60 and np.mean(within) >= 0.9 and np.mean(small) > 0.8
 
 
 def test_losses_of_the_shapes_are_the_design_of_their_data_times_the_coefficients() -> None:
