@@ -86,8 +86,8 @@ class Process:
         return self.process.communicate(timeout=60)[0]
 
     def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        with self.process:  # closes its pipes
+            self.process.kill()
 
 
 @pytest.fixture
