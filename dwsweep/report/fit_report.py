@@ -190,9 +190,10 @@ def sections(result: FitResult) -> list[tuple[str, str, list[Part]]]:
 def _noise_line(result: FitResult) -> str:
     noise, nats = result.noise, SHORT[result.unit]
     if adjusted := result.adjusted:
-        of_tokens = "; losses that differ in tokens alone share {:.2g} {}".format
-        shared = "" if adjusted.shared is None else of_tokens(adjusted.shared, nats)
-        return f"scatter of a run about the surface {adjusted.scatter:.2g} {nats}{shared}"
+        of_run = f"scatter of a run about the surface {adjusted.scatter:.2g} {nats}"
+        if adjusted.shared is None:
+            return of_run
+        return f"{of_run}; losses that differ in tokens alone share {adjusted.shared:.2g} {nats}"
     default = noise.shape_sd if noise.shape_source == "default" else None
     parts = ["noise not known" if noise.source == "none" else f"noise from {noise.source}"]
     if noise.sigma is not None:
