@@ -140,7 +140,7 @@ def once(compute: Callable[..., Any], parts: Callable[..., Any] = lambda *given:
 def surfaces_again() -> Iterator[None]:
     """The posterior of equal losses is computed once in a process, which is nine tenths of the time of
     a small fit: for tests of what a table means and of what is said of a fit, none of how its posterior comes about."""
-    from dwsweep.fit import ask
+    from dwsweep.fit.statistics import ask
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ask, "surface_of", once(ask.surface_of))
@@ -161,7 +161,7 @@ def at_equal_size_alone() -> Iterator[None]:
 def short_guideline() -> Iterator[None]:
     """Three of a guideline's nine sizes: each takes as long as a question to ``guide``."""
     from dwsweep import published_law
-    from dwsweep.fit import guideline
+    from dwsweep.fit.answers import guideline
 
     targets = [row for row in published_law.targets() if row[0] in ("125M", "350M", "13B")]
     with pytest.MonkeyPatch.context() as patch:

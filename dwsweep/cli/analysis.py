@@ -353,7 +353,7 @@ def design(
 def _propose(table: PathValue | None, params: float, runs: int, noise: Any, json: bool) -> None:
     """Print the next runs, which most narrow a table's best depth at a size."""
     from dwsweep.fit.analysis import fit_table
-    from dwsweep.fit.next_runs import next_runs
+    from dwsweep.fit.answers.next_runs import next_runs
     from dwsweep.report import adjusted_report, console
 
     if table is None:

@@ -1,4 +1,4 @@
-"""Expected errors of a planned sweep, by the posterior of ``fit`` (fit/posterior.py): its data are the prior's losses,
+"""Expected errors of a planned sweep, by the posterior of ``fit``: its data are the prior's losses,
 free of noise, and the noise of the planned runs is declared.
 
 The spread of its draws predicts the intervals that ``fit`` will state, of the best depth at a size and of the crossing
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from dwsweep.design.prior import Prior
-from dwsweep.fit.ask import ONE_SD, ROWS, at_depths, inside_depths, quantiles
-from dwsweep.fit.laws import FORMS
-from dwsweep.fit.model import declared
-from dwsweep.fit.nodes import weigh
-from dwsweep.fit.posterior import Posterior
-from dwsweep.fit.width_law import FEWEST_POINTS
+from dwsweep.fit.answers.width_law import FEWEST_POINTS
+from dwsweep.fit.statistics.ask import ONE_SD, ROWS, at_depths, inside_depths, quantiles
+from dwsweep.fit.statistics.laws import FORMS
+from dwsweep.fit.statistics.model import declared
+from dwsweep.fit.statistics.nodes import weigh
+from dwsweep.fit.statistics.posterior import Posterior
 from dwsweep.records.cells import Cells
 
 Planned = Mapping[tuple[int, int], frozenset[int]]

@@ -12,9 +12,9 @@ import numpy as np
 
 from dwsweep.design.expected_fit import PairError, Planned, expected_posterior, law_errors, pair_error
 from dwsweep.design.prior import Prior
-from dwsweep.fit.ask import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES, ONE_SD, best_depths, quantiles
-from dwsweep.fit.laws import EXTRAPOLATION_LIMIT
-from dwsweep.fit.width_law import FEWEST_POINTS
+from dwsweep.fit.answers.width_law import FEWEST_POINTS
+from dwsweep.fit.statistics.ask import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES, ONE_SD, best_depths, quantiles
+from dwsweep.fit.statistics.laws import EXTRAPOLATION_LIMIT
 from dwsweep.text import format_count
 
 NO_DEPTH = 10.0  # error of a best depth that a design does not give

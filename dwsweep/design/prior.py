@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from dwsweep.errors import InputError
-from dwsweep.fit import laws
-from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.laws import Law
-from dwsweep.fit.model import TURN
+from dwsweep.fit.statistics import laws
+from dwsweep.fit.statistics.ask import LossSurface
+from dwsweep.fit.statistics.laws import Law
+from dwsweep.fit.statistics.model import TURN
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult, Surface
 from dwsweep.shapes import STANDARD

@@ -27,11 +27,11 @@ from dwsweep.evidence.random_effects import (
     depth_population,
     price_population,
 )
-from dwsweep.fit import laws
+from dwsweep.fit.statistics import laws
 from dwsweep.records import record as reader
 
 if TYPE_CHECKING:
-    from dwsweep.fit.ask import LossSurface
+    from dwsweep.fit.statistics.ask import LossSurface
 
 HERE = Path(__file__).parent
 SUMMARIES, POPULATIONS = HERE / "summaries.json", HERE / "populations.json"
@@ -242,7 +242,7 @@ OPTIONS = ("columns", "where", "drop", "unit", "adjust", "no_adjust", "at")
 
 def _fitted(given: dict[str, Any]) -> list[tuple[LossSurface, float | None]]:
     from dwsweep.fit.analysis import fit_table
-    from dwsweep.fit.ask import LossSurface
+    from dwsweep.fit.statistics.ask import LossSurface
     from dwsweep.records import fit as fit_record
 
     if "fit" in given:

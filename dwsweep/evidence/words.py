@@ -9,8 +9,8 @@ import numpy as np
 
 from dwsweep.evidence.random_effects import CENTRE, SCORES, TOKENS_PER_PARAM, Recipe, normal_scores, quantiles
 from dwsweep.evidence.summary import Evidence, Populations, law_depth
-from dwsweep.fit import laws
-from dwsweep.fit.laws import outside
+from dwsweep.fit.statistics import laws
+from dwsweep.fit.statistics.laws import outside
 from dwsweep.interval import IntervalOf
 
 NEAR = 3.0  # factor outside a source's sizes beyond which its row rests on all sources

@@ -37,25 +37,25 @@ import numpy as np
 from dwsweep.errors import InputError, argument, either, example
 from dwsweep.fit.analysis import fit_options, fit_table, provenance
 from dwsweep.fit.arms import labels, tables_of
-from dwsweep.fit.ask import enough
-from dwsweep.fit.cells import Run, Selection, number, select_runs
-from dwsweep.fit.curves import Curves, SimultaneousBand, build_curves
 from dwsweep.fit.data import condition
+from dwsweep.fit.data.impossible import without_bad_runs
+from dwsweep.fit.data.lengths import at_equal_length
+from dwsweep.fit.data.one_unit import in_one_unit
+from dwsweep.fit.data.one_variable import width_follows
 from dwsweep.fit.data.roles import RECIPE, TUNING
 from dwsweep.fit.data.rows import Row
+from dwsweep.fit.data.runs import Run, Selection, number, select_runs
 from dwsweep.fit.data.shape import BLOCK, SAME_SIZE, n_params_of
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.fit.data.table import Table, account
-from dwsweep.fit.documents import document_covariance
-from dwsweep.fit.impossible import without_bad_runs
-from dwsweep.fit.lengths import at_equal_length
-from dwsweep.fit.noise import FLOOR_NATS, Noise
-from dwsweep.fit.one_unit import in_one_unit
-from dwsweep.fit.one_variable import width_follows
-from dwsweep.fit.pairing import UNCORRECTED, Arm, at_size, pair_arms
-from dwsweep.fit.posterior import Posterior
-from dwsweep.fit.scatter import judged
-from dwsweep.fit.small_matrices import small_matrices
+from dwsweep.fit.statistics.ask import enough
+from dwsweep.fit.statistics.curves import Curves, SimultaneousBand, build_curves
+from dwsweep.fit.statistics.documents import document_covariance
+from dwsweep.fit.statistics.noise import FLOOR_NATS, Noise
+from dwsweep.fit.statistics.pairing import UNCORRECTED, Arm, at_size, pair_arms
+from dwsweep.fit.statistics.posterior import Posterior
+from dwsweep.fit.statistics.scatter import judged
+from dwsweep.fit.statistics.small_matrices import small_matrices
 from dwsweep.fit.token_group import noise_summary
 from dwsweep.fit.warnings import check_runs, left_out_line, still_falling
 from dwsweep.interval import Interval

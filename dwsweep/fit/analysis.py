@@ -10,19 +10,15 @@ from pathlib import PurePath
 from typing import Any
 
 from dwsweep.errors import InputError, argument, check_keywords, either
-from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.cells import Run
-from dwsweep.fit.data.cell import as_number
-from dwsweep.fit.data.rows import ALIKE, Row, check_one_arm
-from dwsweep.fit.data.table import Table, account, read_asked, read_other
-from dwsweep.fit.guideline import (
+from dwsweep.fit.answers.guideline import (
     depth_scatter_warnings,
     falling_warning,
     guideline_sizes,
     held_out_warnings,
 )
-from dwsweep.fit.heap import Heap, beside_a_grid, check_answered, heap_of, over_tokens
-from dwsweep.fit.lengths import (
+from dwsweep.fit.answers.width_law import LawReport, fit_laws
+from dwsweep.fit.data.cell import as_number
+from dwsweep.fit.data.lengths import (
     FLOP,
     TrainedBudgets,
     at_equal_length,
@@ -32,10 +28,14 @@ from dwsweep.fit.lengths import (
     token_warnings,
     trained_budgets,
 )
-from dwsweep.fit.small_matrices import small_matrices
+from dwsweep.fit.data.rows import ALIKE, Row, check_one_arm
+from dwsweep.fit.data.runs import Run
+from dwsweep.fit.data.table import Table, account, read_asked, read_other
+from dwsweep.fit.heap import Heap, beside_a_grid, check_answered, heap_of, over_tokens
+from dwsweep.fit.statistics.ask import LossSurface
+from dwsweep.fit.statistics.small_matrices import small_matrices
 from dwsweep.fit.token_group import TokenGroup
 from dwsweep.fit.warnings import check_status
-from dwsweep.fit.width_law import LawReport, fit_laws
 from dwsweep.records.fit import (
     FORMAT,
     LARGEST_SIZE,

@@ -28,7 +28,16 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.analysis import Request, answered, fit_options
-from dwsweep.fit.ask import (
+from dwsweep.fit.answers.transitions import analyse_pairs
+from dwsweep.fit.data.covariates import number_of
+from dwsweep.fit.data.lengths import at_equal_length, largest, token_groups
+from dwsweep.fit.data.one_unit import IN_NATS, in_one_unit
+from dwsweep.fit.data.roles import roles
+from dwsweep.fit.data.rows import ARM, arms, check_one_arm, positive
+from dwsweep.fit.data.shape import SAME_SIZE
+from dwsweep.fit.data.table import Table, read_asked, read_other
+from dwsweep.fit.heap import Heap
+from dwsweep.fit.statistics.ask import (
     LossSurface,
     at_depths,
     enough,
@@ -36,21 +45,12 @@ from dwsweep.fit.ask import (
     spans_of,
     surface_of,
 )
-from dwsweep.fit.data.covariates import number_of
-from dwsweep.fit.data.roles import roles
-from dwsweep.fit.data.rows import ARM, arms, check_one_arm, positive
-from dwsweep.fit.data.shape import SAME_SIZE
-from dwsweep.fit.data.table import Table, read_asked, read_other
-from dwsweep.fit.heap import Heap
-from dwsweep.fit.lengths import at_equal_length, largest, token_groups
-from dwsweep.fit.model import PRIORS, SAME_BUDGET, arm_column, declared
-from dwsweep.fit.model import of_arm as column_of
-from dwsweep.fit.noise import t_two_sided
-from dwsweep.fit.one_unit import IN_NATS, in_one_unit
-from dwsweep.fit.pairing import USUAL, Arm, Pairing, differing, pair_arms, same_documents
-from dwsweep.fit.small_matrices import small_matrices
+from dwsweep.fit.statistics.model import PRIORS, SAME_BUDGET, arm_column, declared
+from dwsweep.fit.statistics.model import of_arm as column_of
+from dwsweep.fit.statistics.noise import t_two_sided
+from dwsweep.fit.statistics.pairing import USUAL, Arm, Pairing, differing, pair_arms, same_documents
+from dwsweep.fit.statistics.small_matrices import small_matrices
 from dwsweep.fit.token_group import TokenGroup
-from dwsweep.fit.transitions import analyse_pairs
 from dwsweep.fit.warnings import check_status
 from dwsweep.interval import Interval, layers
 from dwsweep.records.answers import (

@@ -19,16 +19,20 @@ from typing import Any
 import numpy as np
 
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit import ask, follows
-from dwsweep.fit.adjustment import adjustment_of, sentences
-from dwsweep.fit.cells import Run, Selection, select_runs
+from dwsweep.fit.answers import follows
+from dwsweep.fit.answers.adjustment import adjustment_of, sentences
+from dwsweep.fit.answers.equal_what import equal_what
 from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import HEAD_SIZE, LEARNING_RATE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates
+from dwsweep.fit.data.impossible import BadRun, finished, impossible, without
+from dwsweep.fit.data.lengths import FLOPS, TrainedBudgets, all_reach, token_groups
+from dwsweep.fit.data.one_unit import IN_NATS
 from dwsweep.fit.data.rows import ALIKE, ARM, Row, is_number, positive
+from dwsweep.fit.data.runs import Run, Selection, select_runs
 from dwsweep.fit.data.shape import n_params_of, places
 from dwsweep.fit.data.table import Table
-from dwsweep.fit.equal_what import equal_what
-from dwsweep.fit.heap_design import (
+from dwsweep.fit.statistics import ask
+from dwsweep.fit.statistics.design import (
     FEWEST_ROWS_EACH,
     cells_of,
     design_of,
@@ -36,10 +40,7 @@ from dwsweep.fit.heap_design import (
     means_of,
     members_of,
 )
-from dwsweep.fit.impossible import BadRun, finished, impossible, without
-from dwsweep.fit.lengths import FLOPS, TrainedBudgets, all_reach, token_groups
-from dwsweep.fit.model import Frame, distinct_sizes
-from dwsweep.fit.one_unit import IN_NATS
+from dwsweep.fit.statistics.model import Frame, distinct_sizes
 from dwsweep.records.adjusted import Adjustment
 from dwsweep.records.fit import FitOptions, LeftOutRows, Surface
 from dwsweep.text import join
@@ -52,7 +53,7 @@ class Heap:
     """``data``: the table with each loss moved to the held values. selections: its runs by arm, the base first. bad:
     impossible runs. surface: the posterior at the held values. record: the adjustment. shorter: all runs had one
     budget, so that larger nets were trained on less. paired: effects of seeds are taken off. layer_weights: see
-    ``heap_design``. arms: recipes with a run that are compared, the base first; none for one recipe."""
+    ``statistics.design``. arms: recipes with a run that are compared, the base first; none for one recipe."""
 
     data: Table
     selections: Mapping[str, Selection]

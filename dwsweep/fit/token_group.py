@@ -9,18 +9,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dwsweep.fit.ask import LossSurface, fit_loss_model
-from dwsweep.fit.cells import Selection, select_runs
-from dwsweep.fit.crossing import Crossing
-from dwsweep.fit.curves import Curves, build_curves
+from dwsweep.fit.answers.crossing import Crossing
+from dwsweep.fit.answers.transitions import Pair, analyse_pairs, transition_rows
+from dwsweep.fit.data.impossible import BadRun, without_bad_runs
+from dwsweep.fit.data.one_variable import width_follows
 from dwsweep.fit.data.rows import Row
+from dwsweep.fit.data.runs import Selection, select_runs
 from dwsweep.fit.data.table import Table
-from dwsweep.fit.documents import Documents, document_covariance
 from dwsweep.fit.heap import Heap
-from dwsweep.fit.impossible import BadRun, without_bad_runs
-from dwsweep.fit.one_variable import width_follows
-from dwsweep.fit.scatter import judged
-from dwsweep.fit.transitions import Pair, analyse_pairs, transition_rows
+from dwsweep.fit.statistics.ask import LossSurface, fit_loss_model
+from dwsweep.fit.statistics.curves import Curves, build_curves
+from dwsweep.fit.statistics.documents import Documents, document_covariance
+from dwsweep.fit.statistics.scatter import judged
 from dwsweep.fit.warnings import check_runs, confounds, left_out_line, noise_warnings, still_falling
 from dwsweep.records.fit import FitOptions, NoiseSummary
 from dwsweep.records.transitions import Cell, RateRun, Transition

@@ -13,13 +13,13 @@ import numpy as np
 
 from dwsweep import paths, theory
 from dwsweep.errors import InputError, either
-from dwsweep.fit.cells import Run, Shape, chance_loss
-from dwsweep.fit.curves import Curves
+from dwsweep.fit.data.impossible import BadRun, named
 from dwsweep.fit.data.names import rename
 from dwsweep.fit.data.rows import Row
+from dwsweep.fit.data.runs import Run, Shape, chance_loss
 from dwsweep.fit.data.table import Table
-from dwsweep.fit.impossible import BadRun, named
-from dwsweep.fit.noise import SCATTER
+from dwsweep.fit.statistics.curves import Curves
+from dwsweep.fit.statistics.noise import SCATTER
 from dwsweep.records.fit import FitResult
 from dwsweep.records.metrics import Metrics, metrics_of
 from dwsweep.text import NATS, SHORT, join
@@ -33,7 +33,7 @@ OTHER_QUANTITIES = {  # parts of a column's name → quantity in it
     "perplexity": ("ppl", "perplexity"),
     "accuracy": ("acc", "accuracy"),
 }
-NEAR_CHANCE = 0.8  # share of ln V; shapes above 0.9 of it have learned nothing and are left out before (cells.py)
+NEAR_CHANCE = 0.8  # share of ln V; shapes above 0.9 of it have learned nothing and are left out before (runs.py)
 BEYOND_DECLARED = math.sqrt(3.0)  # scatter over a declared error above which a warning is given
 FALLING_SHARE = 0.05  # relative fall of the loss over the last fifth of training
 FEWEST_POINTS = 5  # fewest points of a training curve that show its fall

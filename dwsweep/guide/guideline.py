@@ -14,8 +14,8 @@ import numpy as np
 
 from dwsweep.errors import InputError
 from dwsweep.evidence.random_effects import quantiles
-from dwsweep.fit import ask
-from dwsweep.fit.small_matrices import small_matrices
+from dwsweep.fit.statistics import ask
+from dwsweep.fit.statistics.small_matrices import small_matrices
 from dwsweep.guide.advice import LITTLE, to_build
 from dwsweep.guide.shapes import Options
 from dwsweep.guide.sources import PUBLIC, Source, source_of

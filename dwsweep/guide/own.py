@@ -18,14 +18,14 @@ from dwsweep.evidence import OwnDepths, levels
 from dwsweep.evidence.joined import LITTLE
 from dwsweep.evidence.random_effects import CENTRE
 from dwsweep.evidence.summary import interpolated, own_slope
-from dwsweep.fit.laws import outside
+from dwsweep.fit.statistics.laws import outside
 from dwsweep.guide.losses import TAIL, parabola
 from dwsweep.interval import Interval
 from dwsweep.records.answers import FLOPS
 from dwsweep.text import format_count
 
 if TYPE_CHECKING:
-    from dwsweep.fit.ask import LossSurface
+    from dwsweep.fit.statistics.ask import LossSurface
     from dwsweep.records.fit import FitResult
 
 # ASSUMED interval of the power of FLOPs by which the best size grows: 0.5 (Hoffmann et al. 2022), 0.73 (Kaplan et al.
@@ -126,7 +126,7 @@ class OwnLosses:
     @cached_property
     def depths(self) -> OwnDepths:
         """Draws of the best depth at all ``sizes``."""
-        from dwsweep.fit.posterior import between
+        from dwsweep.fit.statistics.posterior import between
 
         surface = self.surface
         low, high = np.array([surface.reach(x) for x in self.sizes]).T

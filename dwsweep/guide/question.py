@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dwsweep import published_law
 from dwsweep.errors import InputError
-from dwsweep.fit.laws import AS_PRINTED, EXTRAPOLATION_LIMIT
+from dwsweep.fit.statistics.laws import AS_PRINTED, EXTRAPOLATION_LIMIT
 from dwsweep.guide.shapes import Options, named
 from dwsweep.guide.sources import Source, fitted_source, public_source, published_source
 from dwsweep.guide.training import Training

@@ -30,8 +30,8 @@ from dwsweep.evidence.random_effects import (
     places,
     quantiles,
 )
-from dwsweep.fit import laws
-from dwsweep.fit.laws import RECIPE_FACTOR, outside
+from dwsweep.fit.statistics import laws
+from dwsweep.fit.statistics.laws import RECIPE_FACTOR, outside
 from dwsweep.guide.answers import Trust
 from dwsweep.guide.losses import TAIL, LossAt, Tokens, parabola
 from dwsweep.guide.own import OWN_REACH, OwnBudgets, OwnLosses, Window
@@ -399,7 +399,7 @@ def fitted_source(path: str | Path, tokens: Tokens | None = None) -> Source:
 
 def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) -> Source:
     """Source of a fit that was already read from ``path``, as in ``fitted_source``."""
-    from dwsweep.fit.ask import LossSurface
+    from dwsweep.fit.statistics.ask import LossSurface
 
     notes, record, axis = [f"{path}: {fit.law_statement}"], fit.surface, fit.axis
     known: dict[str, Any] = {"nets": fit.nets, "budgets": OwnBudgets.of(fit)}

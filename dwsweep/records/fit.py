@@ -61,7 +61,7 @@ class LossForm(ByContent, Record):
         ValueError: a node has more or fewer numbers than there are names, or no count.
     """
 
-    form: str  # one of fit.model.FORMS
+    form: str  # one of fit.statistics.model.FORMS
     weight: Share  # weight of the form in the average, by its evidence
     rejected: bool  # weight below 1 %
     tau: float  # scatter between shapes (sd), nats

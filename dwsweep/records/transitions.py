@@ -129,7 +129,7 @@ class GuidelineRow(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Rival(Record):
-    """One form of the law of the best depth, of ``FORMS`` in fit.laws."""
+    """One form of the law of the best depth, of ``FORMS`` in fit.statistics.laws."""
 
     form: str
     a: float | None

@@ -10,9 +10,9 @@ from typing import Any
 from rich.console import Group
 
 from dwsweep import paths, published_law
-from dwsweep.fit.guideline import headline
-from dwsweep.fit.laws import FORMS
-from dwsweep.fit.transitions import size_ratio
+from dwsweep.fit.answers.guideline import headline
+from dwsweep.fit.answers.transitions import size_ratio
+from dwsweep.fit.statistics.laws import FORMS
 from dwsweep.interval import Interval
 from dwsweep.interval import layers as in_layers
 from dwsweep.records.answers import AnswerRow

@@ -19,7 +19,7 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.fit.small_matrices import small_matrices
+from dwsweep.fit.statistics.small_matrices import small_matrices
 from dwsweep.guide import answer, source_of
 from dwsweep.guide.guideline import completed
 from dwsweep.records import fit as fit_record

@@ -21,14 +21,14 @@ from dwsweep.design.expected_fit import covariance
 from dwsweep.design.judge import judge
 from dwsweep.design.prior import NOISE, Gain
 from dwsweep.errors import InputError
-from dwsweep.fit import laws
 from dwsweep.fit.analysis import fit_table
-from dwsweep.fit.ask import LossSurface, fit_loss_model
-from dwsweep.fit.cells import select_runs
-from dwsweep.fit.curves import build_curves
-from dwsweep.fit.laws import EXPONENTIAL
-from dwsweep.fit.model import TURN
-from dwsweep.fit.width_law import Points
+from dwsweep.fit.answers.width_law import Points
+from dwsweep.fit.data.runs import select_runs
+from dwsweep.fit.statistics import laws
+from dwsweep.fit.statistics.ask import LossSurface, fit_loss_model
+from dwsweep.fit.statistics.curves import build_curves
+from dwsweep.fit.statistics.laws import EXPONENTIAL
+from dwsweep.fit.statistics.model import TURN
 from dwsweep.plan import build
 from dwsweep.records import fit as fit_record
 from dwsweep.records.answers import BEST_DEPTH

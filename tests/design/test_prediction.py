@@ -10,12 +10,12 @@ import pytest
 
 from dwsweep.design.judge import judge
 from dwsweep.design.prior import Prior
-from dwsweep.fit import laws
-from dwsweep.fit.ask import ONE_SD, LossSurface, fit_loss_model, quantiles
-from dwsweep.fit.cells import select_runs
-from dwsweep.fit.curves import build_curves
-from dwsweep.fit.scatter import judged
-from dwsweep.fit.transitions import analyse_pairs
+from dwsweep.fit.answers.transitions import analyse_pairs
+from dwsweep.fit.data.runs import select_runs
+from dwsweep.fit.statistics import laws
+from dwsweep.fit.statistics.ask import ONE_SD, LossSurface, fit_loss_model, quantiles
+from dwsweep.fit.statistics.curves import build_curves
+from dwsweep.fit.statistics.scatter import judged
 from tests.simulations.sweeps import SmoothTruth, draw, widths
 
 NOISE, SEED_SD, SHAPE_SD = 0.002, 0.003, 0.001

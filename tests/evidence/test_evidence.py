@@ -15,7 +15,7 @@ from dwsweep.evidence import Estimates, levels, populations, read, read_populati
 from dwsweep.evidence.random_effects import BENDS, CENTRE, SLOPES, PricePopulation, curve, depth_population
 from dwsweep.evidence.summary import HERE, POPULATIONS, summarised
 from dwsweep.evidence.words import words
-from dwsweep.fit import laws
+from dwsweep.fit.statistics import laws
 from dwsweep.guide import Options
 from dwsweep.guide.losses import Tokens
 from dwsweep.guide.sources import public_source

@@ -15,10 +15,10 @@ from shown import summary
 
 import dwsweep
 from dwsweep import published_law
-from dwsweep.fit import laws
-from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.cells import select_runs
-from dwsweep.fit.impossible import impossible
+from dwsweep.fit.data.impossible import impossible
+from dwsweep.fit.data.runs import select_runs
+from dwsweep.fit.statistics import laws
+from dwsweep.fit.statistics.ask import LossSurface
 from tests.simulations.sweeps import SmoothTruth, draw
 
 

@@ -14,7 +14,7 @@ from shown import summary
 import dwsweep
 from dwsweep import published_law
 from dwsweep.errors import InputError
-from dwsweep.fit.transitions import size_ratio
+from dwsweep.fit.answers.transitions import size_ratio
 from dwsweep.records import fit as fit_record
 from dwsweep.records.transitions import Transition, verdicts
 from dwsweep.report import page as sweep_page

@@ -13,9 +13,9 @@ from shown import summary
 
 import dwsweep
 from dwsweep.design.prior import own_law
-from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.guideline import headline, held_out_warnings
-from dwsweep.fit.model import SAME_BUDGET
+from dwsweep.fit.answers.guideline import headline, held_out_warnings
+from dwsweep.fit.statistics.ask import LossSurface
+from dwsweep.fit.statistics.model import SAME_BUDGET
 from dwsweep.guide import source_of
 from dwsweep.guide import sources as guide_sources
 from dwsweep.text import format_count

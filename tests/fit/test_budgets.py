@@ -17,8 +17,8 @@ from dwsweep import guide
 from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.errors import InputError
 from dwsweep.fit.analysis import fit_table
+from dwsweep.fit.data.lengths import trained_budgets
 from dwsweep.fit.data.table import read_table
-from dwsweep.fit.lengths import trained_budgets
 from dwsweep.guide.own import OwnBudgets
 from dwsweep.records import fit as fit_record
 from dwsweep.report.fit_report import answer

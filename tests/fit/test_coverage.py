@@ -15,7 +15,7 @@ import pytest
 
 import dwsweep
 from dwsweep import published_law
-from dwsweep.fit.ask import LossSurface
+from dwsweep.fit.statistics.ask import LossSurface
 from tests.simulations import calibration, harness
 from tests.simulations.harness import Simulated, Study, covers
 from tests.simulations.sweeps import SmoothTruth, draw

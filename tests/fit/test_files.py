@@ -18,10 +18,10 @@ import dwsweep
 from dwsweep import jsonl
 from dwsweep.cli.app import app
 from dwsweep.errors import InputError
-from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.cells import select_runs
+from dwsweep.fit.data.runs import select_runs
 from dwsweep.fit.data.table import read_table
-from dwsweep.fit.documents import document_covariance
+from dwsweep.fit.statistics.ask import LossSurface
+from dwsweep.fit.statistics.documents import document_covariance
 from dwsweep.records import fit as fit_record
 from dwsweep.records import record
 from dwsweep.records.run import RunResult

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dwsweep
-from dwsweep.fit.guideline import headline
+from dwsweep.fit.answers.guideline import headline
 from dwsweep.interval import layers
 from dwsweep.text import format_count
 

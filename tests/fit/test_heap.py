@@ -16,11 +16,11 @@ import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit import heap as heap_module
 from dwsweep.fit.analysis import fit_options
-from dwsweep.fit.ask import LossSurface, best_depth_interval
+from dwsweep.fit.answers.equal_what import equal_what
+from dwsweep.fit.answers.next_runs import next_runs
 from dwsweep.fit.data.table import read_table
-from dwsweep.fit.equal_what import equal_what
 from dwsweep.fit.heap import heap_of
-from dwsweep.fit.next_runs import next_runs
+from dwsweep.fit.statistics.ask import LossSurface, best_depth_interval
 from dwsweep.records import fit as fit_record
 from dwsweep.report import adjusted_report, fit_report
 from tests.simulations import heaps

@@ -10,9 +10,9 @@ import scipy.optimize
 
 from dwsweep import published_law
 from dwsweep.errors import InputError
-from dwsweep.fit import laws
-from dwsweep.fit.guideline import guideline_sizes
-from dwsweep.fit.laws import EXPONENTIAL, FORMS, Law
+from dwsweep.fit.answers.guideline import guideline_sizes
+from dwsweep.fit.statistics import laws
+from dwsweep.fit.statistics.laws import EXPONENTIAL, FORMS, Law
 
 
 def test_interval_at_fixed_size_is_far_narrower_than_at_fixed_depth():

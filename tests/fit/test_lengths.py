@@ -12,8 +12,8 @@ from dwsweep.errors import InputError
 from dwsweep.fit.along import fit_along
 from dwsweep.fit.analysis import fit_options
 from dwsweep.fit.arms import compare_arms
+from dwsweep.fit.data.lengths import at_equal_length
 from dwsweep.fit.data.table import read_table
-from dwsweep.fit.lengths import at_equal_length
 
 DEPTHS, WIDTHS_AT_SIX = (6, 9, 12, 18, 24), (160, 240, 340, 480, 680, 960)
 OF_TWO = 2 * len(WIDTHS_AT_SIX)  # shapes of two depths, which have no surface

@@ -16,10 +16,10 @@ import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit.analysis import fit_options
 from dwsweep.fit.arms import compare_arms
-from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.data import steps
+from dwsweep.fit.data.lengths import at_equal_length
 from dwsweep.fit.data.table import read_table
-from dwsweep.fit.lengths import at_equal_length
+from dwsweep.fit.statistics.ask import LossSurface
 from dwsweep.report import fit_report
 from dwsweep.report.figures.losses import measured
 from dwsweep.text import format_count

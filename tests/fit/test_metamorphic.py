@@ -20,7 +20,7 @@ from checkout import environment
 
 import dwsweep
 from dwsweep.errors import InputError
-from dwsweep.fit.ask import LossSurface
+from dwsweep.fit.statistics.ask import LossSurface
 from dwsweep.interval import Interval
 from tests.simulations.sweeps import SmoothTruth, draw
 

@@ -10,9 +10,9 @@ from threadpoolctl import threadpool_limits
 
 from dwsweep.errors import InputError
 from dwsweep.fit.analysis import fit_table
-from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.noise import MeanCovariance, cell_means, chi2_df, estimate_noise
-from dwsweep.fit.scatter import of_curves
+from dwsweep.fit.statistics.ask import LossSurface
+from dwsweep.fit.statistics.noise import MeanCovariance, cell_means, chi2_df, estimate_noise
+from dwsweep.fit.statistics.scatter import of_curves
 from tests.simulations.sweeps import SmoothTruth, draw
 
 

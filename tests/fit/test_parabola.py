@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dwsweep.fit.parabola import lowest
+from dwsweep.fit.statistics.parabola import lowest
 
 
 def test_the_lowest_point_is_a_vertex_an_end_or_a_point_beside_one_that_is_not_allowed():

@@ -11,13 +11,22 @@ import numpy as np
 import pytest
 
 import dwsweep
-from dwsweep.fit import ask
-from dwsweep.fit.bounded import Bounded
-from dwsweep.fit.cells import select_runs
-from dwsweep.fit.curves import build_curves
-from dwsweep.fit.model import FARTHEST, FORMS, MOST_SKEW, NO_SCATTER, budget_column, covariate, models, rooted
-from dwsweep.fit.nodes import SCRAMBLES, weigh
-from dwsweep.fit.posterior import Posterior
+from dwsweep.fit.data.runs import select_runs
+from dwsweep.fit.statistics import ask
+from dwsweep.fit.statistics.bounded import Bounded
+from dwsweep.fit.statistics.curves import build_curves
+from dwsweep.fit.statistics.model import (
+    FARTHEST,
+    FORMS,
+    MOST_SKEW,
+    NO_SCATTER,
+    budget_column,
+    covariate,
+    models,
+    rooted,
+)
+from dwsweep.fit.statistics.nodes import SCRAMBLES, weigh
+from dwsweep.fit.statistics.posterior import Posterior
 from dwsweep.records.cells import Cells
 from tests.simulations.scenarios import grid, scenarios
 from tests.simulations.truths import TRUTHS

@@ -19,11 +19,11 @@ import numpy as np
 import pytest
 
 from dwsweep.errors import InputError
-from dwsweep.fit.cells import select_runs
 from dwsweep.fit.data import cell, source
+from dwsweep.fit.data.impossible import without_bad_runs
 from dwsweep.fit.data.rows import why_no_loss
+from dwsweep.fit.data.runs import select_runs
 from dwsweep.fit.data.table import read_table
-from dwsweep.fit.impossible import without_bad_runs
 from dwsweep.records.record import table_text
 from dwsweep.report import runs_table
 

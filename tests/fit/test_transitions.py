@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from dwsweep.fit.crossing import classify
-from dwsweep.fit.curves import SimultaneousBand
+from dwsweep.fit.answers.crossing import classify
+from dwsweep.fit.statistics.curves import SimultaneousBand
 
 X = np.linspace(14.0, 20.0, 161)
 

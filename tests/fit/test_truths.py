@@ -10,11 +10,11 @@ import pytest
 
 import dwsweep
 from dwsweep.evidence import levels
-from dwsweep.fit import ask
-from dwsweep.fit.cells import select_runs
-from dwsweep.fit.curves import build_curves
-from dwsweep.fit.nodes import with_odd_depths
-from dwsweep.fit.posterior import Posterior
+from dwsweep.fit.data.runs import select_runs
+from dwsweep.fit.statistics import ask
+from dwsweep.fit.statistics.curves import build_curves
+from dwsweep.fit.statistics.nodes import with_odd_depths
+from dwsweep.fit.statistics.posterior import Posterior
 from dwsweep.guide.sources import source_of
 
 ONE, TWO, THREE, EIGHT = (7e7,), (4e7, 1.6e8), (2e7, 5e7, 1.2e8), tuple(np.geomspace(5e6, 3e8, 8).tolist())

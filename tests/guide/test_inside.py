@@ -16,7 +16,7 @@ from bowls import bowl, swept
 
 from dwsweep.errors import InputError
 from dwsweep.fit.analysis import fit_table
-from dwsweep.fit.ask import LossSurface
+from dwsweep.fit.statistics.ask import LossSurface
 from dwsweep.guide import Options, answer, exported, source_of
 from dwsweep.guide.guideline import answered
 from dwsweep.guide.sources import Source

@@ -16,8 +16,8 @@ from dwsweep.cost.arithmetic import decode_bytes_per_token
 from dwsweep.cost.devices import find
 from dwsweep.errors import InputError
 from dwsweep.evidence import levels
-from dwsweep.fit import laws
 from dwsweep.fit.analysis import fit_table
+from dwsweep.fit.statistics import laws
 from dwsweep.guide import Options, answer, export, exported, practice, published_source
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.advice import Answer

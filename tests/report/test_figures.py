@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from shown import words_of
 
 from dwsweep.fit.analysis import fit_table
-from dwsweep.fit.ask import LossSurface
+from dwsweep.fit.statistics.ask import LossSurface
 from dwsweep.records import fit as fit_record
 from dwsweep.records.adjusted import Adjustment
 from dwsweep.records.answers import AnswerRow

@@ -22,13 +22,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dwsweep.fit.arms import Together
-from dwsweep.fit.cells import Candidate, Shape, select_runs
-from dwsweep.fit.curves import build_curves
+from dwsweep.fit.data.impossible import without_bad_runs
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.documents import Documents, of_influences
-from dwsweep.fit.impossible import without_bad_runs
-from dwsweep.fit.pairing import Arm
-from dwsweep.fit.scatter import judged
+from dwsweep.fit.data.runs import Candidate, Shape, select_runs
+from dwsweep.fit.statistics.curves import build_curves
+from dwsweep.fit.statistics.documents import Documents, of_influences
+from dwsweep.fit.statistics.pairing import Arm
+from dwsweep.fit.statistics.scatter import judged
 from dwsweep.records.answers import BEST_DEPTH, DIFFERENCE, TRANSITION, AnswerRow
 from dwsweep.records.record import Record
 from tests.simulations.harness import OPTIONS, Simulated, Study, covers, mean, median, percent, shown

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from dwsweep import fit_table
-from dwsweep.fit import ask
-from dwsweep.fit.laws import FORMS
+from dwsweep.fit.statistics import ask
+from dwsweep.fit.statistics.laws import FORMS
 from dwsweep.records.transitions import Transition
 from tests.simulations.harness import Simulated, Study, covers, mean, median, percent, rms, shown
 from tests.simulations.scenarios import Noise, Scenario, grid, scenarios

@@ -26,10 +26,10 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.heap import Heap, heap_of
+from dwsweep.fit.statistics.ask import LossSurface
 from dwsweep.text import join
 from tests.simulations.harness import CONFIDENCE, OPTIONS, Simulated, Study, covers, rms
 

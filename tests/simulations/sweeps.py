@@ -19,7 +19,7 @@ from scipy.optimize import brentq
 
 from dwsweep import published_law
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.laws import FORMS
+from dwsweep.fit.statistics.laws import FORMS
 from tests.simulations.truths import Truth
 
 # κ in nats per layer and unit of ln N; between two depths the loss difference grows by its integral: 0.073 for 6/12,

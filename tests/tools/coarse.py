@@ -30,7 +30,9 @@ def whole(patch: pytest.MonkeyPatch) -> None:
 def _fewer() -> Iterator[tuple[Any, str, Any]]:
     # imported where it is used: a test without a fit does not wait for one
     from dwsweep.design import expected_fit
-    from dwsweep.fit import analysis, ask, nets, posterior
+    from dwsweep.fit import analysis
+    from dwsweep.fit.answers import nets
+    from dwsweep.fit.statistics import ask, posterior
 
     for function in (posterior.weigh, posterior.Posterior.of.__func__):
         code, defaults = function.__code__, function.__defaults__

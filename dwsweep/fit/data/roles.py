@@ -12,7 +12,7 @@
 
 Runs of one shape and learning rate are replicates if nothing but the seed differs. A known setting that differs within
 such a cell is settled by the commonest value of the table; an unknown one is asked about (``one_recipe``). Settings,
-labels and lengths are tested against depth and loss (``fit.follows``); settings may be adjusted for.
+labels and lengths are tested against depth and loss (``answers.follows``); settings may be adjusted for.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dwsweep import published_law
-from dwsweep.fit.laws import FORMS
+from dwsweep.fit.statistics.laws import FORMS
 from dwsweep.guide.answers import PRICES
 from dwsweep.records.fit import FitResult
 from dwsweep.report.figures import style

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.model import SAME_BUDGET
+from dwsweep.fit.statistics.ask import LossSurface
+from dwsweep.fit.statistics.model import SAME_BUDGET
 from dwsweep.interval import Interval
 from dwsweep.records.answers import AnswerRow
 from dwsweep.records.fit import FitResult

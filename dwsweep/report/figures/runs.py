@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dwsweep.fit.parabola import lowest
+from dwsweep.fit.statistics.parabola import lowest
 from dwsweep.records.transitions import RateRun
 from dwsweep.report.figures import style
 from dwsweep.text import NATS

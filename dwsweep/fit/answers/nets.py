@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dwsweep.fit.ask import hull
-from dwsweep.fit.model import SAME_BUDGET
-from dwsweep.fit.parabola import lowest
+from dwsweep.fit.statistics.ask import hull
+from dwsweep.fit.statistics.model import SAME_BUDGET
+from dwsweep.fit.statistics.parabola import lowest
 
 ACROSS = 41  # sizes
 LEAST_POINTS = 3  # fewest points of a curve with an inner minimum

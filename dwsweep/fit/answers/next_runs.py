@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dwsweep.errors import InputError, argument
-from dwsweep.fit import ask
 from dwsweep.fit.data.covariates import HEAD_SIZE
+from dwsweep.fit.statistics import ask
 from dwsweep.records.adjusted import NextRun, NextRuns
 from dwsweep.records.answers import BEST_DEPTH, N_PARAMS, AnswerRow
 from dwsweep.records.fit import FitResult

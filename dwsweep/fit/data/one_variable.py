@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dwsweep.fit.cells import Run
+from dwsweep.fit.data.runs import Run
 from dwsweep.fit.data.shape import SAME_SIZE
 from dwsweep.text import join
 

@@ -18,8 +18,8 @@ from statistics import median
 
 import numpy as np
 
-from dwsweep.fit.cells import Candidate, Run, Selection, sort_rows
 from dwsweep.fit.data.rows import Row
+from dwsweep.fit.data.runs import Candidate, Run, Selection, sort_rows
 from dwsweep.text import join
 
 IMPOSSIBLE = 8.0  # fewest robust standard deviations

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dwsweep import paths
-from dwsweep.fit.cells import Candidate, Run
-from dwsweep.fit.one_unit import IN_NATS
+from dwsweep.fit.data.one_unit import IN_NATS
+from dwsweep.fit.data.runs import Candidate, Run
 
 # documents of the row's checkpoint give its loss up to rounding; documents of another checkpoint do not
 TOLERANCE = 2e-3

@@ -18,9 +18,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from dwsweep.fit.crossing import APART, NOISE_UNKNOWN, Crossing, classify, looked_at, shared_sizes
-from dwsweep.fit.curves import Curves, SimultaneousBand
-from dwsweep.fit.noise import t_two_sided
+from dwsweep.fit.answers.crossing import APART, NOISE_UNKNOWN, Crossing, classify, looked_at, shared_sizes
+from dwsweep.fit.statistics.curves import Curves, SimultaneousBand
+from dwsweep.fit.statistics.noise import t_two_sided
 from dwsweep.records.transitions import LEVINE, PCHIP
 
 GRID_POINTS = 161

@@ -30,15 +30,15 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.fit import ask
-from dwsweep.fit.curves import gaussian
+from dwsweep.fit.answers.nets import ACROSS, LEAST_POINTS, Grid, least
 from dwsweep.fit.data.covariates import RATE, TOKENS
+from dwsweep.fit.data.lengths import FLOP, TIME, TIMES, TrainedBudgets
 from dwsweep.fit.data.rows import ALIKE, Row, positive
 from dwsweep.fit.data.shape import places
-from dwsweep.fit.heap_design import Scale, Term
-from dwsweep.fit.lengths import FLOP, TIME, TIMES, TrainedBudgets
-from dwsweep.fit.nets import ACROSS, LEAST_POINTS, Grid, least
-from dwsweep.fit.posterior import Posterior
+from dwsweep.fit.statistics import ask
+from dwsweep.fit.statistics.curves import gaussian
+from dwsweep.fit.statistics.design import Scale, Term
+from dwsweep.fit.statistics.posterior import Posterior
 from dwsweep.interval import Interval
 from dwsweep.records.answers import BEST_DEPTH, FLOPS, GROWTH, N_PARAMS, PER_PARAM, TOTAL, WALL_TIME, AnswerRow
 from dwsweep.text import of_digits

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dwsweep.fit.ask import LossSurface, answer, inside_depths
-from dwsweep.fit.crossing import Crossing
-from dwsweep.fit.curves import Curves, SimultaneousBand
-from dwsweep.fit.laws import EXPONENTIAL, FORMS, LawForm
-from dwsweep.fit.transitions import Pair, n_params_at
+from dwsweep.fit.answers.crossing import Crossing
+from dwsweep.fit.answers.transitions import Pair, n_params_at
+from dwsweep.fit.statistics.ask import LossSurface, answer, inside_depths
+from dwsweep.fit.statistics.curves import Curves, SimultaneousBand
+from dwsweep.fit.statistics.laws import EXPONENTIAL, FORMS, LawForm
 from dwsweep.records.fit import BEST_DEPTH, PAIRS, WidthLaw
 from dwsweep.records.transitions import Rival
 

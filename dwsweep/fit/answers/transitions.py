@@ -14,10 +14,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.crossing import APART, FEW_SHAPES, NOISE, Crossing, classify, shared_sizes
-from dwsweep.fit.curves import Curves, SimultaneousBand
-from dwsweep.fit.paper import own_curves
+from dwsweep.fit.answers.crossing import APART, FEW_SHAPES, NOISE, Crossing, classify, shared_sizes
+from dwsweep.fit.answers.paper import own_curves
+from dwsweep.fit.statistics.ask import LossSurface
+from dwsweep.fit.statistics.curves import Curves, SimultaneousBand
 from dwsweep.interval import Interval
 from dwsweep.records.fit import Surface
 from dwsweep.records.transitions import LEVINE, SURFACE, Transition

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.fit.course import Course, sizes_of
-from dwsweep.fit.model import (
+from dwsweep.fit.statistics.course import Course, sizes_of
+from dwsweep.fit.statistics.model import (
     FORMS,
     Effect,
     FormEffect,
@@ -21,8 +21,8 @@ from dwsweep.fit.model import (
     asymptotic,
     decay,
 )
-from dwsweep.fit.nodes import DRAWS, Weighed, weigh, with_odd_depths
-from dwsweep.fit.small_matrices import small_matrices
+from dwsweep.fit.statistics.nodes import DRAWS, Weighed, weigh, with_odd_depths
+from dwsweep.fit.statistics.small_matrices import small_matrices
 from dwsweep.records.cells import SAME, Cells
 from dwsweep.records.fit import LossForm
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from dwsweep import published_law
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.ask import LossSurface
+from dwsweep.fit.statistics.ask import LossSurface
 from dwsweep.interval import layers
 from dwsweep.records.answers import BELOW, AnswerRow
 from dwsweep.records.fit import Surface

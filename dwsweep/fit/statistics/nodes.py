@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dwsweep.fit.lattice import lattice
-from dwsweep.fit.model import FORMS, NO_SCATTER, Frame, Model, models
+from dwsweep.fit.statistics.lattice import lattice
+from dwsweep.fit.statistics.model import FORMS, NO_SCATTER, Frame, Model, models
 from dwsweep.records.cells import SAME, Cells
 from dwsweep.records.fit import LossForm
 

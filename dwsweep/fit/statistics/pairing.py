@@ -17,13 +17,13 @@ from operator import itemgetter
 
 import numpy as np
 
-from dwsweep.fit.cells import Candidate, Run
-from dwsweep.fit.curves import Curves, distinct, gaussian
 from dwsweep.fit.data.rows import LeftOut
+from dwsweep.fit.data.runs import Candidate, Run
 from dwsweep.fit.data.shape import SAME_SIZE
-from dwsweep.fit.documents import Documents, over_documents
-from dwsweep.fit.model import SIZE_SLOPE
-from dwsweep.fit.noise import Noise, cell_means, seed_level, summed, t_two_sided
+from dwsweep.fit.statistics.curves import Curves, distinct, gaussian
+from dwsweep.fit.statistics.documents import Documents, over_documents
+from dwsweep.fit.statistics.model import SIZE_SLOPE
+from dwsweep.fit.statistics.noise import Noise, cell_means, seed_level, summed, t_two_sided
 from dwsweep.text import NATS, join
 
 UNCORRECTED = 1e-3  # difference in ln N below which losses stay uncorrected

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.fit.curves import Curves
-from dwsweep.fit.model import PRIORS, UNREPLICATED, budget_column, curved
-from dwsweep.fit.nodes import weigh
-from dwsweep.fit.noise import MeanCovariance, Scatter
-from dwsweep.fit.posterior import Posterior
+from dwsweep.fit.statistics.curves import Curves
+from dwsweep.fit.statistics.model import PRIORS, UNREPLICATED, budget_column, curved
+from dwsweep.fit.statistics.nodes import weigh
+from dwsweep.fit.statistics.noise import MeanCovariance, Scatter
+from dwsweep.fit.statistics.posterior import Posterior
 from dwsweep.records.cells import Cells
 
 FEWEST_SIZES = 4  # fewest sizes of a curve that leave residuals about a parabola

@@ -10,10 +10,10 @@ from functools import cached_property
 
 import numpy as np
 
-from dwsweep.fit.cells import Candidate, Run, Shape
-from dwsweep.fit.documents import FEW_DOCUMENTS, Documents
-from dwsweep.fit.model import PRIORS, UNREPLICATED
-from dwsweep.fit.noise import (
+from dwsweep.fit.data.runs import Candidate, Run, Shape
+from dwsweep.fit.statistics.documents import FEW_DOCUMENTS, Documents
+from dwsweep.fit.statistics.model import PRIORS, UNREPLICATED
+from dwsweep.fit.statistics.noise import (
     FLOOR_NATS,
     MeanCovariance,
     Noise,

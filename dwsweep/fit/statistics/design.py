@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.fit.cells import Run
 from dwsweep.fit.data.covariates import D_FF, NUMBER, RATE, TEXT, TOKENS, Covariate
 from dwsweep.fit.data.rows import ARM, Row
-from dwsweep.fit.model import PRIORS, UNREPLICATED, Frame, arm_column, covariate, factor, rate
-from dwsweep.fit.noise import cell_means
+from dwsweep.fit.data.runs import Run
+from dwsweep.fit.statistics.model import PRIORS, UNREPLICATED, Frame, arm_column, covariate, factor, rate
+from dwsweep.fit.statistics.noise import cell_means
 from dwsweep.records.cells import Cells, Column, Prior
 from dwsweep.records.fit import FitOptions
 

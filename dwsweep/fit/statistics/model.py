@@ -36,10 +36,10 @@ from functools import cached_property
 
 import numpy as np
 
-from dwsweep.fit.bounded import Bounded
 from dwsweep.fit.data.shape import SAME_SIZE
-from dwsweep.fit.laws import FORMS as LAWS
-from dwsweep.fit.laws import POWER, LawForm
+from dwsweep.fit.statistics.bounded import Bounded
+from dwsweep.fit.statistics.laws import FORMS as LAWS
+from dwsweep.fit.statistics.laws import POWER, LawForm
 from dwsweep.records.cells import SAME, Cells, Column, Prior
 
 TYPICAL_ALPHA = 0.15

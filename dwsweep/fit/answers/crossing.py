@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dwsweep.fit.ask import answer
-from dwsweep.fit.curves import Curves, SimultaneousBand
-from dwsweep.fit.noise import FLOOR_NATS
+from dwsweep.fit.statistics.ask import answer
+from dwsweep.fit.statistics.curves import Curves, SimultaneousBand
+from dwsweep.fit.statistics.noise import FLOOR_NATS
 from dwsweep.interval import Interval
 
 NOISE, NOISE_UNKNOWN, FEW_SHAPES, NO_SHARED_RANGE = "noise", "noise unknown", "few shapes", "no shared range"

@@ -19,7 +19,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dwsweep.fit.model import LEVEL_LENGTH, PRIORS, Frame, asymptotic
+from dwsweep.fit.statistics.model import LEVEL_LENGTH, PRIORS, Frame, asymptotic
 
 POINTS = 7  # sizes at which the course is read
 NUGGET = 1e-3  # variance of the course about its waves, over theirs: kinks of a minimum over depths

@@ -18,16 +18,16 @@ import numpy as np
 
 from dwsweep.errors import InputError
 from dwsweep.fit.data.shape import SAME_SIZE
-from dwsweep.fit.lattice import standard_error
-from dwsweep.fit.model import (
+from dwsweep.fit.statistics.lattice import standard_error
+from dwsweep.fit.statistics.model import (
     FORMS,
     SAME_BUDGET,
     distinct_sizes,
     is_one_size,
 )
-from dwsweep.fit.nodes import SCRAMBLES, Weighed, weigh, with_odd_depths
-from dwsweep.fit.parabola import vertex
-from dwsweep.fit.posterior import Posterior, Setting, between
+from dwsweep.fit.statistics.nodes import SCRAMBLES, Weighed, weigh, with_odd_depths
+from dwsweep.fit.statistics.parabola import vertex
+from dwsweep.fit.statistics.posterior import Posterior, Setting, between
 from dwsweep.interval import Interval
 from dwsweep.records.answers import ABOVE, BELOW, BEST_DEPTH, AnswerRow
 from dwsweep.records.cells import Cells
@@ -39,7 +39,7 @@ from dwsweep.records.fit import (
 )
 
 if TYPE_CHECKING:
-    from dwsweep.fit.curves import Curves
+    from dwsweep.fit.statistics.curves import Curves
 
 WHOLE = 16  # layers, beyond which grid points lie closer than whole numbers of layers
 FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3

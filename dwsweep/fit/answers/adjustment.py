@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.fit import ask
 from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import RATE, TEXT, TOKENS, Covariate
-from dwsweep.fit.heap_design import Design, Means, Term
-from dwsweep.fit.lengths import TrainedBudgets
+from dwsweep.fit.data.lengths import TrainedBudgets
+from dwsweep.fit.statistics import ask
+from dwsweep.fit.statistics.design import Design, Means, Term
 from dwsweep.interval import Interval
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment
 from dwsweep.records.answers import BEST_DEPTH, BEST_VALUE, N_PARAMS, AnswerRow

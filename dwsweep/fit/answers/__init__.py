@@ -1,0 +1,1 @@
+"""Answers from the draws: pairs, width law, equal cost, settings, guideline, next runs."""

@@ -1,0 +1,1 @@
+"""One model of the losses and its draws: means, noise, columns, posterior, questions to it."""
