@@ -13,7 +13,7 @@ from dwsweep.errors import InputError, argument, check_keywords
 from dwsweep.fit import analysis
 from dwsweep.guide.advice import Answer, answer
 from dwsweep.guide.guideline import answered
-from dwsweep.guide.losses import Tokens
+from dwsweep.guide.losses import TrainingTokens
 from dwsweep.guide.shapes import Options
 from dwsweep.guide.sources import source_of
 from dwsweep.records.fit import FitKeywords, FitResult
@@ -250,7 +250,7 @@ def guide(
     chosen = Options(**options)
     own = None
     if isinstance(fit, FitResult):
-        own = source_of(fit, "your fit", Tokens(chosen.tokens, chosen.tokens_per_param))
+        own = source_of(fit, "your fit", TrainingTokens(chosen.tokens, chosen.tokens_per_param))
     found = answer(
         _sizes(params),
         [shapes] if isinstance(shapes, str) else shapes,

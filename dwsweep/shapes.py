@@ -213,7 +213,7 @@ class HeadRule:
 
 
 @dataclass(frozen=True)
-class Block(Proportions):
+class BlockForm(Proportions):
     """All that determines a shape besides depth and width."""
 
     head_rule: HeadRule
@@ -264,7 +264,7 @@ def token_bytes(vocab_size: int) -> int:
 def match_width(
     depth: int,
     budget: float,
-    block: Block,
+    block: BlockForm,
     width_multiple: int,
     count: Callable[[Shape], int] = lambda shape: shape.n_params,
 ) -> Shape:

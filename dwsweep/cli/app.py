@@ -12,13 +12,13 @@ import typer
 
 from dwsweep import paths, terminal
 from dwsweep.cli import analysis, training
-from dwsweep.cli.hints import Group, hint
+from dwsweep.cli.hints import Commands, hint
 from dwsweep.errors import DONE, INTERRUPTED, WRONG_INPUT, InputError
 from dwsweep.text import printable
 
 app = typer.Typer(
     name="dwsweep",
-    cls=Group,
+    cls=Commands,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,

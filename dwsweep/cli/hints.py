@@ -43,7 +43,7 @@ def hint(error: Any) -> str:
     return instead(context.info_name, option) if context is not None and option else ""
 
 
-class Group(typer.core.TyperGroup):
+class Commands(typer.core.TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """A command of ``INSTEAD`` is refused with what to use."""
         known = self.list_commands(ctx)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dwsweep.data import digests, passes, processes
-from dwsweep.data.records import SMALL_BYTES, Skipped, Source, counted
+from dwsweep.data.records import SMALL_BYTES, DocumentSource, Skipped, counted
 from dwsweep.data.token_store import DOCUMENT, StreamWriter, checksums, content_hash
 from dwsweep.data.tokenizer import GivenTokenizer, Tokenizer, given_files, train
 from dwsweep.errors import InputError
@@ -89,7 +89,7 @@ class _Corpus:
         return int(self.kept[column].sum(dtype=np.int64))
 
 
-def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) -> str:
+def make_store(data: DataSpec, source: DocumentSource, partial: Path, progress: bool) -> str:
     """Make the store in the empty folder ``partial``, its manifest last; returns a line of its counts.
 
     Raises:
@@ -166,7 +166,7 @@ def _report_changed(own: GivenTokenizer, data: DataSpec, texts: Iterator[str]) -
         )
 
 
-def _read(data: DataSpec, source: Source, spool: Path, workers: int, progress: bool) -> _Corpus:
+def _read(data: DataSpec, source: DocumentSource, spool: Path, workers: int, progress: bool) -> _Corpus:
     """Spool the texts of a source, drop exact duplicates, and put each kept text on its side of the split."""
     spots: list[tuple[int, int]] = []
     skipped, texts = Skipped(), [np.empty(0, passes.TEXT)]
@@ -187,7 +187,7 @@ def _read(data: DataSpec, source: Source, spool: Path, workers: int, progress: b
     return _Corpus([passes.FramePlace(*spot, *part) for spot, *part in parts], borders, every, mark, skipped)
 
 
-def _counts(source: Source, corpus: _Corpus) -> str:
+def _counts(source: DocumentSource, corpus: _Corpus) -> str:
     """Line of counts: documents read, the rule that separates them, duplicates dropped, documents kept."""
     found = corpus.n_documents + corpus.n_duplicates
     unit = f" ({source.documents_are})" if source.documents_are else ""

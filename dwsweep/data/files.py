@@ -36,7 +36,7 @@ PACKED: tuple[tuple[str, re.Pattern[bytes], Callable[[IO[bytes]], Any]], ...] = 
 
 
 @dataclass(frozen=True)
-class File:
+class FoundFile:
     """Identity of a file that was found: path, size and time, known without reading it."""
 
     path: str
@@ -62,16 +62,16 @@ def remote_access(path: str) -> Iterator[None]:
         raise InputError(f"data.source: {path}; cannot be read ({reason})") from None
 
 
-def _stat(path: str) -> File:
+def _stat(path: str) -> FoundFile:
     if is_remote(path):
         with remote_access(path):
             stat = paths.as_path(path).stat()
-            return File(path, int(stat.length), int((stat.mtime or 0) * 1_000_000_000))
+            return FoundFile(path, int(stat.length), int((stat.mtime or 0) * 1_000_000_000))
     local = os.stat(path)
-    return File(path, local.st_size, local.st_mtime_ns)
+    return FoundFile(path, local.st_size, local.st_mtime_ns)
 
 
-def find_files(kind: str, pattern: str) -> list[File]:
+def find_files(kind: str, pattern: str) -> list[FoundFile]:
     """Files of ``pattern``: a file, all files below a folder, or a glob (also ``**``); sorted by path.
 
     Hidden files are left out. InputError if no file is found.

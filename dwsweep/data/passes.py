@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dwsweep.data.digests import TRAIN, VALIDATION, digest
-from dwsweep.data.records import MAX_DOCUMENT_BYTES, Item, Skipped, Source
+from dwsweep.data.records import MAX_DOCUMENT_BYTES, DocumentSource, Item, Skipped
 from dwsweep.data.tokenizer import Tokenizer
 
 TEXT = np.dtype([("digest", "<u8"), ("n_bytes", "<u4"), ("n_characters", "<u4")])
@@ -26,7 +26,7 @@ _LEVEL = 1  # level of zstd: about 500 MB/s, output a third of the input
 
 
 @dataclass(frozen=True)
-class Frame:
+class TextFrame:
     """Texts of one item, or some of them if they exceed FRAME_BYTES."""
 
     data: bytes  # the texts' UTF-8, joined, zstd
@@ -44,20 +44,20 @@ class FramePlace(NamedTuple):
     mark: NDArray[np.uint8]  # (n_documents,): DROPPED, TRAIN or VALIDATION
 
 
-_source: Source
+_source: DocumentSource
 _tokenizer: Tokenizer
 _spool: Path
 
 
-def start_reading(source: Source) -> None:
+def start_reading(source: DocumentSource) -> None:
     """Initialise a worker of pass 1."""
     global _source
     _source = source
 
 
-def read_item(item: Item) -> list[Frame]:
+def read_item(item: Item) -> list[TextFrame]:
     """Frames of one item (pass 1), each text without surrounding white space and NUL, the end token of plain bytes."""
-    frames: list[Frame] = []
+    frames: list[TextFrame] = []
     skipped, texts, waiting = Skipped(), list[tuple[bytes, int]](), 0
     for text in _source.documents(item, skipped):
         text = text.replace("\0", "").strip()
@@ -82,10 +82,10 @@ def read_item(item: Item) -> list[Frame]:
     return frames
 
 
-def _frame(texts: list[tuple[bytes, int]]) -> Frame:
+def _frame(texts: list[tuple[bytes, int]]) -> TextFrame:
     import zstandard
 
-    return Frame(
+    return TextFrame(
         zstandard.ZstdCompressor(level=_LEVEL).compress(b"".join(data for data, _ in texts)),
         np.array([(digest(data), len(data), n_characters) for data, n_characters in texts], TEXT),
     )

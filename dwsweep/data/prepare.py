@@ -20,7 +20,7 @@ from dwsweep import locks, paths
 from dwsweep.data.corpus import make_store, say
 from dwsweep.data.digests import FEWEST_HELDOUT
 from dwsweep.data.files import is_remote
-from dwsweep.data.records import Source
+from dwsweep.data.records import DocumentSource
 from dwsweep.data.sources import open_source
 from dwsweep.data.token_store import DamagedStore, Store
 from dwsweep.data.tokenizer import given_files
@@ -44,7 +44,7 @@ def cache_root(data: DataSpec) -> Path:
     return Path(data.cache_dir).expanduser().absolute() if data.cache_dir else paths.cache_root()
 
 
-def store_path(data: DataSpec, source: Source) -> Path:
+def store_path(data: DataSpec, source: DocumentSource) -> Path:
     """Folder of the store. Its name encodes the source, the settings that change the store, and the state of the
     files."""
     settings = {
@@ -158,7 +158,7 @@ def _look(path: Path, data: DataSpec) -> Store | DamagedStore | None:
         return damage
 
 
-def _make_whole(data: DataSpec, source: Source, path: Path, progress: bool) -> Store:
+def _make_whole(data: DataSpec, source: DocumentSource, path: Path, progress: bool) -> Store:
     """Make the store beside its place, then move it there."""
     partial = _beside(path, ".partial")
     paths.remove(partial)

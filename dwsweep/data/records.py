@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import IO, Any, NamedTuple, Protocol
 
-from dwsweep.data.files import File, open_stream
+from dwsweep.data.files import FoundFile, open_stream
 from dwsweep.text import printable
 
 ITEM_BYTES = 1 << 20
@@ -65,7 +65,7 @@ def counted(counts: Counter[str]) -> str:
     return ", ".join(f"{n:,} × {reason}" for reason, n in counts.items())
 
 
-class Source(Protocol):
+class DocumentSource(Protocol):
     """Source of documents. Instances are picklable."""
 
     @property
@@ -97,10 +97,10 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Files(Source):
+class Files(DocumentSource):
     """Source made of files: the parts that all its kinds share."""
 
-    files: tuple[File, ...]
+    files: tuple[FoundFile, ...]
 
     @property
     def total_bytes(self) -> int:
@@ -115,14 +115,14 @@ class Files(Source):
 
 
 @dataclass(frozen=True)
-class Whole:
+class WholeFiles:
     """Payload of small files, which the parsing worker reads."""
 
     paths: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Block:
+class RecordBlock:
     """Payload of whole records of a file."""
 
     path: str
@@ -149,13 +149,13 @@ def grouped(files: Iterable[tuple[str, int]]) -> Iterator[Item]:
         group.append(path)
         n_bytes += size
         if n_bytes >= ITEM_BYTES:
-            yield Item(Whole(tuple(group)), n_bytes)
+            yield Item(WholeFiles(tuple(group)), n_bytes)
             group, n_bytes = [], 0
     if group:
-        yield Item(Whole(tuple(group)), n_bytes)
+        yield Item(WholeFiles(tuple(group)), n_bytes)
 
 
-def file_items(files: tuple[File, ...], *borders: bytes) -> Iterator[Item]:
+def file_items(files: tuple[FoundFile, ...], *borders: bytes) -> Iterator[Item]:
     """Items of files in their order: small files in groups, large files in blocks that end with one of ``borders``.
 
     Without borders a file is one record, and is never cut, however long it is.
@@ -175,7 +175,7 @@ def file_items(files: tuple[File, ...], *borders: bytes) -> Iterator[Item]:
 
 def cut(
     path: str, stream: IO[bytes], borders: tuple[bytes, ...], block_bytes: int, head: bytes = b""
-) -> Iterator[Block | TooLarge]:
+) -> Iterator[RecordBlock | TooLarge]:
     """Blocks of a stream that end with one of ``borders`` (the last one with the stream), read ``block_bytes`` at a
     time. A record larger than MAX_DOCUMENT_BYTES is passed over. Without borders the file is one record.
 
@@ -198,7 +198,7 @@ def cut(
             too_large = None
         stop = max((at + len(b) for b in borders if (at := data.rfind(b, start)) >= 0), default=0)
         if stop:
-            yield Block(path, offset, bytes(data[:stop]))
+            yield RecordBlock(path, offset, bytes(data[:stop]))
             del data[:stop]
             offset += stop
         if len(data) > MAX_DOCUMENT_BYTES:
@@ -208,12 +208,12 @@ def cut(
     if too_large:
         yield too_large
     elif data:
-        yield Block(path, offset, bytes(data))
+        yield RecordBlock(path, offset, bytes(data))
 
 
-def item_blocks(item: Item, skipped: Skipped, *borders: bytes) -> Iterator[Block]:
+def item_blocks(item: Item, skipped: Skipped, *borders: bytes) -> Iterator[RecordBlock]:
     """Blocks of an item, file by file; a large file in blocks that end with one of ``borders``."""
-    if isinstance(item.payload, Whole):
+    if isinstance(item.payload, WholeFiles):
         for path in item.payload.paths:
             with open_stream(path) as (stream, _):
                 yield from _small_enough(cut(path, stream, borders, WORKER_BLOCK_BYTES), skipped)
@@ -221,7 +221,7 @@ def item_blocks(item: Item, skipped: Skipped, *borders: bytes) -> Iterator[Block
         yield from _small_enough(iter([item.payload]), skipped)
 
 
-def _small_enough(pieces: Iterator[Block | TooLarge], skipped: Skipped) -> Iterator[Block]:
+def _small_enough(pieces: Iterator[RecordBlock | TooLarge], skipped: Skipped) -> Iterator[RecordBlock]:
     for piece in pieces:
         if isinstance(piece, TooLarge):
             piece.count(skipped)

@@ -30,10 +30,10 @@ from dwsweep.data.files import find_files, open_raw
 from dwsweep.data.hub import HubRows
 from dwsweep.data.records import (
     WHOLE_FILE_BYTES,
+    DocumentSource,
     Files,
     Item,
     Skipped,
-    Source,
     decode,
     file_items,
     grouped,
@@ -52,7 +52,7 @@ FOLDERS_LEFT_OUT = {
 
 
 @dataclass(frozen=True)
-class StdlibDocs(Source):
+class StdlibDocs(DocumentSource):
     """Prose of the running Python's standard library."""
 
     root: str
@@ -263,7 +263,7 @@ def _damaged(path: str, error: Exception) -> InputError:
 
 
 # form before the colon → source of (text after the colon, data.text_field, permission to download)
-SOURCES: dict[str, Callable[[str, str | None, bool], Source]] = {
+SOURCES: dict[str, Callable[[str, str | None, bool], DocumentSource]] = {
     "stdlib-docs": lambda _, field, download: StdlibDocs.find(),
     "tfds": TfdsRecords.find,
     "wikidump": lambda path, field, download: WikiDump.find(path),
@@ -274,7 +274,7 @@ SOURCES: dict[str, Callable[[str, str | None, bool], Source]] = {
 }
 
 
-def open_source(source: str, text_field: str | None = None, *, download: bool = False) -> Source:
+def open_source(source: str, text_field: str | None = None, *, download: bool = False) -> DocumentSource:
     """Source that a spec names.
 
     ``download``: allows fetching a ``tfds:`` data set that is not prepared yet (needs TensorFlow).

@@ -6,14 +6,14 @@ import json
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
-from dwsweep.data.records import Block, Skipped, decode
+from dwsweep.data.records import RecordBlock, Skipped, decode
 from dwsweep.errors import InputError
 
 TEXT_FIELDS = ("text", "content", "article", "body", "document", "maintext")
 """Names of text fields, tried in this order if ``data.text_field`` is not given."""
 
 
-def json_records(block: Block, skipped: Skipped) -> Iterator[tuple[dict[str, Any], str]]:
+def json_records(block: RecordBlock, skipped: Skipped) -> Iterator[tuple[dict[str, Any], str]]:
     """JSON objects of a block, one per line, with their places; other lines are counted as bad."""
     at = block.offset
     for line in block.data.split(b"\n"):

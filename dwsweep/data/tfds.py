@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from dwsweep import paths
-from dwsweep.data.files import File, find_files, is_remote, open_raw, remote_access
+from dwsweep.data.files import FoundFile, find_files, is_remote, open_raw, remote_access
 from dwsweep.data.records import Files, Item, Skipped, decode
 from dwsweep.data.text_fields import text_column
 from dwsweep.errors import InputError, install
@@ -219,7 +219,7 @@ def _data_source(source: TfdsRecords, split: str) -> Any:
     return source.builder().as_data_source(split, deserialize_method=raw)
 
 
-def _tfrecord_items(file: File, feature: str) -> Iterator[Item]:
+def _tfrecord_items(file: FoundFile, feature: str) -> Iterator[Item]:
     """Items of a TFRecord file: length (8 bytes), its checksum (4), data, its checksum (4)."""
     records: list[bytes] = []
     first = at = seen = 0

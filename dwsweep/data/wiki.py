@@ -15,7 +15,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from dwsweep.data.files import find_files, open_stream
-from dwsweep.data.records import ITEM_BYTES, Block, Files, Item, Skipped, TooLarge, cut, item_blocks
+from dwsweep.data.records import ITEM_BYTES, Files, Item, RecordBlock, Skipped, TooLarge, cut, item_blocks
 from dwsweep.errors import InputError
 
 VERSION = 3  # raise it if the same page gives another text: a store of the older text is not reused
@@ -58,9 +58,9 @@ class WikiDump(Files):
                     yield Item(piece, at - seen)
                     seen = at
                 elif piece.data.endswith(_PAGE_END) and (start := piece.data.find(b"<page>")) >= 0:
-                    yield Item(Block(path, piece.offset + start, piece.data[start:]), at - seen)
+                    yield Item(RecordBlock(path, piece.offset + start, piece.data[start:]), at - seen)
                     seen = at
-            if not isinstance(piece, Block) or b"</mediawiki>" not in piece.data:
+            if not isinstance(piece, RecordBlock) or b"</mediawiki>" not in piece.data:
                 raise InputError(
                     f"data.source: {path}; truncated: it ends without </mediawiki>; copy or download it again"
                 )
@@ -83,7 +83,7 @@ class WikiDump(Files):
                     skipped.left_out["articles without a body"] += 1
 
 
-def _parse_pages(block: Block, skipped: Skipped) -> Iterator[tuple[Any, str]]:
+def _parse_pages(block: RecordBlock, skipped: Skipped) -> Iterator[tuple[Any, str]]:
     """Pages of a block with their approximate places. A block that does not parse is read page by page, and bad pages
     are counted."""
     try:

@@ -1,7 +1,7 @@
 """Design of a sweep before compute is spent: the errors that a plan would leave, and the alternatives."""
 
 from dwsweep.design.filling import fill
-from dwsweep.design.prior import Prior, make_prior
+from dwsweep.design.prior import AssumedTruth, make_prior
 from dwsweep.design.study import study
 
-__all__ = ["Prior", "fill", "make_prior", "study"]
+__all__ = ["AssumedTruth", "fill", "make_prior", "study"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dwsweep.design.prior import Prior
+from dwsweep.design.prior import AssumedTruth
 from dwsweep.fit.answers.width_law import FEWEST_POINTS
 from dwsweep.fit.statistics.ask import ONE_SD, ROWS, at_depths, inside_depths, quantiles
 from dwsweep.fit.statistics.laws import FORMS
@@ -62,7 +62,7 @@ class PairError:
     power: float | None
 
 
-def expected_posterior(prior: Prior, cells: Planned, precise: bool = False) -> Posterior:
+def expected_posterior(prior: AssumedTruth, cells: Planned, precise: bool = False) -> Posterior:
     """Posterior of the planned runs, with the prior's losses, free of noise, as data."""
     depth = np.array([depth for depth, _ in cells], dtype=float)
     x = prior.ln_size(depth, np.array([width for _, width in cells]))
@@ -75,7 +75,7 @@ def expected_posterior(prior: Prior, cells: Planned, precise: bool = False) -> P
     return Posterior(given, weigh(given, enough=enough, draws=draws))
 
 
-def law_errors(prior: Prior, posterior: Posterior) -> tuple[float | None, float | None]:
+def law_errors(prior: AssumedTruth, posterior: Posterior) -> tuple[float | None, float | None]:
     """Sds of the two constants of the prior's form of the law; None where too few sizes have a best depth inside."""
     frame = posterior.frame
     sizes = np.linspace(frame.low, frame.high, ROWS).tolist()
@@ -88,7 +88,7 @@ def law_errors(prior: Prior, posterior: Posterior) -> tuple[float | None, float 
     return a, b
 
 
-def pair_error(prior: Prior, cells: Planned, posterior: Posterior | None, shallow: int, deep: int) -> PairError:
+def pair_error(prior: AssumedTruth, cells: Planned, posterior: Posterior | None, shallow: int, deep: int) -> PairError:
     """Expected error of the transition of two depths: a crossing is found with the probability that noise leaves the
     lead of the deeper net sure at the farthest shared sizes, or half-way to them, on both sides."""
     from scipy.special import ndtr  # norm.cdf without importing scipy.stats

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from dwsweep.cost.devices import find, suggestion
 from dwsweep.design.judge import judge
-from dwsweep.design.prior import Prior
+from dwsweep.design.prior import AssumedTruth
 from dwsweep.errors import InputError
 from dwsweep.plan import DROP, build
 from dwsweep.spec import Spec, parse_spec
@@ -58,7 +58,7 @@ CHOSEN = ("grid.depths", "grid.budgets", "grid.widths", "execution.device", "tra
 """Keys that no override of a filled sweep may set."""
 
 
-def fill(hours: float, device: str, prior: Prior, overrides: Sequence[str] = ()) -> Filled:
+def fill(hours: float, device: str, prior: AssumedTruth, overrides: Sequence[str] = ()) -> Filled:
     """Most useful sweep for ``hours`` on one ``device``, with ``overrides`` of its other keys.
 
     Raises:
@@ -85,7 +85,7 @@ def fill(hours: float, device: str, prior: Prior, overrides: Sequence[str] = ())
 
 
 def _largest(
-    device: str, hours: float, depths: tuple[int, ...], prior: Prior, overrides: Sequence[str]
+    device: str, hours: float, depths: tuple[int, ...], prior: AssumedTruth, overrides: Sequence[str]
 ) -> Filled | None:
     """Sweep of these depths with the largest sizes that the time allows; None if the sizes span less than a decade."""
     low = max(SMALLEST, math.exp(prior.crossing(*depths[:2])) / BELOW)

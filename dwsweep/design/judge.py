@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dwsweep.design.expected_fit import PairError, Planned, expected_posterior, law_errors, pair_error
-from dwsweep.design.prior import Prior
+from dwsweep.design.prior import AssumedTruth
 from dwsweep.fit.answers.width_law import FEWEST_POINTS
 from dwsweep.fit.statistics.ask import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES, ONE_SD, best_depths, quantiles
 from dwsweep.fit.statistics.laws import EXTRAPOLATION_LIMIT
@@ -53,7 +53,7 @@ class Errors:
         }
 
 
-def judge(prior: Prior, cells: Planned, target: float, precise: bool = False) -> Errors:
+def judge(prior: AssumedTruth, cells: Planned, target: float, precise: bool = False) -> Errors:
     """Errors of a design for a best depth at ``target``. precise: True for numbers that are printed, at three times the
     time; False for a search."""
     cells = {shape: cells[shape] for shape in sorted(cells)}
@@ -78,7 +78,7 @@ def judge(prior: Prior, cells: Planned, target: float, precise: bool = False) ->
     return Errors(pairs, target, best, reason, *law, half * best, bias * best, math.hypot(half, bias))
 
 
-def _silence(prior: Prior, cells: Planned, target: float) -> str:
+def _silence(prior: AssumedTruth, cells: Planned, target: float) -> str:
     """Reason why `fit` will give no best depth at the target; empty if it will."""
     depth, width = np.array(list(cells), dtype=float).T
     sizes, depths = np.exp(prior.ln_size(depth, width)), len(set(depth))

@@ -48,7 +48,7 @@ class Gain:
 
 
 @dataclass(frozen=True)
-class Prior:
+class AssumedTruth:
     """Assumed truth of a sweep.
 
     law: x_T(L) = ln 12L + 2·ln d(L) is the ln N at which depth L is best. noise, seed_sd: nats. shape_sd: nats, sd of a
@@ -102,7 +102,7 @@ class Prior:
         return (self.lead(shallow, deep, x + step) - self.lead(shallow, deep, x - step)) / (2 * step)
 
 
-def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict[tuple[int, int], int]]:
+def make_prior(fit: str | Path | None, noise: float | None) -> tuple[AssumedTruth, dict[tuple[int, int], int]]:
     """Prior, and numbers of finished runs by shape (depth, width).
 
     fit: directory of a fit, or fit.json, with the most probable form, gains, noise, and finished runs; None: the
@@ -136,7 +136,7 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
     basis.append(f"noise of a shape, which seeds do not average out: {shape_sd:.2g} {nats}, {how}")
     cells = [cell for cell in (found.cells if found else ()) if cell.n and not cell.excluded]
     done = {(cell.depth, int(cell.width)): cell.n for cell in cells}
-    return Prior(law, sigma, SEED_RATIO * sigma, shape_sd, tuple(basis), gain), done
+    return AssumedTruth(law, sigma, SEED_RATIO * sigma, shape_sd, tuple(basis), gain), done
 
 
 def own_law(found: FitResult) -> Law | None:
@@ -166,7 +166,7 @@ def _gain(record: Surface, law: Law) -> Gain:
     middle = math.exp(draws.model.frame.y0)
     slope = max(float(slope), 1e-5)
     gain = Gain(slope / middle * (middle / 6.0) ** power, power, float(skew) / slope, decay, draws.model.frame.x0)
-    prior, ratios = Prior(law, NOISE, 0.0, 0.0, (), gain), []
+    prior, ratios = AssumedTruth(law, NOISE, 0.0, 0.0, (), gain), []
     for pair in pairwise(sorted({round(span.depth) for span in record.spans})):
         ends = prior.crossing(*pair) + SLOPE_OVER * np.array([-1.0, 1.0])
         if record.low <= ends[0] and ends[1] <= record.high:

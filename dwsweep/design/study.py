@@ -12,7 +12,7 @@ from dwsweep.cost.arithmetic import training_flops
 from dwsweep.design.alternatives import alternatives
 from dwsweep.design.expected_fit import Planned
 from dwsweep.design.judge import Errors, judge
-from dwsweep.design.prior import Prior, make_prior
+from dwsweep.design.prior import AssumedTruth, make_prior
 from dwsweep.errors import InputError
 from dwsweep.plan import DROP, build
 from dwsweep.spec import Spec
@@ -21,7 +21,7 @@ LARGEST_TARGET = 1e15  # parameters, more than in any net
 
 
 @dataclass(frozen=True)
-class Design:
+class StudiedDesign:
     """Design: the runs and the FLOPs that it adds to what is there, and the errors that all of them leave."""
 
     name: str
@@ -31,14 +31,14 @@ class Design:
 
 
 @dataclass(frozen=True)
-class Study(Design):
+class Study(StudiedDesign):
     """Result of ``dwsweep design``: the planned sweep, whose finished runs count, and changes of it."""
 
-    prior: Prior
-    alternatives: tuple[Design, ...]
+    prior: AssumedTruth
+    alternatives: tuple[StudiedDesign, ...]
 
     @property
-    def halving(self) -> Design | None:
+    def halving(self) -> StudiedDesign | None:
         """Cheapest alternative that halves the target's error."""
         good = [a for a in self.alternatives if a.errors.known and a.errors.rms <= self.errors.rms / 2]
         return min(good, key=lambda a: a.flops, default=None)
@@ -86,7 +86,7 @@ def study(
         key = (run.shape.depth, run.shape.width)
         planned[key] = planned.get(key, frozenset()) | {run.seed}
 
-    def design(name: str, cells: Planned, before: Planned) -> Design:
+    def design(name: str, cells: Planned, before: Planned) -> StudiedDesign:
         """Design of ``cells``, of which those of ``before`` cost nothing."""
         count = flops = 0
         for key, seeds in cells.items():
@@ -94,7 +94,7 @@ def study(
                 shape = block.shape(*key)
                 tokens = plan.lengths.total_steps(shape) * plan.lengths.tokens_per_step
                 count, flops = count + added, flops + added * training_flops(shape, tokens)
-        return Design(name, count, flops, judge(prior, cells, aim, precise=True))
+        return StudiedDesign(name, count, flops, judge(prior, cells, aim, precise=True))
 
     found = design(spec.name, planned, finished)
     changed = alternatives(spec, planned, shapes, found.errors)

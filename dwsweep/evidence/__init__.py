@@ -4,9 +4,9 @@ Each file of ``sources/`` is one source. ``python -m dwsweep.evidence`` fits the
 and ``populations.json``.
 """
 
-from dwsweep.evidence.joined import Joined, OwnDepths, joined
-from dwsweep.evidence.random_effects import Estimates, Recipe, recipe
+from dwsweep.evidence.joined import JointPosterior, OwnDepths, joined
+from dwsweep.evidence.random_effects import Quantity, Recipe, recipe
 from dwsweep.evidence.summary import Evidence, Populations, populations, read, read_populations
 
-__all__ = ["Estimates", "Evidence", "Joined", "OwnDepths", "Populations", "Recipe", "joined"]
+__all__ = ["Evidence", "JointPosterior", "OwnDepths", "Populations", "Quantity", "Recipe", "joined"]
 __all__ += ["populations", "read", "read_populations", "recipe"]

@@ -55,7 +55,7 @@ class OwnDepths:
 
 
 @dataclass(frozen=True)
-class Joined:
+class JointPosterior:
     """Draws of the joint posterior. which: (D,) draw of the fit. depth: ln of the recipe's best depth at any size.
     prices: (D,) draws of the public prices. ess: effective number of pairs."""
 
@@ -65,7 +65,7 @@ class Joined:
     ess: float
 
 
-def joined(everyone: Populations, own: OwnDepths) -> Joined:
+def joined(everyone: Populations, own: OwnDepths) -> JointPosterior:
     """Joint posterior of own losses and public evidence: DRAWS draws of equal weight."""
     from scipy.special import log_ndtr, ndtri_exp
 
@@ -98,7 +98,7 @@ def joined(everyone: Populations, own: OwnDepths) -> Joined:
     weight = np.exp(ln_weight - ln_weight.max())
     known = Sampled(own.x, np.zeros(count), values[kept])
     recipe_of = Recipe(population.taken(person[kept]), normal_scores(DRAWS, RESIDUAL), known)
-    return Joined(which[kept], recipe_of, price[kept], float(weight.sum() ** 2 / (weight**2).sum()))
+    return JointPosterior(which[kept], recipe_of, price[kept], float(weight.sum() ** 2 / (weight**2).sum()))
 
 
 def _rises(

@@ -62,7 +62,7 @@ JITTER = 1e-9  # variance of a value that is known without error, so that a cova
 
 
 @dataclass(frozen=True)
-class Estimates:
+class Quantity:
     """One quantity of a source at K sizes: its natural logarithm ``value`` and the covariance (K, K) of their errors.
     n_params: (K,) weights of the blocks. tokens_per_param: (K,) tokens of training over n_params."""
 
@@ -159,7 +159,7 @@ def curve(x: np.ndarray, slope: np.ndarray, bend: np.ndarray) -> np.ndarray:
     return np.where(x < 0.0, slope * x, u)
 
 
-def depth_population(sources: Iterable[Estimates], bends: Sequence[float] = BENDS) -> Population:
+def depth_population(sources: Iterable[Quantity], bends: Sequence[float] = BENDS) -> Population:
     """Posterior draws of the population of best depths."""
     grid = np.array(list(itertools.product(bends, SLOPES, OFFSETS, OWN_SLOPES, LOCALS)))
     p, b, tau, rho, omega = grid.T
@@ -171,7 +171,7 @@ def depth_population(sources: Iterable[Estimates], bends: Sequence[float] = BEND
     return Population(p[which], b[which], level, tokens, tau[which], rho[which], omega[which])
 
 
-def price_population(sources: Iterable[Estimates]) -> PricePopulation:
+def price_population(sources: Iterable[Quantity]) -> PricePopulation:
     """Posterior draws of the population of prices κ of a wrong depth."""
     tau = np.array(PRICE_OFFSETS)
     nothing = np.zeros(len(tau))
@@ -200,7 +200,7 @@ def _drawn(cells, sources, regressor, prior, ln_prior):  # type: ignore[no-untyp
     return which, *(centre[which] + np.einsum("dij,dj->di", np.linalg.cholesky(covariance[which]), scores)).T
 
 
-def _products(cells, source: Estimates, regressors: np.ndarray):  # type: ignore[no-untyped-def]
+def _products(cells, source: Quantity, regressors: np.ndarray):  # type: ignore[no-untyped-def]
     """Likelihood of the two constants by one source in each cell: (D, 3, 3) inner products of residuals and
     ``regressors`` (2, K) in the metric of the inverse covariance, and its ln determinant (D,)."""
     covariance = np.array(source.covariance) + cells.covariance(source.x, source.x)
@@ -258,7 +258,7 @@ class Recipe:
 
     everyone: Population | PricePopulation
     score: np.ndarray
-    own: Estimates | Sampled | None = None
+    own: Quantity | Sampled | None = None
 
     def at(self, x: float, t: float = 0.0) -> np.ndarray:
         """(D,) draws at ln(N / 1e8) = x, t = ln(tokens / 20·N)."""

@@ -1,6 +1,6 @@
 """Summaries: answers of each public source in numbers, their reading from ``sources/``, and all answers together.
 
-A kind of source is one likelihood (``READINGS``): a function of a few lines from a YAML file to ``Estimates``.
+A kind of source is one likelihood (``READINGS``): a function of a few lines from a YAML file to ``Quantity``.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from dwsweep.evidence.random_effects import (
     BENDS,
     DRAWS,
     TOKENS_PER_PARAM,
-    Estimates,
     Population,
     PricePopulation,
+    Quantity,
     depth_population,
     price_population,
 )
@@ -51,7 +51,7 @@ META = ("reference", "kind", "sure")
 TOLD = {"licence", "matched", "recipe", "vocabulary", "context", "note", "law"}  # of a source, for people
 
 
-NOTHING = Estimates((), (), (), ())
+NOTHING = Quantity((), (), (), ())
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ class Evidence:
     reference: str
     kind: str
     sure: str
-    depth: Estimates
-    shallow: Estimates = NOTHING
-    deep: Estimates = NOTHING
+    depth: Quantity
+    shallow: Quantity = NOTHING
+    deep: Quantity = NOTHING
     shift: float = 0.0
 
 
@@ -156,7 +156,7 @@ class _Given(dict[str, Any]):
         return super().get(name, default)
 
 
-Read = dict[str, Estimates]  # estimates by field of Evidence
+Read = dict[str, Quantity]  # estimates by field of Evidence
 
 
 def _losses(given: dict[str, Any]) -> Read:
@@ -190,7 +190,7 @@ def _slope(given: dict[str, Any]) -> Read:
     covariance = of_slope / (4.0 * np.outer(c, c)) + np.outer(distance, distance) / 4.0
     value = math.log(ladder["depth"]) + ladder["power"] * x + distance
     tokens = tuple(float(row["tokens_per_param"]) for row in given["sizes"])
-    return {"depth": Estimates(tuple(n.tolist()), tokens, tuple(value.tolist()), _lists(covariance))}
+    return {"depth": Quantity(tuple(n.tolist()), tokens, tuple(value.tolist()), _lists(covariance))}
 
 
 def _pairs(given: dict[str, Any]) -> Read:
@@ -215,7 +215,7 @@ def _law(given: dict[str, Any]) -> Read:
     covariance += given["drift"] ** 2 * np.outer(far, far)
     # a law has no count of tokens: read it at the usual count
     tokens = (TOKENS_PER_PARAM,) * len(n)
-    return {"depth": Estimates(tuple(n.tolist()), tokens, tuple(value.tolist()), _lists(covariance))}
+    return {"depth": Quantity(tuple(n.tolist()), tokens, tuple(value.tolist()), _lists(covariance))}
 
 
 def law_depth(n_params: float) -> float:
@@ -267,10 +267,10 @@ def _fitted(given: dict[str, Any]) -> list[tuple[LossSurface, float | None]]:
     return rows
 
 
-def _independent(rows: Sequence[dict[str, float]], values: Sequence[float], shared: float = 0.0) -> Estimates:
+def _independent(rows: Sequence[dict[str, float]], values: Sequence[float], shared: float = 0.0) -> Quantity:
     """Estimates of ``values`` at rows of sizes and tokens: an error per row, and a shared error of sd ``shared``."""
     n, tokens, sd = (tuple(float(row[name]) for row in rows) for name in ("n_params", "tokens_per_param", "sd"))
-    return Estimates(n, tokens, tuple(values), _lists(np.diag(np.array(sd) ** 2) + shared**2))
+    return Quantity(n, tokens, tuple(values), _lists(np.diag(np.array(sd) ** 2) + shared**2))
 
 
 def answers(tables: Sequence[tuple[LossSurface, float | None]], ratio: float | None, loss: str) -> Read:
@@ -287,7 +287,7 @@ def answers(tables: Sequence[tuple[LossSurface, float | None]], ratio: float | N
     return found
 
 
-def _answers(name: str, rows: Sequence[tuple[LossSurface, float, float]], loss: str) -> Estimates:
+def _answers(name: str, rows: Sequence[tuple[LossSurface, float, float]], loss: str) -> Quantity:
     """One ``quantity`` at rows of (table, ln N, tokens per parameter)."""
     draws = np.array([quantity(name, table, x) for table, x, _ in rows])
     low, middle, high = np.quantile(draws, [ONE_SD, 0.5, 1 - ONE_SD], axis=1)
@@ -303,7 +303,7 @@ def _answers(name: str, rows: Sequence[tuple[LossSurface, float, float]], loss: 
     if name != "depth":
         slopes = [own_slope(table, x) if loss == "own" else LAWS[loss].slope(math.exp(x)) for table, x, _ in rows]
         middle, covariance = middle - np.log(slopes), covariance + SLOPE_SD**2
-    return Estimates(
+    return Quantity(
         tuple(round(math.exp(x)) for _, x, _ in rows),
         tuple(float(f"{tokens:.3g}") for _, _, tokens in rows),
         tuple(float(f"{value:.4f}") for value in middle),

@@ -160,7 +160,7 @@ def compared(
     )
 
 
-def _rows(group: Group, above_base: Mapping[Any, Interval], column: str, confidence: float) -> list[AlongRow]:
+def _rows(group: Contrast, above_base: Mapping[Any, Interval], column: str, confidence: float) -> list[AlongRow]:
     """above_base: losses of this arm above the first one's, at the values that both have."""
     curves, best = group.arm.curves, int(group.mean.argmin())
     rows = []
@@ -192,7 +192,7 @@ def _rows(group: Group, above_base: Mapping[Any, Interval], column: str, confide
     return rows
 
 
-def _notes(groups: Sequence[Group], single: int, column: str) -> list[str]:
+def _notes(groups: Sequence[Contrast], single: int, column: str) -> list[str]:
     """Sentences on the premises: unequal sizes and their correction. single: number of groups with a single value."""
     notes = []
     gap = max(float(np.abs(group.gaps).max()) for group in groups)
@@ -216,7 +216,7 @@ def _notes(groups: Sequence[Group], single: int, column: str) -> list[str]:
     return notes
 
 
-def _not_adjusted(groups: Sequence[Group], column: str) -> list[str]:
+def _not_adjusted(groups: Sequence[Contrast], column: str) -> list[str]:
     """A line on other settings that change along the column."""
     tied = {column, "learning_rate", "lr", *(WITH_HEADS if column in WITH_HEADS else ()), "head_size"}
     names = [name for name in dict.fromkeys((*RECIPE, *TUNING)) if name not in tied]
@@ -231,7 +231,7 @@ def _not_adjusted(groups: Sequence[Group], column: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Group:
+class Contrast:
     """Losses of one arm at one depth and size, for J values of the column in rising order.
 
     key: (depth, budget), each None if the column is it. cells (J,): indices into the arm's curves. rows: one row of
@@ -249,7 +249,7 @@ class Group:
     x: np.ndarray
 
     @classmethod
-    def of(cls, arm: Arm, key: Key, cells: Mapping[Any, int], rows: Sequence[Row]) -> Group:
+    def of(cls, arm: Arm, key: Key, cells: Mapping[Any, int], rows: Sequence[Row]) -> Contrast:
         """Group of cells: index in the arm's curves by value of the column. rows: of all cells."""
         curves, where = arm.curves, np.array(list(cells.values()))
         x = curves.x[where] if key[1] is None else np.full(len(where), math.log(key[1]))
@@ -277,7 +277,7 @@ class Group:
         return np.maximum(self.deviations.std(axis=0), FLOOR_NATS)
 
 
-def above_best(group: Group, confidence: float) -> list[Interval]:
+def above_best(group: Contrast, confidence: float) -> list[Interval]:
     """Loss of each value of a group above that of the best, without intervals if the noise is unknown."""
     m, d = group.mean, group.deviations
     if not group.noise.known:
@@ -296,7 +296,7 @@ def _intervals(value: np.ndarray, *ends: np.ndarray) -> list[Interval]:
 
 
 def arm_differences(
-    base: Group, other: Group, values: Sequence[Any], drawn: Sequence[np.ndarray], df: float, confidence: float
+    base: Contrast, other: Contrast, values: Sequence[Any], drawn: Sequence[np.ndarray], df: float, confidence: float
 ) -> list[Interval]:
     """Loss of the other arm − loss of the base at each shared value of ``values``. The band holds at all of them
     together. drawn, df: see ``Pairing``."""
@@ -337,7 +337,7 @@ def check_column(tables: Sequence[Table], column: str) -> None:
 
 def arms_along(
     tables: Sequence[Table], names: Sequence[str], column: str, options: FitOptions
-) -> tuple[list[Arm], list[Group]]:
+) -> tuple[list[Arm], list[Contrast]]:
     """Arms with a usable run, whose curves are numbered alike in all arms; and their groups, those of one value too.
 
     Raises:
@@ -349,7 +349,7 @@ def arms_along(
     # a curve that is a depth keeps its number of layers, so that a plain fit has the same curves
     numbers = {key: int(key[0]) if len(key) == 1 else k for k, key in enumerate(sorted(every), start=1)}
     found: list[Arm] = []
-    groups: list[Group] = []
+    groups: list[Contrast] = []
     for data, name, selection in zip(tables, names, chosen, strict=True):
         if not selection.runs and found:
             continue
@@ -370,7 +370,7 @@ def arms_along(
         of_shape = {run.shape: run.row for run in runs}
         rows = [of_shape[curves.shape(k)] for k in range(len(curves.x))]
         own = _groups(rows, column, sizes, data.source)
-        groups += [Group.of(found[-1], key, cells, rows) for key, cells in own.items()]
+        groups += [Contrast.of(found[-1], key, cells, rows) for key, cells in own.items()]
     return found, groups
 
 

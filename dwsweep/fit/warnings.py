@@ -16,7 +16,7 @@ from dwsweep.errors import InputError, either
 from dwsweep.fit.data.impossible import BadRun, named
 from dwsweep.fit.data.names import rename
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.data.runs import Run, Shape, chance_loss
+from dwsweep.fit.data.runs import Run, TableShape, chance_loss
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.statistics.curves import Curves
 from dwsweep.fit.statistics.noise import SCATTER
@@ -156,14 +156,14 @@ def left_out_line(bad: Sequence[BadRun]) -> str:
     )
 
 
-def confounds(runs: Sequence[Run], curves: Curves, lost_rates: Mapping[Shape, set[float]]) -> Iterator[str]:
+def confounds(runs: Sequence[Run], curves: Curves, lost_rates: Mapping[TableShape, set[float]]) -> Iterator[str]:
     """Warnings about ``runs``, one line each. lost_rates: learning rates of a shape whose runs have no loss, since they
     diverged."""
     yield from _learning_rates(runs, curves, lost_rates)
     yield from _capacity(runs)
 
 
-def _learning_rates(runs: Sequence[Run], curves: Curves, lost: Mapping[Shape, set[float]]) -> Iterator[str]:
+def _learning_rates(runs: Sequence[Run], curves: Curves, lost: Mapping[TableShape, set[float]]) -> Iterator[str]:
     by_depth: dict[int, set[float]] = defaultdict(set)
     highest: dict[tuple[int, float], float] = defaultdict(float)
     least: dict[tuple[int, float], float] = defaultdict(lambda: math.inf)
@@ -190,7 +190,7 @@ def _learning_rates(runs: Sequence[Run], curves: Curves, lost: Mapping[Shape, se
 
 
 def _capacity(runs: Sequence[Run]) -> Iterator[str]:
-    wide: dict[str, set[Shape]] = defaultdict(set)
+    wide: dict[str, set[TableShape]] = defaultdict(set)
     for run in runs:
         if cap := theory.embedding_cap(run.width, run.row.get("vocab_size"), run.row.get("embedding_rank")):
             wide[f"{'vocab_size' if cap.is_vocabulary else 'embedding_rank'} {cap.value:,.0f}"].add(run.shape)

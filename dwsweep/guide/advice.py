@@ -13,7 +13,7 @@ from dwsweep.guide import export, practice
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.answers import AT, BALANCED, CONSTRAINTS, BestDepth, BudgetAnswer, Candidate, ShapeAnswer
 from dwsweep.guide.costs import Budget, best_of
-from dwsweep.guide.losses import Tokens
+from dwsweep.guide.losses import TrainingTokens
 from dwsweep.guide.question import Question, parse_shape
 from dwsweep.guide.shapes import Options, named
 from dwsweep.guide.sources import FORMS_AGREE, Source
@@ -67,7 +67,7 @@ def answer(
             raise InputError(*wrong)
         afforded = training.sentence(found, options)
         params, options, training = (found.n_params,), replace(options, tokens=found.tokens), found.training
-        source = replace(source, tokens=Tokens(found.tokens))
+        source = replace(source, tokens=TrainingTokens(found.tokens))
     budgets = tuple(budget(value, source, options, training) for value in params)
     if question.by_source:
         budgets = tuple(replace(row, by_source=sources_at(row.optimum.n_params, judged.trained)) for row in budgets)
@@ -185,7 +185,7 @@ def to_build(n_params: float, source: Source, options: Options) -> Candidate | N
     return best_of(Budget(n_params, source, options).candidates(), options.at)
 
 
-def sources_at(n_params: float, tokens: Tokens) -> tuple[SourceRow, ...]:
+def sources_at(n_params: float, tokens: TrainingTokens) -> tuple[SourceRow, ...]:
     """Answer of each public source at a size, by its own statement if it made one."""
     ratio = tokens.at(n_params) / n_params
     return tuple(words(source, evidence.read_populations(), n_params, ratio) for source in evidence.read())

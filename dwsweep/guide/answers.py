@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dwsweep.evidence.words import SourceRow
-from dwsweep.guide.practice import Model
+from dwsweep.guide.practice import BuiltModel
 from dwsweep.interval import IntervalOf
 
 # constraints under which shapes are compared → words in a sentence, heading of a column
@@ -149,7 +149,7 @@ class BudgetAnswer:
     near_best: NearBest
     candidates: tuple[Candidate, ...]
     best: Mapping[str, Candidate | None]
-    built: tuple[Model, ...]
+    built: tuple[BuiltModel, ...]
     risk: Risk | None
     by_source: tuple[SourceRow, ...] = ()
     loss_tag: str

@@ -24,7 +24,7 @@ WITHIN, COARSE, FINE = 4.0, 10, 24  # ratio to the best depth of the layers that
 
 
 @dataclass(frozen=True)
-class Tokens:
+class TrainingTokens:
     """Tokens of training: a total, or a number per parameter of the blocks; None: 20 (Hoffmann et al. 2022)."""
 
     count: float | None = None

@@ -18,7 +18,7 @@ NEAR = 2.0  # size factor within which a model is named
 
 
 @dataclass(frozen=True)
-class Model:
+class BuiltModel:
     """Built model. n_params: weights of the blocks. sure: ``P`` for a shape read in the family's own repository, ``S``
     in a second place. source: the file. cost: of its depth at its own size, in an answer."""
 
@@ -37,7 +37,7 @@ class Model:
     cost: Any = None
 
     @classmethod
-    def of(cls, row: dict[str, Any]) -> Model:
+    def of(cls, row: dict[str, Any]) -> BuiltModel:
         one: dict[str, Any] = {name: int(text) if text.isdigit() else text for name, text in row.items()}
         attention = 2 * one["width"] * one["head_size"] * (one["heads"] + one["kv_heads"])
         mlp = (3 if one["mlp"] == "gated" else 2) * one["width"] * one["mlp_hidden"]
@@ -45,15 +45,15 @@ class Model:
 
 
 @cache
-def models() -> tuple[Model, ...]:
+def models() -> tuple[BuiltModel, ...]:
     """All models, in the order of the file."""
     with FILE.open(encoding="utf-8", newline="") as lines:
-        return tuple(map(Model.of, csv.DictReader(lines)))
+        return tuple(map(BuiltModel.of, csv.DictReader(lines)))
 
 
-def near(n_params: float) -> list[Model]:
+def near(n_params: float) -> list[BuiltModel]:
     """Nearest model in size of each family, within a factor of ``NEAR``, the nearest first."""
-    found: dict[str, Model] = {}
+    found: dict[str, BuiltModel] = {}
     for model in sorted(models(), key=lambda one: abs(math.log(one.n_params / n_params))):
         if 1.0 / NEAR <= model.n_params / n_params <= NEAR:
             found.setdefault(model.family, model)

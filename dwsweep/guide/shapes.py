@@ -15,12 +15,12 @@ from dwsweep.cost.devices import GIVEN, Device, find, suggestion
 from dwsweep.cost.duration import ASSUMED, MEASURED, Calibration
 from dwsweep.errors import InputError, argument
 from dwsweep.guide.answers import AT
-from dwsweep.guide.losses import Tokens
+from dwsweep.guide.losses import TrainingTokens
 from dwsweep.shapes import (
     LARGEST_SIZE,
     MLP_RATIOS,
     STANDARD,
-    Block,
+    BlockForm,
     HeadRule,
     Shape,
     are_other_blocks,
@@ -182,9 +182,9 @@ class Options:
         return replace(same, mlp_ratio=inner, own_block=weights, idle=idle)
 
     @property
-    def trained(self) -> Tokens:
+    def trained(self) -> TrainingTokens:
         """Tokens of training."""
-        return Tokens(self.tokens, self.tokens_per_param)
+        return TrainingTokens(self.tokens, self.tokens_per_param)
 
     @property
     def vocabulary(self) -> int:
@@ -262,7 +262,7 @@ class Options:
             )
         return Widths.of(small, every, self)
 
-    def _in_proportion(self, width: int, block: Block) -> bool:
+    def _in_proportion(self, width: int, block: BlockForm) -> bool:
         """Test that multiples change the inner width by little."""
         asked = block.mlp_ratio * width
         inner = block.mlp_multiple * max(1, round(asked / block.mlp_multiple)) / asked
@@ -317,12 +317,12 @@ class Options:
         near = matched(max(1, round(depth)), n_params, self)
         return attention_weights(near.width, near.heads, near.head_size, near.kv_heads) / near.width**2 + mlp
 
-    def block(self, width: int, small: bool = False) -> Block:
+    def block(self, width: int, small: bool = False) -> BlockForm:
         """Block of a net this wide. small: for nets of fewer than SMALL parameters."""
         rule = self.head_rule(width, small)
         gated = self.mlp == "gated"
         multiple = self.mlp_multiple or (256 if width >= WIDE else 64 if width >= MIDDLE else 8 if gated else 1)
-        return Block(
+        return BlockForm(
             rule,
             self.vocabulary,
             self.positions,

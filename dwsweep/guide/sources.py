@@ -14,8 +14,8 @@ import numpy as np
 
 from dwsweep import published_law
 from dwsweep.errors import argument
-from dwsweep.evidence import Evidence, Joined, Populations, Recipe, joined, levels, read, read_populations, recipe
-from dwsweep.evidence.joined import contradicted
+from dwsweep.evidence import Evidence, Populations, Recipe, levels, read, read_populations, recipe
+from dwsweep.evidence.joined import JointPosterior, contradicted, joined
 from dwsweep.evidence.random_effects import (
     CENTRE,
     DRAWS,
@@ -33,7 +33,7 @@ from dwsweep.evidence.random_effects import (
 from dwsweep.fit.statistics import laws
 from dwsweep.fit.statistics.laws import RECIPE_FACTOR, outside
 from dwsweep.guide.answers import Trust
-from dwsweep.guide.losses import TAIL, LossAt, Tokens, parabola
+from dwsweep.guide.losses import TAIL, LossAt, TrainingTokens, parabola
 from dwsweep.guide.own import OWN_REACH, OwnBudgets, OwnLosses, Window
 from dwsweep.text import NATS, format_count, format_factor
 
@@ -77,7 +77,7 @@ class Source:
     unit: str = NATS
     sources: tuple[Evidence, ...] = field(default_factory=read)
     everyone: Populations = field(default_factory=read_populations)
-    tokens: Tokens = field(default_factory=Tokens)
+    tokens: TrainingTokens = field(default_factory=TrainingTokens)
     own: OwnLosses | None = None
     misfit: bool = False
     span: tuple[float, float] = field(default_factory=compared_sizes)
@@ -195,7 +195,7 @@ class Source:
         return {name: recipe(getattr(self.everyone, name), SCORES + k) for k, name in enumerate(QUANTITIES)}
 
     @cached_property
-    def joined(self) -> Joined:
+    def joined(self) -> JointPosterior:
         """Joint posterior of the own losses and public evidence."""
         assert self.own is not None
         return joined(self.everyone, self.own.kept)
@@ -227,7 +227,7 @@ class Source:
 
     def more_tokens(self, n_params: float) -> float:
         """ln of the tokens asked for over the tokens of the own losses; 0 if none are asked for."""
-        if self.own is None or self.tokens == Tokens():
+        if self.own is None or self.tokens == TrainingTokens():
             return 0.0
         return math.log(self.tokens.at(n_params) / (self.own.tokens or TOKENS_PER_PARAM * n_params))
 
@@ -378,15 +378,15 @@ SPEAKS_FOR = (
 )
 
 
-def public_source(tokens: Tokens | None = None, notes: Sequence[str] = ()) -> Source:
+def public_source(tokens: TrainingTokens | None = None, notes: Sequence[str] = ()) -> Source:
     """Public evidence for a similar recipe. tokens: of training."""
-    found = Source(tokens=tokens or Tokens())
+    found = Source(tokens=tokens or TrainingTokens())
     names = ", ".join(source.name for source in found.sources)
     said = f"{len(found.sources)} public sources ({names}), after {found.tokens}; --sources lists the answer of each"
     return replace(found, notes=(*notes, SPEAKS_FOR, said))
 
 
-def fitted_source(path: str | Path, tokens: Tokens | None = None) -> Source:
+def fitted_source(path: str | Path, tokens: TrainingTokens | None = None) -> Source:
     """Losses of the user's fit together with public evidence; public evidence alone far from them.
 
     Raises:
@@ -397,7 +397,7 @@ def fitted_source(path: str | Path, tokens: Tokens | None = None) -> Source:
     return source_of(fit_record.read(path, argument("fit")), path, tokens)
 
 
-def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) -> Source:
+def source_of(fit: FitResult, path: str | Path, tokens: TrainingTokens | None = None) -> Source:
     """Source of a fit that was already read from ``path``, as in ``fitted_source``."""
     from dwsweep.fit.statistics.ask import LossSurface
 

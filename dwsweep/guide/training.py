@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.cost.duration import assumed_mfu
 from dwsweep.errors import InputError
-from dwsweep.guide.losses import TOKENS_PER_PARAM, Tokens
+from dwsweep.guide.losses import TOKENS_PER_PARAM, TrainingTokens
 from dwsweep.guide.shapes import Options, matched, named
 from dwsweep.guide.sources import Source
 from dwsweep.shapes import Shape
@@ -55,7 +55,7 @@ class Training:
             InputError: neither a size from SMALLEST to LARGEST.
         """
         tokens = options.trained
-        own = source.budgets if tokens == Tokens() else None
+        own = source.budgets if tokens == TrainingTokens() else None
 
         def shape_of(n: float) -> Shape:  # outside the source's depths the shape hardly matters
             return matched(max(1, round(source.depth(n)[0])), n, options)

@@ -61,7 +61,7 @@ GPT2_WIDTH = 768
 
 
 @dataclass(frozen=True)
-class Group:
+class ParameterGroup:
     """Settings shared by one kind of parameters."""
 
     learning_rate: float  # peak of the schedule
@@ -75,19 +75,19 @@ class Scales:
     """Scales of one shape at one base learning rate."""
 
     learning_rate: float  # base η
-    embedding: Group  # token embedding (the tied table too), learned positions
-    embedding_projection: Group  # the (r, d_x) matrix of a factored embedding
-    hidden: Group  # matrices that read the residual stream: q, k, v, up, gate
-    residual: Group  # matrices that write to the residual stream: attention output, down; rates as for hidden
-    block_vector: Group  # biases and norms inside the blocks
-    final_norm: Group
-    unembedding: Group
+    embedding: ParameterGroup  # token embedding (the tied table too), learned positions
+    embedding_projection: ParameterGroup  # the (r, d_x) matrix of a factored embedding
+    hidden: ParameterGroup  # matrices that read the residual stream: q, k, v, up, gate
+    residual: ParameterGroup  # matrices that write to the residual stream: attention output, down; rates as for hidden
+    block_vector: ParameterGroup  # biases and norms inside the blocks
+    final_norm: ParameterGroup
+    unembedding: ParameterGroup
     residual_multiplier: float
     unembedding_multiplier: float
     attention_scale: float  # logits = scale · q·k
     orthogonal_width: float | None = None  # d_base of Muon's factor; None: the standard one
 
-    def groups(self) -> dict[str, Group]:
+    def groups(self) -> dict[str, ParameterGroup]:
         """Groups by name."""
         names = ("embedding", "embedding_projection", "hidden", "residual", "block_vector", "final_norm", "unembedding")
         return {name: getattr(self, name) for name in names}
@@ -119,13 +119,13 @@ def resolve(shape: Shape, model: ModelSpec, train: TrainSpec, learning_rate: flo
     base_head_size = shape.head_size / m_N if shape.head_size_follows_width else shape.head_size
     return Scales(
         learning_rate=learning_rate,
-        embedding=Group(learning_rate, embedding_std, decay, outside),
-        embedding_projection=Group(rank_rate, 1.0 / math.sqrt(rank), decay, outside),
-        hidden=Group(hidden_rate, hidden_std, decay * m_fan, inside),
-        residual=Group(hidden_rate, residual_std, decay * m_fan, inside),
-        block_vector=Group(learning_rate * depth_rate, 0.0, 0.0, inside),
-        final_norm=Group(learning_rate, 0.0, 0.0, outside),
-        unembedding=Group(learning_rate, TABLE_STD, decay, outside),
+        embedding=ParameterGroup(learning_rate, embedding_std, decay, outside),
+        embedding_projection=ParameterGroup(rank_rate, 1.0 / math.sqrt(rank), decay, outside),
+        hidden=ParameterGroup(hidden_rate, hidden_std, decay * m_fan, inside),
+        residual=ParameterGroup(hidden_rate, residual_std, decay * m_fan, inside),
+        block_vector=ParameterGroup(learning_rate * depth_rate, 0.0, 0.0, inside),
+        final_norm=ParameterGroup(learning_rate, 0.0, 0.0, outside),
+        unembedding=ParameterGroup(learning_rate, TABLE_STD, decay, outside),
         residual_multiplier=m_L**-ALPHA,
         unembedding_multiplier=1.0 / m_N,
         attention_scale=math.sqrt(base_head_size) / shape.head_size,

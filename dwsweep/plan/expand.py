@@ -23,7 +23,7 @@ from dwsweep.plan.refusals import device_errors, head_errors, length_errors, pac
 from dwsweep.plan.units import DataFacts, Estimates, Plan, Run, estimate, misfits
 from dwsweep.records.pack import Pack, Replica
 from dwsweep.records.sweep import DROP, RUN, SKIP
-from dwsweep.shapes import Block, Shape, match_width
+from dwsweep.shapes import BlockForm, Shape, match_width
 from dwsweep.spec import Spec, arms_of
 from dwsweep.text import format_count
 
@@ -111,7 +111,7 @@ def _shapes(spec: Spec) -> list[_Planned]:
     return found
 
 
-def _of_depth(spec: Spec, block: Block, depth: int) -> list[_Planned]:
+def _of_depth(spec: Spec, block: BlockForm, depth: int) -> list[_Planned]:
     grid = spec.grid
     if grid.widths is not None:
         return [_Planned(block.shape(depth, width), None) for width in sorted(set(grid.widths[depth]))]

@@ -52,7 +52,7 @@ class Prior:
 
 
 @dataclass(frozen=True, eq=False)
-class Column(ByContent):
+class ModelColumn(ByContent):
     """A further column: an arm, a budget, a count of tokens, a covariate (its standardised logarithm).
 
     value: (K,), 0 or 1 for a member of a group. sds: prior sd in nats of its coefficient, with u, with P₂(u), of
@@ -109,7 +109,7 @@ class Cells(ByContent):
     factors: Array
     df: Endless
     scatter: Prior
-    columns: tuple[Column, ...] = ()
+    columns: tuple[ModelColumn, ...] = ()
     shared: Array | None = None
     learnt: dict[str, Prior] = field(default_factory=dict)
     odd: tuple[tuple[float, float], ...] = ()

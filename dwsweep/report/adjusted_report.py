@@ -10,7 +10,7 @@ from dwsweep.fit.data.covariates import LARGE, value_text
 from dwsweep.interval import layers
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment, NextRuns
 from dwsweep.records.answers import EQUAL, FLOPS, N_PARAMS, SIZE_AND_FLOPS, SIZE_AND_TIME, WALL_TIME, AnswerRow
-from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, ends, estimate, label, number, shown
+from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, TextTable, ends, estimate, label, number, shown
 from dwsweep.text import SHORT, format_count, format_duration, join
 
 SYMBOLS = {"n_params": "N", "tokens": "D", "depth": "L"}
@@ -20,7 +20,7 @@ REACHED = "0.7"  # sd of ln of the best depth, over the one expected: tests/simu
 def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
     """Tables of the columns, of best depths at other equal quantities and tokens, and of the best learning rates."""
     short = SHORT[unit]
-    table = Table(
+    table = TextTable(
         f"Adjusted for (matters: root mean square effect of a column on the losses of {record.runs} runs, {short}; "
         "r: correlation with ln depth at equal size)",
         [number("column"), label("held"), number("tried"), number("matters"), INTERVAL, number("r")],
@@ -34,7 +34,7 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
         parts += _answers(record)
     if record.rates:
         title = f"Best learning rate of each depth at N = {format_count(record.rates[0].n_params or 0.0)}"
-        rates = Table(title, [number("depth"), number("rate"), INTERVAL])
+        rates = TextTable(title, [number("depth"), number("rate"), INTERVAL])
         for row in record.rates:
             rates.add(f"{row.depth:g}", *estimate(row.estimate_interval, ".2g", row.reason))
         parts.append(rates)
@@ -54,10 +54,10 @@ def _answers(record: Adjustment) -> list[Part]:
     return [best_nets(title, rows), *([Lines(lines, indent=2)] if lines else [])]
 
 
-def best_nets(title: str, rows: Sequence[AnswerRow]) -> Table:
+def best_nets(title: str, rows: Sequence[AnswerRow]) -> TextTable:
     """Table of the best depth, size and tokens of each answer: at which equality, and of what."""
     heads = label("equal"), number("budget"), label("of"), number("depth"), INTERVAL, number("N"), INTERVAL
-    table = Table(title, [*heads, number("tokens")])
+    table = TextTable(title, [*heads, number("tokens")])
     for row in rows:
         of = row.arm or (f"{row.column}: {row.value}" if row.column else "")
         size = [_size(row), "" if row.n_params is None else ends(row.n_params_interval)]
@@ -105,7 +105,7 @@ def next_runs_parts(found: NextRuns) -> list[Part]:
     lines = [f"Best depth at {size} by this table: {best}; sd of ln depth {found.ln_depth_sd:.3f}."]
     if found.held:
         lines.append(f"Train these nets at {join(found.held, 12)}.")
-    table = Table(
+    table = TextTable(
         "Runs that narrow it most, in order",
         [*map(number, ("run", "depth", "width", "N", "FLOPs", "sd after"))],
     )

@@ -8,7 +8,7 @@ from rich.console import Group
 
 from dwsweep.records.bench import BenchRow, CompiledRow
 from dwsweep.report.console import render
-from dwsweep.report.document import MISSING, Heading, Line, Lines, Part, Table, label, number
+from dwsweep.report.document import MISSING, Heading, Line, Lines, Part, TextTable, label, number
 from dwsweep.text import format_bytes, format_count
 
 UNKNOWN = "unknown"
@@ -32,9 +32,9 @@ def _recipes(rows: Sequence[BenchRow | CompiledRow]) -> list[str]:
     return names if len(set(names)) > 1 else [""] * len(rows)
 
 
-def _measured(rows: Sequence[BenchRow]) -> Table:
+def _measured(rows: Sequence[BenchRow]) -> TextTable:
     columns = [*map(number, ("L", "d_x", "heads", "replicas", "compile", "step", "tokens/s", "MFU", "memory"))]
-    table = Table("", [label("recipe"), *columns], ruled=False)
+    table = TextTable("", [label("recipe"), *columns], ruled=False)
     for recipe, row in zip(_recipes(rows), rows, strict=True):
         table.add(
             recipe,
@@ -68,10 +68,10 @@ def render_compiled(rows: Sequence[CompiledRow]) -> Group:
     return render([*parts, Lines([legend], soft=True, apart=True)])
 
 
-def _compiled(rows: Sequence[CompiledRow]) -> Table:
+def _compiled(rows: Sequence[CompiledRow]) -> TextTable:
     numbers = [*map(number, ("L", "d_x", "N total", "replicas"))], [*map(number, ("micro", "compile", "memory"))]
     columns = [label("recipe"), *numbers[0], label("mesh"), *numbers[1], label("fits"), number("FLOPs/step")]
-    table = Table("", [*columns, number("XLA")], ruled=False, apart=False)
+    table = TextTable("", [*columns, number("XLA")], ruled=False, apart=False)
     for recipe, row in zip(_recipes(rows), rows, strict=True):
         table.add(
             recipe,

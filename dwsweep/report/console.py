@@ -13,7 +13,7 @@ from rich.measure import Measurement
 from rich.padding import Padding
 from rich.text import Text
 
-from dwsweep.report.document import Figure, Fold, Heading, Line, Lines, Part, Table, label, plain, prose, spans
+from dwsweep.report.document import Figure, Fold, Heading, Line, Lines, Part, TextTable, label, plain, prose, spans
 
 
 def paragraph(line: Line, style: str = "") -> Text:
@@ -33,15 +33,15 @@ def render(parts: Iterable[Part]) -> Group:
             case Heading():
                 made = [paragraph([(part.text, part.style), part.more])]
             case Lines(listed=True) if part.lines:
-                dotted = Table("", [label("dot"), prose("line")], headed=False, ruled=False)
+                dotted = TextTable("", [label("dot"), prose("line")], headed=False, ruled=False)
                 for line in part.lines:
                     dotted.add(" ·", line)
-                made = [Whole(dotted)]
+                made = [WideTable(dotted)]
             case Lines():
                 said = [paragraph(line, "dim" if part.soft else "") for line in part.lines]
                 made = [Padding(one, (0, 0, 0, part.indent), expand=False) for one in said] if part.indent else said
-            case Table() if part.rows:
-                made = [Whole(part)]
+            case TextTable() if part.rows:
+                made = [WideTable(part)]
             case Fold():
                 made = [paragraph(part.title), *render(part.parts).renderables]
         apart = isinstance(part, Fold) or (not isinstance(part, Figure) and part.apart and bool(out))
@@ -49,10 +49,10 @@ def render(parts: Iterable[Part]) -> Group:
     return Group(*out)
 
 
-class Whole:
+class WideTable:
     """Table as wide as its numbers, even on a narrower terminal, which then breaks its lines; only words wrap."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: TextTable) -> None:
         self.title = table.title
         self.table = rich_table.Table(
             box=box.SIMPLE_HEAD if table.ruled else None,

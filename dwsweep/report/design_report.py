@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 
 from dwsweep.report.console import render as rendered
-from dwsweep.report.document import Heading, Lines, Part, Table, label, number, soft
+from dwsweep.report.document import Heading, Lines, Part, TextTable, label, number, soft
 from dwsweep.text import format_count
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ def _layers(value: float) -> str:
     return f"{value:.1f}" if value >= 1 else f"{value:.2f}"
 
 
-def _pair_errors(errors: Errors) -> Table:
+def _pair_errors(errors: Errors) -> TextTable:
     heads = ("pair", "N", "width", "± ln N", "± width", "bias ln N", "P(crossed)")
-    table = Table("", [*map(number, heads)], ruled=False, apart=False)
+    table = TextTable("", [*map(number, heads)], ruled=False, apart=False)
     for pair in errors.pairs:
         cells = [f"{pair.shallow}/{pair.deep}", format_count(pair.n_params), f"{pair.width:,.0f}"]
         if pair.se_ln_n is None or pair.bias_ln_n is None or pair.power is None:
@@ -57,9 +57,9 @@ def _pair_errors(errors: Errors) -> Table:
     return table
 
 
-def _alternatives(study: Study) -> Table:
+def _alternatives(study: Study) -> TextTable:
     heads = ("runs", "FLOPs", "best depth ±", "stated ±", "of as planned")
-    table = Table("", [label("change"), *map(number, heads)], ruled=False, apart=False)
+    table = TextTable("", [label("change"), *map(number, heads)], ruled=False, apart=False)
     for one in (study, *study.alternatives):
         errors, plus = one.errors, "" if one is study else "+"
         known = errors.depth is not None and errors.se_depth is not None

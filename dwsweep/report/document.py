@@ -46,7 +46,7 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class Column:
+class TextColumn:
     """Column of a table. head: its heading. is_text: aligns to the left, not the right. wraps: words may wrap."""
 
     head: str
@@ -54,19 +54,19 @@ class Column:
     wraps: bool = False
 
 
-def number(head: str) -> Column:
+def number(head: str) -> TextColumn:
     """Column of numbers."""
-    return Column(head)
+    return TextColumn(head)
 
 
-def label(head: str) -> Column:
+def label(head: str) -> TextColumn:
     """Column of short texts, which never wrap."""
-    return Column(head, is_text=True)
+    return TextColumn(head, is_text=True)
 
 
-def prose(head: str) -> Column:
+def prose(head: str) -> TextColumn:
     """Column of sentences, which may wrap."""
-    return Column(head, is_text=True, wraps=True)
+    return TextColumn(head, is_text=True, wraps=True)
 
 
 INTERVAL = label("interval")
@@ -74,7 +74,7 @@ INTERVAL = label("interval")
 
 
 @dataclass
-class Table:
+class TextTable:
     """Table of texts. A column without a text in any row is left out.
 
     headed: False leaves the headings out. ruled: a line under the headings and under each row of ``ends``. strong: rows
@@ -82,7 +82,7 @@ class Table:
     """
 
     title: str
-    columns: Sequence[Column]
+    columns: Sequence[TextColumn]
     headed: bool = True
     ruled: bool = True
     apart: bool = True
@@ -128,7 +128,7 @@ class Fold:
     kind: str = ""
 
 
-Part = Heading | Lines | Table | Figure | Fold
+Part = Heading | Lines | TextTable | Figure | Fold
 
 
 def spans(line: Line) -> list[tuple[str, str]]:
@@ -178,7 +178,7 @@ def markdown(parts: Iterable[Part]) -> str:
                 texts = [html.escape(printable(plain(line), keep=BLANKS), quote=False) for line in part.lines]
                 out += [f"{'- ' if part.listed else ''}{text}" for text in texts]
                 out += [""]
-            case Table():
+            case TextTable():
                 out += [f"{part.title}", ""] if part.title else []
                 out += [_row(part.heads), _row(["---" if column.is_text else "---:" for column in part.columns])]
                 out += [*map(_row, part.rows), ""]

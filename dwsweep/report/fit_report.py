@@ -26,7 +26,7 @@ from dwsweep.report.document import (
     Heading,
     Lines,
     Part,
-    Table,
+    TextTable,
     bullets,
     ends,
     estimate,
@@ -210,14 +210,14 @@ def _noise_line(result: FitResult) -> str:
 def _transitions(result: FitResult) -> list[Part]:
     level = round(100 * result.transitions[0].confidence)
     title = f"Transitions (where the deeper net overtakes, {level} % intervals)"
-    table = Table(title, [number("pair"), label("status"), number("N"), INTERVAL, number("width"), INTERVAL])
+    table = TextTable(title, [number("pair"), label("status"), number("N"), INTERVAL, number("width"), INTERVAL])
     for row in result.verdicts:
         cells = [*estimate(row.n_params_interval, format_count), *estimate(row.width_interval, ".0f")]
         table.add(f"{row.shallow}→{row.deep}", _status(row), *cells)
     if not result.provenance.options.paper:
         return [table]
     estimators = [name for name in CHECKS if any(row.estimator == name for row in result.transitions)]
-    checks = Table("", [number("pair"), *(one for name in estimators for one in (label(name), INTERVAL))])
+    checks = TextTable("", [number("pair"), *(one for name in estimators for one in (label(name), INTERVAL))])
     for (shallow, deep), rows in groupby(result.transitions, key=lambda row: (row.shallow, row.deep)):
         by = {row.estimator: estimate(row.n_params_interval, format_count, _status(row)) for row in rows}
         checks.add(f"{shallow}→{deep}", *(cell for name in estimators for cell in by.get(name, ["", ""])))
@@ -234,7 +234,7 @@ def _other(result: FitResult, other: OtherFit) -> list[Part]:
     shared = [(row, found) for row in result.verdicts if (found := other.crossing(row))]
     if not shared:
         return [Lines([f"Beside {other.name}: no pair of neighbouring depths is in both fits"], apart=True)]
-    table = Table(
+    table = TextTable(
         f"Beside {other.name} ({other.input})",
         [number("pair"), label("here"), label("there"), number("ratio"), INTERVAL],
     )
@@ -286,7 +286,7 @@ def _ends_of_constants(law: WidthLaw) -> str:
     return f"a {a}, b {b}"
 
 
-def guideline(result: FitResult) -> Table:
+def guideline(result: FitResult) -> TextTable:
     """Guideline table: best depth and width at each size, and the shape to build by a law."""
     laws = dict.fromkeys(re.split(": (?:refused|no optimum|no best)", row.law)[0] for row in result.guideline)
     build = {"build": lambda row: net(row.depth_int, row.width_int)}
@@ -324,7 +324,7 @@ def _best_depths(result: FitResult) -> list[Part]:
     title = f"Best depth at each size (minimum of the loss of all depths together, {level} % intervals)"
     if not result.surface.bounded:
         return [Lines([title], apart=True), Lines(["not known: the data bound it at none of their sizes"], indent=2)]
-    table = Table(title, [number(axis), number("depth"), INTERVAL, *([number("width")] if axis == "N" else [])])
+    table = TextTable(title, [number(axis), number("depth"), INTERVAL, *([number("width")] if axis == "N" else [])])
     for row in result.answers[: len(result.surface.optima)]:
         depth = row.depth_interval
         # an upper end of one layer only means that one layer is best

@@ -33,7 +33,7 @@ from dwsweep.report.document import (
     Lines,
     Part,
     Said,
-    Table,
+    TextTable,
     estimate,
     label,
     number,
@@ -190,7 +190,7 @@ def _risk(row: BudgetAnswer) -> list[Part]:
 
 def _sources(row: BudgetAnswer) -> list[Part]:
     columns = [label("source"), number("best depth"), INTERVAL, label("words"), number("outside"), label("kind")]
-    table = Table("", [*columns, label("sure")], ruled=False)
+    table = TextTable("", [*columns, label("sure")], ruled=False)
     for one in row.by_source:
         depth = estimate(one.depth_interval, ".1f")
         outside = f"{format_factor(one.outside)}×" if one.outside > 1 else "inside"
@@ -204,11 +204,11 @@ def _sources(row: BudgetAnswer) -> list[Part]:
     return [Heading("Where public data disagree"), table, soft(legend + _by_form(row.optimum))]
 
 
-def _shapes(shapes: Iterable[Candidate], chosen: Candidate | None, unit: str, options: Options) -> Table:
+def _shapes(shapes: Iterable[Candidate], chosen: Candidate | None, unit: str, options: Options) -> TextTable:
     """Table of shapes with their costs; the ``chosen`` one is marked."""
     numbers = (*(heading for _, heading in PRICES.values()), f"+{SHORT[unit]}", "heads", "N", "off")
     more = ["hours"] if options.tokens else []
-    table = Table(WASTED, [label("  L × d_x"), *map(number, (*numbers, *more))], ruled=False)
+    table = TextTable(WASTED, [label("  L × d_x"), *map(number, (*numbers, *more))], ruled=False)
     for shape in shapes:
         marked = chosen is not None and shape.label == chosen.label
         heads = f"{shape.heads}×{shape.head_size}" + (f"/{shape.kv_heads}" if shape.kv_heads != shape.heads else "")
@@ -262,10 +262,10 @@ def _verdict(row: ShapeAnswer, options: Options) -> list[Part]:
 
 def sizes_table(
     title: str, rows: Sequence[BestDepth | GuidelineRow], more: Mapping[str, Callable[[Any], str]]
-) -> Table:
+) -> TextTable:
     """Table of best depths and widths at sizes, of an overview or a guideline. more: further heading → cell."""
     heads = [label("model"), *map(number, ("N", "trained", "depth")), INTERVAL, number("width"), label("forms")]
-    table = Table(title, [*heads, *map(number, ("outside", *more))])
+    table = TextTable(title, [*heads, *map(number, ("outside", *more))])
     for row in rows:
         if isinstance(row, BestDepth):
             source, ranged = row.source, row.basis == "range"

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dwsweep.report.console import render as rendered
-from dwsweep.report.document import Lines, Table, label, number, prose
-from dwsweep.sweep.inventory import File, Finding
+from dwsweep.report.document import Lines, TextTable, label, number, prose
+from dwsweep.sweep.inventory import Finding, SweepFile
 from dwsweep.text import join
 
 MOST_FAULTS = 3  # most files that a row names
@@ -19,7 +19,7 @@ REMEDIES = (
 
 def render(found: Sequence[Finding]) -> Any:
     """Table of the findings and a line on the commands that mend, for rich."""
-    table = Table("", [label("file"), *map(number, ("whole", "faulty")), prose("what is wrong")])
+    table = TextTable("", [label("file"), *map(number, ("whole", "faulty")), prose("what is wrong")])
     for finding in found:
         shown = join(map(_shown, finding.faulty), MOST_FAULTS, "; ")
         counts = [str(number or "") for number in (finding.whole, len(finding.faulty))]
@@ -29,7 +29,7 @@ def render(found: Sequence[Finding]) -> Any:
     return rendered([table, Lines([total, *([REMEDIES] if faulty else [])])])
 
 
-def _shown(fault: File) -> str:
+def _shown(fault: SweepFile) -> str:
     parts = str(fault.path).split("/")
     return f"{parts[-2]}: {fault.why}" if "*" in fault.kind else fault.why
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dwsweep.records.metrics import metrics_of
-from dwsweep.report.document import Figure, Lines, Part, Table, label, number
+from dwsweep.report.document import Figure, Lines, Part, TextTable, label, number
 from dwsweep.report.figures import style
 from dwsweep.report.figures.runs import training_curve, training_curves
 from dwsweep.report.runs_table import Row
@@ -47,7 +47,7 @@ def conditioning(logs: Sequence[tuple[Row, list[float], list[float]]]) -> list[P
     for row, *kappa in logs:
         key = row.get("arm") or "", int(row["depth"]), row.get("heads") or 0, float(row["n_params"])
         groups.setdefault(key, []).append((kappa[0], kappa[1]))
-    table = Table(
+    table = TextTable(
         "", [label("arm"), *map(number, ("depth", "heads", "N", "at the start", "at the end", "worst layer"))]
     )
     for (arm, depth, heads, size), runs in sorted(groups.items()):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from dwsweep.report.document import BLANKS, Figure, Fold, Heading, Line, Lines, Part, Table, plain, spans
+from dwsweep.report.document import BLANKS, Figure, Fold, Heading, Line, Lines, Part, TextTable, plain, spans
 from dwsweep.text import printable
 
 # forbids the browser to load anything: style sheet, script and images are inside the page
@@ -35,7 +35,7 @@ def html_of(parts: Iterable[Part]) -> str:
             case Lines():
                 kind = ' class="soft"' if part.soft else ""
                 out += [f"<p{kind}>{_html_line(line)}</p>" for line in part.lines]
-            case Table() if part.rows:
+            case TextTable() if part.rows:
                 out.append(_html_table(part))
             case Figure():
                 # an image rather than inline SVG: two inline drawings would share one space of element ids
@@ -66,7 +66,7 @@ def _html_line(line: Line) -> str:
     return "".join(kinds.get(style, "<strong>{}</strong>").format(_marked(text)) for text, style in spans(line))
 
 
-def _html_table(made: Table) -> str:
+def _html_table(made: TextTable) -> str:
     """Table in a scrolling box."""
     kept = made.kept
     kinds = [f' class="text{" long" * one.wraps}"' if one.is_text else "" for one in made.columns]
@@ -82,7 +82,7 @@ def _html_table(made: Table) -> str:
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """Section of a page: a title and its markup. open: an answer; a reader unfolds any other."""
 
     anchor: str
@@ -108,7 +108,7 @@ def asset(name: str) -> str:
     return (resources.files("dwsweep.report") / "assets" / name).read_text(encoding="utf-8")
 
 
-def page(title: str, subtitle: str, sections: Sequence[Section], reload: float | None = None) -> str:
+def page(title: str, subtitle: str, sections: Sequence[PageSection], reload: float | None = None) -> str:
     """Whole document, without empty sections. ``reload``: seconds after which a browser loads the page again."""
     sections = [section for section in sections if section.body]
     script = asset("page.js")

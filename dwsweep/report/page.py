@@ -30,7 +30,7 @@ from dwsweep.report import fit_report, guide_report, runs_table
 from dwsweep.report.document import Figure, Fold, Heading, Lines, Part, bullets
 from dwsweep.report.figures import registry, style
 from dwsweep.report.logs import logged
-from dwsweep.report.markup import Section, box, html_of, page
+from dwsweep.report.markup import PageSection, box, html_of, page
 from dwsweep.report.runs_table import Row, all_runs, ordered, rows_of
 from dwsweep.report.status_report import parts_of
 from dwsweep.sweep.directory import SweepStore
@@ -121,7 +121,7 @@ def so_far(every: Sequence[Row], live: Snapshot) -> list[Row]:
 
 def _content(
     fit: FitResult | None, every: Sequence[Row], root: Any, folder: Any, live: Snapshot | None
-) -> list[Section]:
+) -> list[PageSection]:
     """Sections of a page. ``fit``: None for a sweep without a fit; one along a column has no sizes for ``guide``."""
     curves, conditioning, left_out = logged(ordered(every), root)
     figures = [
@@ -130,27 +130,30 @@ def _content(
     ]
     build, shapes = (fit and not fit.along_alone and built(fit, folder / "fit.json", root)) or ([], [])
     findings = [
-        Section(anchor, title, html_of(parts), open=k == 0)
+        PageSection(anchor, title, html_of(parts), open=k == 0)
         for k, (anchor, title, parts) in enumerate(fit_report.sections(fit) if fit else ())
         if anchor != "guideline"  # the shapes to build repeat it
     ]
-    first = [Section("progress", "Progress", box("answer", parts_of(live)), open=True)] if live else []
+    first = [PageSection("progress", "Progress", box("answer", parts_of(live)), open=True)] if live else []
     if not live:
         screen = _first_screen(fit, build, every, root, figures[:1])
         warned = box("warnings", bullets(_warnings(fit, every, root, left_out)))
-        first = [Section("answer", "The answer", screen, open=True), Section("warnings", "Warnings", warned, open=True)]
+        first = [
+            PageSection("answer", "The answer", screen, open=True),
+            PageSection("warnings", "Warnings", warned, open=True),
+        ]
     tables = [all_runs(every)] if every else []
     tables += [Fold("Cells: the mean of each shape", [runs_table.cells(fit)])] if fit and not fit.along_alone else []
     return [
         *first,
-        Section("shapes", "Shapes to build", html_of(shapes), open=True),
+        PageSection("shapes", "Shapes to build", html_of(shapes), open=True),
         *findings,
-        Section("figures", "Figures", box("figures", figures[1:])),
-        Section("training", "Training curves", html_of(curves)),
-        Section("conditioning", "Conditioning of attention", html_of(conditioning)),
-        Section("runs", "Runs" if every else "Shapes trained", html_of(tables)),
-        Section("reading", "How to read it", html_of(bullets(HOW_TO_READ)) if fit else ""),
-        Section("provenance", "Provenance", html_of(_provenance(fit, every, root))),
+        PageSection("figures", "Figures", box("figures", figures[1:])),
+        PageSection("training", "Training curves", html_of(curves)),
+        PageSection("conditioning", "Conditioning of attention", html_of(conditioning)),
+        PageSection("runs", "Runs" if every else "Shapes trained", html_of(tables)),
+        PageSection("reading", "How to read it", html_of(bullets(HOW_TO_READ)) if fit else ""),
+        PageSection("provenance", "Provenance", html_of(_provenance(fit, every, root))),
     ]
 
 

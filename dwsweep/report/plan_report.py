@@ -13,7 +13,7 @@ from dwsweep.plan import DROP, RUN, SKIP, Plan, Run
 from dwsweep.plan.units import to_rows
 from dwsweep.records.record import plain
 from dwsweep.report.console import render as rendered
-from dwsweep.report.document import Heading, Line, Lines, Part, Table, label, number, prose
+from dwsweep.report.document import Heading, Line, Lines, Part, TextTable, label, number, prose
 from dwsweep.text import format_bytes, format_count, format_duration, format_hours, format_rate
 
 UNKNOWN = "?"
@@ -101,10 +101,10 @@ def _header(plan: Plan) -> Lines:
     return Lines(lines)
 
 
-def _table(plan: Plan, notes: dict[str, int], apart: bool) -> Table:
+def _table(plan: Plan, notes: dict[str, int], apart: bool) -> TextTable:
     """Table with a row per shape of a budget."""
     heads = [*map(number, ("budget", "L×d_x", "heads", "N", "off", "all", "tokens", "FLOPs", "rate", "resid"))]
-    table = Table("", [*heads, number("memory"), number("time"), label("runs")], ruled=False, apart=apart)
+    table = TextTable("", [*heads, number("memory"), number("time"), label("runs")], ruled=False, apart=apart)
     groups: dict[tuple[float, Any], list[Run]] = {}
     for run in sorted(
         plan.runs, key=lambda run: (run.budget or 0.0, run.shape.depth, run.shape.heads, run.shape.width)
@@ -154,7 +154,7 @@ def _states(runs: Sequence[Run], notes: dict[str, int]) -> str:
     return " ".join([*(f"{actions[action]} {action}" for action in (RUN, SKIP, DROP) if actions[action]), *marks])
 
 
-def _totals(plan: Plan) -> Table:
+def _totals(plan: Plan) -> TextTable:
     total = plan.estimates
     actions = ", ".join(f"{plan.count(action)} {action}" for action in (RUN, SKIP, DROP))
     times: list[tuple[str, Line]] = [("time", f"unknown: {total.basis}")]
@@ -172,9 +172,9 @@ def _totals(plan: Plan) -> Table:
     return _pairs(rows)
 
 
-def _pairs(rows: Iterable[tuple[str, Line]], apart: bool = False) -> Table:
+def _pairs(rows: Iterable[tuple[str, Line]], apart: bool = False) -> TextTable:
     """Table of marks or names, each beside a wrapped paragraph."""
-    table = Table("", [label("name"), prose("text")], headed=False, ruled=False, apart=apart)
+    table = TextTable("", [label("name"), prose("text")], headed=False, ruled=False, apart=apart)
     for name, text in rows:
         table.add(name, text)
     return table

@@ -11,14 +11,14 @@ from dwsweep.fit.data.table import read_asked
 from dwsweep.interval import Form, written
 from dwsweep.records.fit import FitOptions, FitResult
 from dwsweep.records.record import Damaged
-from dwsweep.report.document import Column, Fold, Table, label, number, prose
+from dwsweep.report.document import Fold, TextColumn, TextTable, label, number, prose
 from dwsweep.report.figures.style import plain
 from dwsweep.text import format_count
 
 Row = Mapping[str, Any]
 """A run by the columns of results.csv: numbers are int or float, blanks are None."""
 # column → its name in results.csv, and the form of its numbers (None: a text)
-RUN_COLUMNS: Mapping[Column, tuple[str, Form | None]] = {
+RUN_COLUMNS: Mapping[TextColumn, tuple[str, Form | None]] = {
     label("run"): ("run_id", None),
     label("arm"): ("arm", None),
     number("depth"): ("depth", plain),
@@ -33,7 +33,7 @@ RUN_COLUMNS: Mapping[Column, tuple[str, Form | None]] = {
     number("device-seconds"): ("device_seconds", ".0f"),
     label("status"): ("status", None),
 }
-CELL_COLUMNS: Mapping[Column, tuple[str, Form | None]] = {
+CELL_COLUMNS: Mapping[TextColumn, tuple[str, Form | None]] = {
     number("depth"): ("depth", plain),
     number("width"): ("width", plain),
     number("N"): ("n_params", format_count),
@@ -80,13 +80,13 @@ def all_runs(rows: Sequence[Row]) -> Fold:
     return Fold(f"All {len(rows)} runs", [_table(ordered(rows), RUN_COLUMNS)], "all-runs")
 
 
-def cells(fit: FitResult) -> Table:
+def cells(fit: FitResult) -> TextTable:
     """Table of the cells of a fit."""
     return _table([vars(row) for row in fit.cells], CELL_COLUMNS)
 
 
-def _table(rows: Sequence[Row], columns: Mapping[Column, tuple[str, Form | None]]) -> Table:
-    made = Table("", list(columns))
+def _table(rows: Sequence[Row], columns: Mapping[TextColumn, tuple[str, Form | None]]) -> TextTable:
+    made = TextTable("", list(columns))
     for row in rows:
         made.add(*(_shown(row.get(name), form) for name, form in columns.values()))
     return made

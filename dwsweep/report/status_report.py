@@ -17,7 +17,7 @@ from dwsweep.records.pack import StartFacts
 from dwsweep.records.record import to_dict
 from dwsweep.records.run import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, PENDING, RUN_STATES, RUNNING
 from dwsweep.report.console import render as rendered
-from dwsweep.report.document import MISSING, Line, Lines, Part, Said, Table, label, number, prose
+from dwsweep.report.document import MISSING, Line, Lines, Part, Said, TextTable, label, number, prose
 from dwsweep.sweep.snapshot import RunView, Snapshot, snapshot
 from dwsweep.text import format_count, format_duration
 
@@ -122,12 +122,12 @@ def _headline(now: Snapshot) -> Lines:
     return Lines([said, *owners])
 
 
-def _table(now: Snapshot) -> Table:
+def _table(now: Snapshot) -> TextTable:
     """Table with a row per shape, or per depth if shapes are many."""
     arms = list(dict.fromkeys(run.plan.arm for run in now.runs))
     by_depth = len({(run.plan.arm, run.plan.depth, run.plan.width) for run in now.runs}) > MAX_ROWS
     heads = [label("arm"), *map(number, ("depth", "width", "n_params", "runs")), prose("state")]
-    table = Table("", [*heads, number("step"), number("loss")], ruled=False, apart=False)
+    table = TextTable("", [*heads, number("step"), number("loss")], ruled=False, apart=False)
     groups: dict[tuple[int, ...], list[RunView]] = {}
     for run in now.runs:
         shape = (run.plan.depth, 0 if by_depth else run.plan.width)
@@ -148,9 +148,9 @@ def _table(now: Snapshot) -> Table:
     return table
 
 
-def _running(now: Snapshot) -> Table:
+def _running(now: Snapshot) -> TextTable:
     columns = [label("running pack"), *map(number, ("step", "train loss", "tokens/s", "MFU")), prose("device")]
-    table = Table("", columns, ruled=False, apart=False)
+    table = TextTable("", columns, ruled=False, apart=False)
     for pack_id, progress in sorted(now.progress.items()):
         facts = progress.started or StartFacts()
         losses = [loss for loss in progress.losses if loss is not None]

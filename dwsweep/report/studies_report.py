@@ -14,7 +14,7 @@ from dwsweep.records.answers import (
     AnswerRow,
     Comparison,
 )
-from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, estimate, label, number, shown
+from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, TextTable, estimate, label, number, shown
 from dwsweep.text import format_count
 
 MILLI = 1e3  # nats → 10⁻³ nats
@@ -27,14 +27,14 @@ def along_parts(found: Along, said: int = 0) -> list[Part]:
     return [*parts, _along_table(found), notes]
 
 
-def _along_table(found: Along) -> Table:
+def _along_table(found: Along) -> TextTable:
     """Table with a row per value of every group, and a line between groups; of several arms with their difference from
     the first."""
     level, several = round(100 * found.confidence), len(found.arms) > 1
     columns = [label("arm"), *map(number, (found.column.replace("_", " "), "L", "N")), label("shape"), number("loss")]
     title = f"{found.unit.capitalize()} at equal size; {level} % intervals, of a group together"
     against = number(f"− {_short(found.arms[0])}")
-    table = Table(title, [*columns, number("above the best"), INTERVAL, against, INTERVAL])
+    table = TextTable(title, [*columns, number("above the best"), INTERVAL, against, INTERVAL])
     for rows in found.curves:
         for row in rows:
             base = row.above_base_interval
@@ -90,12 +90,12 @@ def each_by_itself(found: Comparison) -> str:
     )
 
 
-def _changes(found: Comparison, letter: str, axis: str) -> Table:
+def _changes(found: Comparison, letter: str, axis: str) -> TextTable:
     """Table of the best depths under both arms with their ratio, of the ratios of transitions, and of the differences
     of the losses."""
     title = f"Best depths, transitions and losses (10⁻³ {found.unit}), {round(100 * found.confidence)} % intervals"
     numbers = number(f"at {axis}"), number("A"), number(letter), number(f"{letter}/A or {letter} − A")
-    table = Table(title, [label("of"), *numbers, INTERVAL, label("change")])
+    table = TextTable(title, [label("of"), *numbers, INTERVAL, label("change")])
     depths = {(row.arm, row.n_params): row for row in found.of(BEST_DEPTH)}
     for row in (*found.of(RATIO), *found.of(DIFFERENCE)):
         own = [depths.get((arm, row.n_params)) for arm in (found.base, found.arm)]

@@ -9,7 +9,7 @@ from rich.console import Group
 
 from dwsweep import published_law
 from dwsweep.report.console import render
-from dwsweep.report.document import MISSING, Lines, Table, label, number, prose
+from dwsweep.report.document import MISSING, Lines, TextTable, label, number, prose
 from dwsweep.text import format_count
 from dwsweep.theory import DEPTH_EFFICIENT
 
@@ -22,7 +22,7 @@ def render_theory(facts: dict[str, Any]) -> Group:
         ("threshold depth log_3 d_x", f"{facts['threshold_depth']:.2f}", "theory, nets without softmax"),
         ("fitted transition depth", f"{fitted:.1f}" if fitted > 0 else "none", FITTED),
     ]
-    needed, words = Table("Width that a shallower net needs", NEEDED, ruled=False), WITHOUT_DEPTH
+    needed, words = TextTable("Width that a shallower net needs", NEEDED, ruled=False), WITHOUT_DEPTH
     if depth is not None:
         low, high = facts["log3_separation_rank_lower"], facts["log3_separation_rank_upper"]
         law = "L < log_3 d_x, eq. (7)" if facts["regime"] == DEPTH_EFFICIENT else "L ≥ log_3 d_x, eq. (8)"
@@ -38,7 +38,7 @@ def render_theory(facts: dict[str, Any]) -> Group:
         exponent, times = row["log10_width"], row["log10_width"] - math.log10(width)
         wider = [_power_of_ten(exponent), _power_of_ten(times)]
         needed.add(str(row["depth"]), *(wider if times >= 0 else [MISSING, "the bounds do not require a wider one"]))
-    table = Table("", [label("quantity"), number("value"), prose("note")], headed=False, ruled=False)
+    table = TextTable("", [label("quantity"), number("value"), prose("note")], headed=False, ruled=False)
     for quantity, value, note in rows:
         table.add(quantity, value, [(note, "dim")])
     return render([table, needed, Lines([words], apart=True)])

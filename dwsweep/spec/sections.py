@@ -26,7 +26,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from dwsweep import numerals
-from dwsweep.shapes import ROPE_THETA, Block, HeadCount, HeadRule, PositiveFloat, Proportions, Width
+from dwsweep.shapes import ROPE_THETA, BlockForm, HeadCount, HeadRule, PositiveFloat, Proportions, Width
 from dwsweep.spec.bounded_yaml import dump_yaml
 from dwsweep.spec.vocabulary import vocabulary
 
@@ -490,11 +490,11 @@ class Spec(Section):
     train: TrainSpec
     execution: ExecutionSpec = ExecutionSpec()
 
-    def block(self, head_rule: HeadRule | None = None) -> Block:
+    def block(self, head_rule: HeadRule | None = None) -> BlockForm:
         """Block settings, which with depth and width determine a shape; heads by the first of ``grid.heads`` by
         default."""
         keys = {field.name: getattr(self.model, field.name) for field in fields(Proportions)}
-        return Block(head_rule or self.grid.head_rules()[0], self.data.vocab_size, self.train.seq_len, **keys)
+        return BlockForm(head_rule or self.grid.head_rules()[0], self.data.vocab_size, self.train.seq_len, **keys)
 
     def to_yaml(self) -> str:
         return dump_yaml(self.model_dump(mode="json", by_alias=True))

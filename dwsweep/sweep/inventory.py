@@ -38,7 +38,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class File:
+class SweepFile:
     """File of a sweep, existing or recorded elsewhere; ``why``: its fault, empty if it is whole."""
 
     kind: str  # its name with * for the run or the pack, such as runs/*/result.json
@@ -52,7 +52,7 @@ class Finding:
 
     kind: str
     whole: int = 0
-    faulty: list[File] = field(default_factory=list)
+    faulty: list[SweepFile] = field(default_factory=list)
 
 
 def verify(directory: Any) -> tuple[Finding, ...]:
@@ -77,7 +77,7 @@ def verify(directory: Any) -> tuple[Finding, ...]:
 # the look
 
 
-def look(store: SweepStore) -> Iterator[File]:
+def look(store: SweepStore) -> Iterator[SweepFile]:
     """Every file of the sweep that is there, or that another one says is missing."""
     root = store.directory
     known = getattr(_sound(store, Manifest), "files", None) or {}
@@ -98,13 +98,13 @@ def look(store: SweepStore) -> Iterator[File]:
     yield from _fit(root)
     bench = root / bench_record.FILE_NAME
     if paths.is_there(bench):
-        yield File(bench.name, bench, _fault(lambda: bench_record.read(bench)))
+        yield SweepFile(bench.name, bench, _fault(lambda: bench_record.read(bench)))
     with contextlib.suppress(InputError, OSError):
         if (tokens := find_store(load_spec(root / SPEC).data)) is not None:
-            yield File("token store", tokens.path, _fault(tokens.verify))
+            yield SweepFile("token store", tokens.path, _fault(tokens.verify))
 
 
-def _run(store: SweepStore, run_id: str) -> Iterator[File]:
+def _run(store: SweepStore, run_id: str) -> Iterator[SweepFile]:
     """Records of a run and the documents behind its result, which decide whether it is done."""
     yield from _record(store, RunState, run_id)
     state = _sound(store, RunState, run_id)
@@ -112,40 +112,40 @@ def _run(store: SweepStore, run_id: str) -> Iterator[File]:
     if (result := _sound(store, RunResult, run_id)) is not None:
         documents = store.documents_path(run_id)
         missing = "" if paths.is_remote(documents) or paths.is_there(documents) else MISSING
-        yield File(
+        yield SweepFile(
             _kind_of(store, documents), documents, missing or _fault(lambda: store.check_documents(run_id, result))
         )
 
 
-def _kept(store: SweepStore, run_id: str) -> Iterator[File]:
+def _kept(store: SweepStore, run_id: str) -> Iterator[SweepFile]:
     """Parameters and metrics of a finished run, which no later command makes again."""
     if (result := _sound(store, RunResult, run_id)) is None:
         return
     params, metrics = store.params_path(run_id), store.metrics_path(run_id)
     if result.params_sha256 is not None:
         why = _fault_of_bytes(params, result.params_sha256, CHANGED)
-        yield File(_kind_of(store, params), params, why)
+        yield SweepFile(_kind_of(store, params), params, why)
     if result.metrics_rows is not None or metrics.exists():
         found = metrics_of(metrics.parent)
         lost = f"rows are lost: {found.lost} of {len(found.rows) + found.lost}" if found.lost else ""
-        yield File(_kind_of(store, metrics), metrics, found.fault or lost)
+        yield SweepFile(_kind_of(store, metrics), metrics, found.fault or lost)
 
 
-def _pack(store: SweepStore, pack_id: str, finished: bool) -> Iterator[File]:
+def _pack(store: SweepStore, pack_id: str, finished: bool) -> Iterator[SweepFile]:
     """Records of a pack; ``finished``: a run names it as the pack that finished it."""
     yield from _record(store, Pack, pack_id, finished)
     yield from _record(store, PackProgress, pack_id)
     yield from _record(store, PackState, pack_id, finished)
 
 
-def _record(store: SweepStore, kind: type, owner: str = "", needed: bool = False) -> Iterator[File]:
+def _record(store: SweepStore, kind: type, owner: str = "", needed: bool = False) -> Iterator[SweepFile]:
     """File of a record, if it is there or ``needed``."""
     path = store.path_of(kind, owner)
     if (there := paths.is_there(path)) or needed:
-        yield File(_kind_of(store, path), path, _fault(lambda: store.read(kind, owner)) if there else MISSING)
+        yield SweepFile(_kind_of(store, path), path, _fault(lambda: store.read(kind, owner)) if there else MISSING)
 
 
-def _lost_results(store: SweepStore, pack_id: str) -> Iterator[File]:
+def _lost_results(store: SweepStore, pack_id: str) -> Iterator[SweepFile]:
     """Results that are gone with their run's state: a finished pack had one for each of its runs."""
     state, pack = _sound(store, PackState, pack_id), _sound(store, Pack, pack_id)
     for run_id in pack.run_ids if pack is not None and state is not None and state.state == DONE else ():
@@ -153,20 +153,20 @@ def _lost_results(store: SweepStore, pack_id: str) -> Iterator[File]:
         # a run that is tried again names the pack that will train it
         path = store.path_of(RunResult, run_id)  # one that is there and faulty has a line of its own
         if found.state not in FINAL and found.pack_id in (None, pack_id) and not paths.is_there(path):
-            yield File(_kind_of(store, path), path, MISSING)
+            yield SweepFile(_kind_of(store, path), path, MISSING)
 
 
-def _results(store: SweepStore) -> Iterator[File]:
+def _results(store: SweepStore) -> Iterator[SweepFile]:
     with contextlib.suppress(InputError, OSError):  # a damaged plan has a line of its own
         yield _table(RESULTS, store.results_path, results_text(store))
 
 
-def _fit(root: Any) -> Iterator[File]:
+def _fit(root: Any) -> Iterator[SweepFile]:
     path = root / "fit" / "fit.json"
     if not paths.is_there(path):
         return
     found: list[Any] = []
-    yield File("fit/fit.json", path, _fault(lambda: found.append(fit_record.read_any(path))))
+    yield SweepFile("fit/fit.json", path, _fault(lambda: found.append(fit_record.read_any(path))))
     for fit in found:
         for name, text in fit_record.tables_of(fit).items():
             yield _table(f"fit/{name}", path.with_name(name), text)
@@ -214,18 +214,18 @@ def _fault_of_bytes(path: Any, digest: str, why: str) -> str:
     return _fault(check)
 
 
-def _text(path: Any, known: dict[str, str], read: Callable[[Any], Any]) -> File:
+def _text(path: Any, known: dict[str, str], read: Callable[[Any], Any]) -> SweepFile:
     """Text that a person reads and the manifest has the hash of."""
     why = _fault(lambda: read(path))
     if not why and (digest := known.get(path.name)):
         why = _fault_of_bytes(path, digest, NOT_WRITTEN)
-    return File(path.name, path, why)
+    return SweepFile(path.name, path, why)
 
 
-def _table(kind: str, path: Any, text: str) -> File:
+def _table(kind: str, path: Any, text: str) -> SweepFile:
     """Table that follows from other files."""
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return File(kind, path, _fault_of_bytes(path, digest, "is not the table of the runs"))
+    return SweepFile(kind, path, _fault_of_bytes(path, digest, "is not the table of the runs"))
 
 
 # the mend
@@ -300,11 +300,11 @@ def remove_temporaries(store: SweepStore) -> None:
                     path.unlink()
 
 
-def _faulty(files: Iterable[File]) -> Iterator[File]:
+def _faulty(files: Iterable[SweepFile]) -> Iterator[SweepFile]:
     return (file for file in files if file.why)
 
 
-def _report(store: SweepStore, file: File, say: Say, then: str) -> None:
+def _report(store: SweepStore, file: SweepFile, say: Say, then: str) -> None:
     """Set a damaged file aside, and say so; a missing one is said."""
     aside = "" if file.why == MISSING else f"set aside as {paths.set_aside(file.path)}, "
     say(f"{store.name_of(file.path)}: {file.why}; {aside}{then}")

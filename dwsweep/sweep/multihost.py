@@ -2,7 +2,7 @@
 
 Every host starts the same command. ``jax.distributed`` finds the others by itself on TPU, Slurm and Open MPI; elsewhere
 the environment has ``DWSWEEP_COORDINATOR`` (HOST:PORT of process 0), ``DWSWEEP_PROCESSES`` and ``DWSWEEP_PROCESS``
-(from 0). Process 0 decides and writes. Workers are in a ``Group``, parents in ``join_slice``; only a worker imports
+(from 0). Process 0 decides and writes. Workers are in a ``Slice``, parents in ``join_slice``; only a worker imports
 JAX here.
 """
 
@@ -46,7 +46,7 @@ def settings(environment: Mapping[str, str]) -> dict[str, Any]:
     return {"coordinator_address": coordinator, "num_processes": processes, "process_id": process}
 
 
-class Group:
+class Slice:
     """Slice of processes; made once, before anything else of JAX is used."""
 
     def __init__(self) -> None:

@@ -46,7 +46,7 @@ from dwsweep.sweep.events import (
     to_line,
 )
 from dwsweep.sweep.local_worker import CORES_VARIABLE
-from dwsweep.sweep.multihost import Group
+from dwsweep.sweep.multihost import Slice
 from dwsweep.sweep.recorder import RunRecorder
 from dwsweep.train import Recorder
 
@@ -64,7 +64,7 @@ class Channel:
         self._lock = threading.Lock()
         self.jobs: queue.Queue[Command | None] = queue.Queue()
         self.stop_cause: str | None = None
-        self.group: Group | None = None
+        self.group: Slice | None = None
         self.joining = False  # waits for other hosts: nothing to bring to a checkpoint
         self.trains = False  # the attempt has come to its first step
         threading.Thread(target=self._listen, daemon=True).start()
@@ -116,7 +116,7 @@ def main() -> int:
         if isinstance(command, Join):
             store_path = command.store_path
             channel.joining = True
-            channel.group = Group()
+            channel.group = Slice()
             channel.joining = False
             channel.emit(Joined(channel.group.index, channel.group.count))
             continue
@@ -206,7 +206,7 @@ def attempt(job: Job, channel: Channel) -> Ended:
         sys.stderr.flush()
 
 
-def pack_of(store: SweepStore, pack_id: str, group: Group | None = None) -> Pack:
+def pack_of(store: SweepStore, pack_id: str, group: Slice | None = None) -> Pack:
     """Pack by its sealed pack.json, with the microbatch of its state.json. Process 0 of a ``group`` reads them for all:
     a network file system may show another host an older file.
 
@@ -230,7 +230,7 @@ def train(job: Job, pack: Pack, directory: Any, recorder: Recorder, **more: Any)
     return train_pack(pack, Store.open(job.store_path), directory, recorder, **more)
 
 
-def log_to(path: str, job: Job, group: Group | None = None) -> None:
+def log_to(path: str, job: Job, group: Slice | None = None) -> None:
     """Redirect stdout and stderr, also of C libraries, to the pack's log."""
     if group is not None and group.index > 0:
         path = str(Path(path).with_name(f"log-{group.index}.txt"))

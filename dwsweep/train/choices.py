@@ -106,7 +106,7 @@ class Choices:
         return (as_vector if self.as_vector else by_leaf)(model)
 
 
-class Tokens(Protocol):
+class TokensView(Protocol):
     """The compiler's view of a token store."""
 
     @property
@@ -115,7 +115,7 @@ class Tokens(Protocol):
     def dtype(self) -> np.dtype: ...
 
 
-def choose(pack: Pack, tokens: Tokens, hardware: Hardware | None = None) -> Choices:
+def choose(pack: Pack, tokens: TokensView, hardware: Hardware | None = None) -> Choices:
     """Choices for ``pack`` with these tokens on ``hardware`` (by default this host's devices).
 
     The attention kernel is the one that runs everywhere, until ``with_kernel`` has measured.

@@ -14,7 +14,7 @@ from dwsweep.data.token_store import Store, token_dtype
 from dwsweep.plan import Pack, Plan
 from dwsweep.records.bench import CompiledRow
 from dwsweep.text import format_bytes
-from dwsweep.train.choices import Tokens, concessions
+from dwsweep.train.choices import TokensView, concessions
 from dwsweep.train.program import Blueprint, fits, fitting_dispatch, memory_of
 from dwsweep.train.targets import Place
 
@@ -38,7 +38,7 @@ def compile_only(plan: Plan, store: Store | None, places: Sequence[Place]) -> It
             yield _row(pack, store or least, place, store.n_train_tokens if store else None)
 
 
-def _row(pack: Pack, text: Tokens, place: Place, n_train_tokens: int | None) -> CompiledRow:
+def _row(pack: Pack, text: TokensView, place: Place, n_train_tokens: int | None) -> CompiledRow:
     began = time.monotonic()
     first, blueprint, compiled, refusal = fitting_dispatch(Blueprint.of(pack, text, place.hardware))
     seconds = time.monotonic() - began

@@ -32,7 +32,7 @@ from dwsweep.records.pack import StartFacts
 from dwsweep.train.choices import (
     Choices,
     Hardware,
-    Tokens,
+    TokensView,
     choose,
     concessions,
     pack_seeds,
@@ -57,12 +57,12 @@ class Blueprint:
     """Blueprint of a pack: its functions and the shapes of their arguments, before compilation."""
 
     pack: Pack
-    tokens: Tokens
+    tokens: TokensView
     choices: Choices
     model: Model  # program compiled by the choices
 
     @classmethod
-    def of(cls, pack: Pack, tokens: Tokens, hardware: Hardware | None = None) -> Blueprint:
+    def of(cls, pack: Pack, tokens: TokensView, hardware: Hardware | None = None) -> Blueprint:
         """Build from the choices for the pack on ``hardware``, by default this host's devices.
 
         Raises:

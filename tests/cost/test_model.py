@@ -20,16 +20,16 @@ from dwsweep.cost.arithmetic import (
     training_flops,
     training_flops_per_token,
 )
-from dwsweep.shapes import Block, HeadRule, Shape
+from dwsweep.shapes import BlockForm, HeadRule, Shape
 
 
 def shape(depth: int = 6, width: int = 128, **changes: object) -> Shape:
     options: dict = {"head_rule": HeadRule(count=2), "vocab_size": 1000, "seq_len": 128}
-    return Block(**{**options, **changes}).shape(depth, width)
+    return BlockForm(**{**options, **changes}).shape(depth, width)
 
 
 def test_flops_of_gpt3_are_its_6nd_and_little_more() -> None:
-    gpt3 = Block(HeadRule(count=96), vocab_size=50257, seq_len=2048).shape(96, 12288)
+    gpt3 = BlockForm(HeadRule(count=96), vocab_size=50257, seq_len=2048).shape(96, 12288)
     ratio = training_flops(gpt3, 300_000_000_000) / flops_6nd(gpt3, 300_000_000_000)
     attention, unembedding = 2048 / (6 * 12288), 50257 / (12 * 96 * 12288)
     assert ratio == pytest.approx(1 + attention + unembedding)

@@ -21,7 +21,7 @@ from dwsweep.plan import Plan, build
 from dwsweep.plan.units import to_rows
 from dwsweep.records import bench as bench_record
 from dwsweep.records.bench import BenchRow
-from dwsweep.shapes import Block, HeadRule
+from dwsweep.shapes import BlockForm, HeadRule
 from dwsweep.spec import parse_spec
 from dwsweep.train import targets
 
@@ -93,7 +93,7 @@ def test_assumed_times_are_those_of_an_h200(measured: dict[Any, Any], worst: flo
     ratios = []
     for (vocabulary, window, heads, replicas), steps in measured.items():
         for depth, width, milliseconds, fused in steps:
-            shape = Block(heads, vocabulary, window).shape(depth, width)
+            shape = BlockForm(heads, vocabulary, window).shape(depth, width)
             mfu = assumed_mfu(shape, h200, tokens_per_step=32_768, precision="bfloat16", fused=fused)
             flops = replicas * 32_768 * training_flops_per_token(shape)
             ratios.append(flops / (mfu * h200.peak_flops) / (milliseconds * 1e-3))
@@ -155,7 +155,7 @@ def test_a_calibration_gives_times_on_a_device_without_a_peak(tmp_path: Path) ->
 
 def test_a_rate_of_the_same_recipe_comes_before_a_nearer_one() -> None:
     changes = ({}, {"biases": False}, {"embedding_rank": 8}, {"embedding_rank": 16}, {"attention": "linear"})
-    shapes = [Block(HeadRule(count=2), 1000, 128, **one).shape(6, 128) for one in changes]
+    shapes = [BlockForm(HeadRule(count=2), 1000, 128, **one).shape(6, 128) for one in changes]
     recipes = [recipe_of(shape, "adamw") for shape in shapes]
     assert recipes[0] == "pre-layernorm, plain gelu 4, learned, adamw" and "no biases" in recipes[1]
     measured = Calibration("cpu", tuple(Rate(24 + k, 512, 1.0 + k, name) for k, name in enumerate(recipes)))

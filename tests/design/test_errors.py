@@ -16,7 +16,7 @@ from sentences import says, shows
 from shown import printed
 from spec_tools import spec_of
 
-from dwsweep.design import Prior, fill, filling, make_prior, study
+from dwsweep.design import AssumedTruth, fill, filling, make_prior, study
 from dwsweep.design.expected_fit import covariance
 from dwsweep.design.judge import judge
 from dwsweep.design.prior import NOISE, Gain
@@ -69,8 +69,8 @@ def cells_of(planned: Spec) -> dict[tuple[int, int], frozenset[int]]:
     return found
 
 
-def prior(noise: float = 0.003, seed_sd: float = 0.005, shape_sd: float = 0.0) -> Prior:
-    return Prior(laws.published(), noise, seed_sd, shape_sd, ())
+def prior(noise: float = 0.003, seed_sd: float = 0.005, shape_sd: float = 0.0) -> AssumedTruth:
+    return AssumedTruth(laws.published(), noise, seed_sd, shape_sd, ())
 
 
 def test_nets_of_other_blocks_are_judged_at_their_own_sizes() -> None:
@@ -203,7 +203,7 @@ def test_gains_of_a_fit_have_the_slopes_of_its_losses(tmp_path: Path) -> None:
     assert_slopes(make_prior(tmp_path, None)[0], truth, 0.4)
 
 
-def assert_slopes(believed: Prior, truth: SmoothTruth, near: float) -> None:
+def assert_slopes(believed: AssumedTruth, truth: SmoothTruth, near: float) -> None:
     for shallow, deep in pairwise(DEPTHS):
         x = truth.crossing(shallow, deep) + np.array([-1e-3, 1e-3])
         slope = np.diff(truth.loss(shallow, x) - truth.loss(deep, x)).item() / 2e-3

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dwsweep.design.judge import judge
-from dwsweep.design.prior import Prior
+from dwsweep.design.prior import AssumedTruth
 from dwsweep.fit.answers.transitions import analyse_pairs
 from dwsweep.fit.data.runs import select_runs
 from dwsweep.fit.statistics import laws
@@ -72,7 +72,7 @@ def test_what_fit_finds_is_what_design_predicts() -> None:
     less, and of those that depart more."""
     smooth = TRUTHS[0]
     cells = {(d, w): frozenset(range(3)) for d in smooth.depths for w in widths(d, BUDGETS, 4)}
-    prior = Prior(laws.published(), NOISE, SEED_SD, SHAPE_SD, ())
+    prior = AssumedTruth(laws.published(), NOISE, SEED_SD, SHAPE_SD, ())
     every = [found_of(truth) for truth in TRUTHS]
     for target in (INSIDE, OUTSIDE):
         predicted = judge(prior, cells, target)

@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 from dwsweep.cost.arithmetic import training_flops_per_token
-from dwsweep.evidence import Estimates, levels, populations, read, read_populations, recipe
+from dwsweep.evidence import Quantity, levels, populations, read, read_populations, recipe
 from dwsweep.evidence.random_effects import BENDS, CENTRE, SLOPES, PricePopulation, curve, depth_population
 from dwsweep.evidence.summary import HERE, POPULATIONS, summarised
 from dwsweep.evidence.words import words
 from dwsweep.fit.statistics import laws
 from dwsweep.guide import Options
-from dwsweep.guide.losses import Tokens
+from dwsweep.guide.losses import TrainingTokens
 from dwsweep.guide.sources import public_source
 from tests.simulations import evidence_check as check
 
@@ -53,7 +53,7 @@ def test_a_collection_of_one_form_is_told_from_the_other() -> None:
     n = np.geomspace(1e6, 1e12, 7)
     for bend in (0.0, 1.0):
         value = 2.8 + curve(np.log(n) - CENTRE, np.array(0.3), np.array(bend))
-        exact = Estimates(tuple(n), (20.0,) * 7, tuple(value), tuple(map(tuple, 1e-3 * np.eye(7))))
+        exact = Quantity(tuple(n), (20.0,) * 7, tuple(value), tuple(map(tuple, 1e-3 * np.eye(7))))
         found = depth_population([exact] * 6)
         assert abs(found.bend.mean() - bend) < 0.15
         assert np.exp(found.mean(math.log(7e10) - CENTRE, 0.0).mean()) == pytest.approx(
@@ -114,7 +114,7 @@ def test_rows_are_the_sources_own_words() -> None:
 
 def test_more_tokens_ask_for_more_depth_as_in_gemstones() -> None:
     """A quadratic in ln N, ln L and ln tokens says 20 layers at 3e8 after 11 B tokens and 29 after 100 B."""
-    few, many = (public_source(tokens).depth(3e8)[0] for tokens in (Tokens(11e9), Tokens(100e9)))
+    few, many = (public_source(tokens).depth(3e8)[0] for tokens in (TrainingTokens(11e9), TrainingTokens(100e9)))
     assert few < many < 29 / 20 * few
 
 

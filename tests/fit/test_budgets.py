@@ -22,7 +22,7 @@ from dwsweep.fit.data.table import read_table
 from dwsweep.guide.own import OwnBudgets
 from dwsweep.records import fit as fit_record
 from dwsweep.report.fit_report import answer
-from dwsweep.shapes import Block, HeadRule
+from dwsweep.shapes import BlockForm, HeadRule
 from dwsweep.text import format_count
 from tests.simulations import budgets
 from tests.simulations.budgets import BudgetSweep, BudgetTruth
@@ -70,7 +70,7 @@ def assert_true(row, depths=0.08, sizes=0.06):
 
 
 def test_the_simulated_flops_are_those_that_a_sweep_records():
-    block = Block(HeadRule(count=2), vocab_size=TRUTH.vocab_size, seq_len=TRUTH.seq_len)
+    block = BlockForm(HeadRule(count=2), vocab_size=TRUTH.vocab_size, seq_len=TRUTH.seq_len)
     for depth, width in ((4, 512), (28, 640)):
         assert TRUTH.flops_per_token(depth, width) == training_flops_per_token(block.shape(depth, width))
 

@@ -11,11 +11,11 @@ from sentences import says
 from dwsweep import fit_table
 from dwsweep.errors import InputError
 from dwsweep.fit.data.impossible import off_surface
-from dwsweep.fit.data.runs import Shape, select_runs
+from dwsweep.fit.data.runs import TableShape, select_runs
 from dwsweep.fit.data.table import read_table
 
 WIDTHS = {6: (64, 96, 128, 160), 12: (48, 64, 96, 112)}
-FIRST, SECOND = Shape(6, 64), Shape(6, 96)
+FIRST, SECOND = TableShape(6, 64), TableShape(6, 96)
 
 
 def rows(change=lambda row, k: {}, **columns):

@@ -207,7 +207,7 @@ def test_a_column_means_this(change, options, columns, said):
 
 
 def test_weights_are_those_of_the_trainer():
-    shape = dwsweep.shapes.Block(
+    shape = dwsweep.shapes.BlockForm(
         dwsweep.shapes.HeadRule(count=8, size=16), vocab_size=1000, seq_len=64, kv_heads=2, mlp="gated", mlp_ratio=3.0
     ).shape(5, 256)
     row = {"depth": 5, "width": 256, "heads": 8, "head_size": 16, "kv_heads": 2, "d_ff": 768, "activation": "swiglu"}

@@ -17,7 +17,7 @@ from dwsweep.evidence.random_effects import CENTRE
 from dwsweep.fit.analysis import fit_table
 from dwsweep.guide import Source, public_source, source_of
 from dwsweep.guide.guideline import answered
-from dwsweep.guide.losses import Tokens
+from dwsweep.guide.losses import TrainingTokens
 from dwsweep.guide.sources import judge
 from dwsweep.records.fit import FitResult
 
@@ -96,7 +96,7 @@ def test_tokens_beyond_the_sources_are_trusted_little_and_named() -> None:
     """7B after 15T tokens was trusted as 7B after 140B; no source near has over 100 tokens per parameter."""
     levels = {}
     for tokens in (1.4e11, 1.5e13):
-        source = public_source(Tokens(tokens))
+        source = public_source(TrainingTokens(tokens))
         levels[tokens] = judge(source, 7e9)
     assert levels[1.4e11].level == "medium" and levels[1.5e13].level == "low"
     assert "tokens per parameter" in levels[1.5e13].reasons[0]

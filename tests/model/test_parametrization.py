@@ -15,15 +15,15 @@ from train_support import make_spec
 
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import build
-from dwsweep.shapes import Block, HeadRule
+from dwsweep.shapes import BlockForm, HeadRule
 from dwsweep.spec import OPTIMIZERS, ModelSpec, TrainSpec
 from dwsweep.train.optimizer import CHAINS, by_leaf
 
 TRAIN = TrainSpec(steps=1, weight_decay=0.1, epsilon=1e-8)
 
 
-def block(**rule: int) -> Block:
-    return Block(HeadRule(**(rule or {"count": 2})), vocab_size=256, seq_len=16)
+def block(**rule: int) -> BlockForm:
+    return BlockForm(HeadRule(**(rule or {"count": 2})), vocab_size=256, seq_len=16)
 
 
 def scales(parametrization: str, depth: int, width: int, **rule: int):

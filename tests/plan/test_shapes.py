@@ -11,13 +11,13 @@ from spec_tools import DATA, spec_of
 from dwsweep.design import study
 from dwsweep.errors import InputError
 from dwsweep.plan import build
-from dwsweep.shapes import Block, HeadRule, match_width
+from dwsweep.shapes import BlockForm, HeadRule, match_width
 from dwsweep.spec import Spec, load_spec
 
 
-def block(**changes: object) -> Block:
+def block(**changes: object) -> BlockForm:
     options: dict = {"head_rule": HeadRule(count=2), "vocab_size": 1000, "seq_len": 128}
-    return Block(**{**options, **changes})
+    return BlockForm(**{**options, **changes})
 
 
 def test_sizes_are_those_of_formulas_written_out() -> None:
@@ -32,7 +32,7 @@ def test_sizes_are_those_of_formulas_written_out() -> None:
 
 
 def test_total_of_gpt2_small() -> None:
-    gpt2 = Block(HeadRule(count=12), vocab_size=50257, seq_len=1024, tied_embeddings=True).shape(12, 768)
+    gpt2 = BlockForm(HeadRule(count=12), vocab_size=50257, seq_len=1024, tied_embeddings=True).shape(12, 768)
     assert gpt2.n_params_total == 124_439_808  # as every public implementation counts it
 
 
@@ -40,7 +40,7 @@ GATED = block(head_rule=HeadRule(size=64), kv_heads=1, mlp="gated", mlp_ratio=2.
 
 
 @pytest.mark.parametrize(("of", "multiples"), [(block(), (8, 64)), (GATED, (64,))], ids=["standard", "gated"])
-def test_matched_width_is_the_nearest_of_all(of: Block, multiples: tuple[int, ...]) -> None:
+def test_matched_width_is_the_nearest_of_all(of: BlockForm, multiples: tuple[int, ...]) -> None:
     for depth, budget, multiple in itertools.product((1, 48), (1e5, 8.5e7), multiples):
         found = match_width(depth, budget, of, multiple)
         best = min((of.shape(depth, k * multiple) for k in range(1, 1000)), key=lambda s: abs(s.n_params - budget))

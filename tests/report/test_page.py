@@ -27,7 +27,7 @@ from dwsweep.records.sweep import RUN, PlanRow
 from dwsweep.records.transitions import Transition
 from dwsweep.report import fit_report, guide_report, markup, runs_table
 from dwsweep.report import page as sweep_page
-from dwsweep.report.document import Fold, Table, number
+from dwsweep.report.document import Fold, TextTable, number
 from dwsweep.report.figures import registry
 from dwsweep.report.markup import html_of
 from dwsweep.sweep.snapshot import RunView, Snapshot
@@ -83,10 +83,10 @@ def test_page_is_whole_and_loads_nothing(law: Path) -> None:
 
 def test_page_escapes_what_it_is_given(law: Path) -> None:
     assert "<h1>a &lt;b&gt;bold&lt;/b&gt; &amp; " in (law / "report.html").read_text(encoding="utf-8")
-    hostile = Table("", [number("<i>")])
+    hostile = TextTable("", [number("<i>")])
     hostile.add('"><script>')
     assert not re.search("<i>|<script>", html_of([hostile]))
-    hostile_page = markup.page('"<script>', "<script>", [markup.Section('"x', "<script>", "")])
+    hostile_page = markup.page('"<script>', "<script>", [markup.PageSection('"x', "<script>", "")])
     assert hostile_page.count("<script>") == 1  # the page's own
 
 
@@ -178,7 +178,7 @@ def test_a_pair_has_one_verdict_and_the_papers_estimates_only_where_they_are_ask
     asked = replace(fit.provenance, options=replace(fit.provenance.options, paper=True))
     fit = replace(fit, provenance=asked)
     table, fold = {anchor: parts for anchor, _, parts in fit_report.sections(fit)}["transitions"]
-    assert isinstance(table, Table) and table.rows == [["6→12", "crossed", "40M", "30M … 50M", "–", ""]]
+    assert isinstance(table, TextTable) and table.rows == [["6→12", "crossed", "40M", "30M … 50M", "–", ""]]
     assert isinstance(fold, Fold) and fold.parts[0].rows == [["6→12", "not reached", "> 20M"]]  # type: ignore[union-attr]
     assert fit_report.answer(fit)[1].count("6→12") == 1
     assert "transitions" not in {anchor for anchor, *_ in fit_report.sections(replace(fit, transitions=[]))}

@@ -24,7 +24,7 @@ import numpy as np
 from dwsweep.fit.arms import Together
 from dwsweep.fit.data.impossible import without_bad_runs
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.data.runs import Candidate, Shape, select_runs
+from dwsweep.fit.data.runs import Setup, TableShape, select_runs
 from dwsweep.fit.statistics.curves import build_curves
 from dwsweep.fit.statistics.documents import Documents, of_influences
 from dwsweep.fit.statistics.pairing import Arm
@@ -91,7 +91,7 @@ def draw_arms(scenario: TwoArms, rng: np.random.Generator) -> tuple[Drawn, Drawn
     n = scenario.documents
     text = rng.normal(0.0, 0.5, n)
     arms: tuple[list[Row], list[Row]] = ([], [])
-    influences: tuple[dict[Candidate, np.ndarray], ...] = ({}, {})
+    influences: tuple[dict[Setup, np.ndarray], ...] = ({}, {})
     for depth in scenario.truth.depths:
         for budget in scenario.budgets:
             noise, shape_error = both(scenario.sigma, scenario.seeds), both(scenario.shape_sd, 1)
@@ -103,7 +103,7 @@ def draw_arms(scenario: TwoArms, rng: np.random.Generator) -> tuple[Drawn, Drawn
                 if read is not None:
                     adds = text + read[k]
                     loss += float(adds.mean())
-                    influences[k][Candidate(Shape(depth, width), None)] = (adds - adds.mean()) / n
+                    influences[k][Setup(TableShape(depth, width), None)] = (adds - adds.mean()) / n
                 arms[k].extend(
                     {"depth": depth, "width": width, "seed": s, "loss": loss + float(seeds[k][s] + noise[k][s])}
                     for s in range(scenario.seeds)

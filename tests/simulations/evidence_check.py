@@ -16,7 +16,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from dwsweep.evidence.random_effects import CENTRE, Estimates, Population, Recipe, depth_population, recipe
+from dwsweep.evidence.random_effects import CENTRE, Population, Quantity, Recipe, depth_population, recipe
 from dwsweep.evidence.summary import Evidence, read, summarised
 
 TRAINED_TO = 6e8  # largest size in the law's data, non-embedding
@@ -43,7 +43,7 @@ class Foretold:
         return self.low <= self.depth <= self.high
 
 
-def foretold(everyone: Population, source: Evidence, which: Sequence[int], known: Estimates | None) -> list[Foretold]:
+def foretold(everyone: Population, source: Evidence, which: Sequence[int], known: Quantity | None) -> list[Foretold]:
     """Answers ``which`` of a source, predicted for a new recipe, or for its own if some answers are ``known``."""
     rows, own, found = Recipe(everyone, np.zeros(len(everyone)), known), source.depth, []
     for k in which:
@@ -93,12 +93,12 @@ def leave_largest_out(sources: Sequence[Evidence], below: float) -> list[Foretol
     return found
 
 
-def among(found: Estimates, kept: Sequence[int]) -> Estimates:
+def among(found: Quantity, kept: Sequence[int]) -> Quantity:
     """Estimates at the indices ``kept``."""
     n, tokens, value = (
         tuple(column[k] for k in kept) for column in (found.n_params, found.tokens_per_param, found.value)
     )
-    return Estimates(n, tokens, value, tuple(tuple(found.covariance[k][j] for j in kept) for k in kept))
+    return Quantity(n, tokens, value, tuple(tuple(found.covariance[k][j] for j in kept) for k in kept))
 
 
 def simulated(sources: Sequence[Evidence], bend: float, collections: int = COLLECTIONS) -> dict[float, float]:
@@ -126,7 +126,7 @@ def _departure(truth: Population, x: np.ndarray, rng: np.random.Generator) -> np
     return rng.multivariate_normal(np.zeros(len(x)), truth.covariance(x, x)[0], method="eigh", check_valid="ignore")
 
 
-def _drawn(truth: Population, like: Estimates, rng: np.random.Generator) -> Estimates:
+def _drawn(truth: Population, like: Quantity, rng: np.random.Generator) -> Quantity:
     """Simulated estimates of a new recipe at the sizes, tokens and errors of another."""
     errors = rng.multivariate_normal(
         np.zeros(len(like)), np.array(like.covariance), method="eigh", check_valid="ignore"

@@ -11,7 +11,7 @@ from shown import printed
 from dwsweep import published_law, theory
 from dwsweep.errors import InputError
 from dwsweep.report import theory_report
-from dwsweep.shapes import Block, HeadRule
+from dwsweep.shapes import BlockForm, HeadRule
 
 LN3 = math.log(3)
 
@@ -97,5 +97,5 @@ def test_bottlenecks() -> None:
     assert cap(17, 1000, 16) == theory.EmbeddingCap(16, is_vocabulary=False) and cap(16, 1000, 16) is None
     assert cap(301, 300, 512) == theory.EmbeddingCap(300, is_vocabulary=True) and cap(10**6, None, None) is None
     assert theory.head_below_window(127, 128) and not theory.head_below_window(128, 128)
-    shape = Block(HeadRule(count=2), 1000, 128).shape(6, 118)
+    shape = BlockForm(HeadRule(count=2), 1000, 128).shape(6, 118)
     assert theory.embedding_share(shape) == pytest.approx((2000 + 128) * 118 / shape.n_params_total)

@@ -19,7 +19,7 @@ from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import build
 from dwsweep.plan import DataFacts
 from dwsweep.plan import build as build_plan
-from dwsweep.shapes import Block, HeadRule
+from dwsweep.shapes import BlockForm, HeadRule
 from dwsweep.spec import ModelSpec, TrainSpec, parse_spec
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.recorder import RunRecorder
@@ -60,7 +60,7 @@ def model_of(keys: dict[str, Any], heads: HeadRule = HeadRule(count=4), width: i
     block = {
         k: v for k, v in spec.model_dump().items() if k not in {"preset", "parametrization", "base_depth", "base_width"}
     }
-    shape = Block(heads, 131, 24, **block).shape(3, width)
+    shape = BlockForm(heads, 131, 24, **block).shape(3, width)
     model = build(shape, resolve(shape, spec, train, 1e-3))
     params = model.init(jax.random.key(0))
     leaves, tree = jax.tree.flatten(params)

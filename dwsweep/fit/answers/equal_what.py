@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.fit.answers.nets import ACROSS, LEAST_POINTS, Grid, least
+from dwsweep.fit.answers.nets import ACROSS, LEAST_POINTS, NetGrid, least
 from dwsweep.fit.data.covariates import RATE, TOKENS
 from dwsweep.fit.data.lengths import FLOP, TIME, TIMES, TrainedBudgets
 from dwsweep.fit.data.rows import ALIKE, Row, positive
@@ -56,7 +56,7 @@ SAME_COST = 0.01  # difference in ln cost within which all depths of a size cost
 
 
 @dataclass(frozen=True)
-class Cost:
+class TokenCost:
     """Cost of a token. unit: ``FLOPs`` or ``wall time``. said: its source, in words. ln: (D | 1, n) at x, y (n,);
     middle: (n,) without its error. spent: (n,) ln cost of whole runs."""
 
@@ -132,7 +132,7 @@ class _Question:
         self.column, self.scale = next(of_tokens, ("", Scale(0.0, 1.0)))
         self.posterior: Posterior = surface.posterior
         record = surface.record
-        self.grid = Grid.of(self.x, self.y, self.posterior.grid[self.posterior.inside])
+        self.grid = NetGrid.of(self.x, self.y, self.posterior.grid[self.posterior.inside])
         self.asked_sizes = [record.low + share * (record.high - record.low) for share in SHARES]
         self.tokens = np.log(self.numbers("tokens"))
         known = self.tokens[np.isfinite(self.tokens)]
@@ -185,7 +185,7 @@ class _Question:
 
     # Lines of a cost
 
-    def costs(self) -> Iterator[Cost]:
+    def costs(self) -> Iterator[TokenCost]:
         flops = self._fitted(FLOP, self.numbers("flops") / np.exp(self.tokens), "flops")
         yield flops or self._formula()
         for name in TIMES:
@@ -196,7 +196,7 @@ class _Question:
         if found := self._fitted(TIME, 1.0 / speed, "tokens_per_second"):
             yield found
 
-    def at_size(self, cost: Cost) -> Iterator[AnswerRow]:
+    def at_size(self, cost: TokenCost) -> Iterator[AnswerRow]:
         """Best depth at the cost of each size's best net after the held tokens."""
         held, y = self.scale.at, self.grid.y
         for x in self.asked_sizes:
@@ -212,7 +212,7 @@ class _Question:
                 yield self._row(_at_size(cost.unit), spent, cost.said, x, depth, tokens)
 
     def at_costs(
-        self, unit: str, cost: Cost | None, every: Sequence[float], said: str, moved: bool = True
+        self, unit: str, cost: TokenCost | None, every: Sequence[float], said: str, moved: bool = True
     ) -> Iterator[tuple[AnswerRow, Drawn]]:
         """Best depth at each of several costs, each depth at its best size, and (D,) draws of ln of it, of its N
         and tokens. cost: of a token; moved: False if the losses stand at the cost. said: origin of the costs, in
@@ -291,7 +291,7 @@ class _Question:
 
     # Costs
 
-    def _fitted(self, unit: str, per_token: np.ndarray, column: str) -> Cost | None:
+    def _fitted(self, unit: str, per_token: np.ndarray, column: str) -> TokenCost | None:
         """Cost of a token, from a column of the table; None if too few runs have one, or none has tokens."""
         with np.errstate(divide="ignore"):
             ln = np.log(per_token)
@@ -321,9 +321,11 @@ class _Question:
         said = f"{self.named(column)} of {int(use.sum())} runs"
         said += f", ± {100.0 * scatter:.2g} % about their line" if scatter > EXACT else ""
         said += f"; {out} far off it left out" if out else ""
-        return Cost(unit, said, lambda x, y: drawn @ terms(x, y), lambda x, y: beta[:6] @ terms(x, y), ln + self.tokens)
+        return TokenCost(
+            unit, said, lambda x, y: drawn @ terms(x, y), lambda x, y: beta[:6] @ terms(x, y), ln + self.tokens
+        )
 
-    def _formula(self) -> Cost:
+    def _formula(self) -> TokenCost:
         """FLOPs of a token: 6·N, and attention where the context is known."""
         context = self.numbers("seq_len")
         n = float(np.nanmedian(context)) if np.isfinite(context).any() else 0.0
@@ -334,7 +336,7 @@ class _Question:
             return np.asarray(np.log(6.0 * size + 12.0 * n * np.sqrt(size * depth / ratio)))
 
         said = f"(6·N + 12·L·d·{n:.0f})·tokens, assumed" if n else "6·N·tokens, assumed"
-        return Cost(FLOP, said, lambda x, y: at(x, y)[None], at, at(self.x, self.y) + self.tokens)
+        return TokenCost(FLOP, said, lambda x, y: at(x, y)[None], at, at(self.x, self.y) + self.tokens)
 
     # Tokens
 

@@ -15,7 +15,7 @@ LEAST_POINTS = 3  # fewest points of a curve with an inner minimum
 
 
 @dataclass(frozen=True)
-class Grid:
+class NetGrid:
     """Sizes and depths. x: (S,) ln N, evenly rising. y: (M,) ln L, rising. inside: (M, S) True for a net inside the
     hull of the shapes tried, but for half a step of size."""
 
@@ -24,7 +24,7 @@ class Grid:
     inside: np.ndarray
 
     @classmethod
-    def of(cls, x: np.ndarray, y: np.ndarray, depths: np.ndarray) -> Grid:
+    def of(cls, x: np.ndarray, y: np.ndarray, depths: np.ndarray) -> NetGrid:
         """Grid over shapes at ln N = x, ln L = y (K,). depths: (M,) ln L."""
         low, high = hull((b, a + room) for a, b in zip(x, y, strict=True) for room in (-SAME_BUDGET, SAME_BUDGET))
         # a level beyond the sizes tried is its asymptote's alone, without the waves that bent it among them

@@ -49,7 +49,7 @@ Columns = dict[str, list[Any]]
 Fields = Sequence[Any]
 
 
-class Cells(NamedTuple):
+class RawCells(NamedTuple):
     """Columns of cells as they were written. separator: between fields. comments: lines among the rows that begin with
     ``#``."""
 
@@ -58,7 +58,7 @@ class Cells(NamedTuple):
     comments: int = 0
 
 
-def delimited(what: str, text: str) -> Cells:
+def delimited(what: str, text: str) -> RawCells:
     """Cells of delimited text, or of its Markdown table; the separator is the commonest in the header: tab, comma,
     semicolon or bar.
 
@@ -97,7 +97,7 @@ def delimited(what: str, text: str) -> Cells:
     return of_fields(what, whole(), separator)
 
 
-def of_fields(what: str, rows: Iterable[Fields], separator: str = "") -> Cells:
+def of_fields(what: str, rows: Iterable[Fields], separator: str = "") -> RawCells:
     """Cells of rows of fields, the header among them, behind a title or comments.
 
     what: begins the line of an error, ``table: runs.csv;``. separator: mark between the fields.
@@ -129,7 +129,7 @@ def of_fields(what: str, rows: Iterable[Fields], separator: str = "") -> Cells:
         name: [unquoted_text(v) if v.__class__ is str and v[:1] == "'" else v for v in next(columns, blank)]
         for name in names
     }
-    return Cells(held, separator, comments)
+    return RawCells(held, separator, comments)
 
 
 def check_names(what: str, names: Iterable[Any]) -> None:

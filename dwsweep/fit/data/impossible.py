@@ -19,7 +19,7 @@ from statistics import median
 import numpy as np
 
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.data.runs import Candidate, Run, Selection, sort_rows
+from dwsweep.fit.data.runs import Run, Selection, Setup, sort_rows
 from dwsweep.text import join
 
 IMPOSSIBLE = 8.0  # fewest robust standard deviations
@@ -196,11 +196,11 @@ def _key(run: Run) -> Hashable:
 
 
 def _points(runs: Sequence[Run], terms: np.ndarray) -> _Points:
-    of: dict[Candidate, list[int]] = defaultdict(list)
+    of: dict[Setup, list[int]] = defaultdict(list)
     for k, run in enumerate(runs):
         of[run.candidate].append(k)
     loss = {candidate: median([runs[k].loss for k in members]) for candidate, members in of.items()}
-    best: dict[Hashable, Candidate] = {}
+    best: dict[Hashable, Setup] = {}
     for candidate in sorted(of, key=lambda one: one.order):
         key = _key(runs[of[candidate][0]])
         if key not in best or loss[candidate] < loss[best[key]]:

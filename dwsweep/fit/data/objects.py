@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dwsweep.errors import InputError
-from dwsweep.fit.data.cell import Cells, Columns, flat, of_rows
+from dwsweep.fit.data.cell import Columns, RawCells, flat, of_rows
 from dwsweep.records.columns import ALIASES, REQUIRED
 from dwsweep.records.record import each_key_once
 from dwsweep.text import join, printable
@@ -126,7 +126,7 @@ def _all_objects(values: Sequence[Any]) -> bool:
 # Folders of runs
 
 
-def folder(place: Path, read_cells: Callable[[bytes, str, str], Cells]) -> tuple[Cells, str]:
+def folder(place: Path, read_cells: Callable[[bytes, str, str], RawCells]) -> tuple[RawCells, str]:
     """(cells of all runs of a folder, SHA-256 of the files). read_cells: of the bytes of one file, how messages call
     it, and its name.
 
@@ -152,12 +152,12 @@ def folder(place: Path, read_cells: Callable[[bytes, str, str], Cells]) -> tuple
         if table.name == STATE:
             cells = _of_log(table)
         elif table.suffix.lower() == ".json" and (values := _of_one_run(table)):
-            cells = Cells(of_rows([values]))
+            cells = RawCells(of_rows([values]))
         else:
             cells = read_cells(table.read_bytes(), printable(str(table)), table.name)
         separators.add(cells.separator)
         rows += [own | dict(zip(cells.columns, row, strict=True)) for row in zip(*cells.columns.values(), strict=True)]
-    return Cells(of_rows(rows), separators.pop() if len(separators) == 1 else ""), digest.hexdigest()
+    return RawCells(of_rows(rows), separators.pop() if len(separators) == 1 else ""), digest.hexdigest()
 
 
 def _runs(top: Path, place: Path) -> Iterator[tuple[str, list[Path], Path]]:
@@ -192,7 +192,7 @@ def _of_one_run(file: Path) -> dict[str, Any] | None:
     return None if several and (not _all_objects(values) or _same_keys(values)) else found
 
 
-def _of_log(file: Path) -> Cells:
+def _of_log(file: Path) -> RawCells:
     """Cells of the log of a Trainer: its entries of one step joined, of the steps that have a held-out loss."""
     log = _object_of(file).get("log_history")
     if not isinstance(log, list) or not all(isinstance(entry, dict) for entry in log):
@@ -201,7 +201,7 @@ def _of_log(file: Path) -> Cells:
     for entry in log:
         steps.setdefault(entry.get("step"), {}).update(entry)
     rows = [entry for entry in steps.values() if any("eval" in str(key) for key in entry)] or list(steps.values())
-    return Cells(of_rows(rows))
+    return RawCells(of_rows(rows))
 
 
 def _object_of(file: Path) -> dict[str, Any]:

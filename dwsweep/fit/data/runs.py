@@ -19,7 +19,7 @@ CENSORED_SHARE = 0.25
 LEARNED_SHARE = 0.1  # share of ln V that unigram frequencies alone save, roughly
 
 
-class Shape(NamedTuple):
+class TableShape(NamedTuple):
     """A shape of a table. block: mark among nets of its depth and width, or empty."""
 
     depth: int
@@ -30,15 +30,15 @@ class Shape(NamedTuple):
         return f"{self.depth}×{self.width:g}{f' ({self.block})' if self.block else ''}"
 
 
-class Candidate(NamedTuple):
+class Setup(NamedTuple):
     """A shape at one learning rate and one value of each setting that losses are adjusted for."""
 
-    shape: Shape
+    shape: TableShape
     learning_rate: float | None
     settings: tuple[Hashable, ...] = ()
 
     @property
-    def order(self) -> tuple[Shape, float]:
+    def order(self) -> tuple[TableShape, float]:
         """Place among the candidates of a table."""
         return self.shape, -1.0 if self.learning_rate is None else self.learning_rate
 
@@ -64,12 +64,12 @@ class Run:
     settings: tuple[Hashable, ...] = ()
 
     @property
-    def shape(self) -> Shape:
-        return Shape(self.depth, self.width, self.block)
+    def shape(self) -> TableShape:
+        return TableShape(self.depth, self.width, self.block)
 
     @property
-    def candidate(self) -> Candidate:
-        return Candidate(self.shape, self.learning_rate, self.settings)
+    def candidate(self) -> Setup:
+        return Setup(self.shape, self.learning_rate, self.settings)
 
 
 @dataclass
@@ -79,25 +79,25 @@ class Selection:
     learning rates of a shape whose runs diverged or have NaN for a loss. diverged: runs to be treated."""
 
     runs: list[Run] = field(default_factory=list)
-    reasons: dict[Shape, list[str]] = field(default_factory=lambda: defaultdict(list))
+    reasons: dict[TableShape, list[str]] = field(default_factory=lambda: defaultdict(list))
     warnings: list[str] = field(default_factory=list)
     diverged_rule: str | None = None
     account: Counter[LeftOut] = field(default_factory=Counter)
-    sizes: dict[Shape, float] = field(default_factory=dict)
-    lost_rates: dict[Shape, set[float]] = field(default_factory=lambda: defaultdict(set))
+    sizes: dict[TableShape, float] = field(default_factory=dict)
+    lost_rates: dict[TableShape, set[float]] = field(default_factory=lambda: defaultdict(set))
     diverged: list[Run] = field(default_factory=list)
 
     @property
-    def excluded(self) -> dict[Shape, str]:
+    def excluded(self) -> dict[TableShape, str]:
         """Reasons of shapes without a run that counts."""
         return self._said(staying=False)
 
     @property
-    def notes(self) -> dict[Shape, str]:
+    def notes(self) -> dict[TableShape, str]:
         """Reasons of the runs that are out at shapes that stay."""
         return self._said(staying=True)
 
-    def _said(self, staying: bool) -> dict[Shape, str]:
+    def _said(self, staying: bool) -> dict[TableShape, str]:
         left = {run.shape for run in self.runs}
         counted = {shape: Counter(why) for shape, why in self.reasons.items() if (shape in left) == staying}
         return {
@@ -145,11 +145,11 @@ def select_runs(
 
 def sort_rows(rows: Sequence[Row], axis: str = "n_params", adjusted: Collection[str] = ()) -> Selection:
     parts = Selection()
-    shapes: dict[tuple[Any, Any, str], Shape] = {}
+    shapes: dict[tuple[Any, Any, str], TableShape] = {}
     for row in rows:
         key = row["depth"], row["width"], row.get(BLOCK, "")
         if key not in shapes:
-            shapes[key] = Shape(number(key[0]), number(key[1]), key[2])
+            shapes[key] = TableShape(number(key[0]), number(key[1]), key[2])
             parts.sizes[shapes[key]] = n_params_of(row)
         shape = shapes[key]
         value: Any = n_params_of(row) if axis == "n_params" else row.get(axis)
@@ -260,8 +260,8 @@ def chance_loss(run: Run, unit: str) -> float | None:
 
 def _leave_out_untrained(parts: Selection, unit: str) -> None:
     """A net near ln V guesses the next token almost uniformly: its loss says nothing about depth."""
-    losses: dict[Shape, dict[Candidate, list[float]]] = defaultdict(lambda: defaultdict(list))
-    uniform: dict[Shape, float] = {}
+    losses: dict[TableShape, dict[Setup, list[float]]] = defaultdict(lambda: defaultdict(list))
+    uniform: dict[TableShape, float] = {}
     for run in parts.runs:
         chance = chance_loss(run, unit)
         if chance is not None:

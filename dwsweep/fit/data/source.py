@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from dwsweep import paths
 from dwsweep.errors import InputError, install
 from dwsweep.fit.data import objects, trackers
-from dwsweep.fit.data.cell import Cells, Columns, check_names, delimited, of_fields, of_rows, typed
+from dwsweep.fit.data.cell import Columns, RawCells, check_names, delimited, of_fields, of_rows, typed
 from dwsweep.records.sweep import RESULTS_NAME
 from dwsweep.text import join, printable
 
@@ -149,7 +149,7 @@ def _stream(stream: Any) -> bytes:
 # Bytes
 
 
-def read_cells(content: bytes, said: str, name: str) -> Cells:
+def read_cells(content: bytes, said: str, name: str) -> RawCells:
     """Cells of a file in the format of its name; a name without a known suffix leaves it to the first bytes.
 
     Raises:
@@ -167,7 +167,7 @@ def read_cells(content: bytes, said: str, name: str) -> Cells:
             kind = ".json" if _text_of(content).lstrip()[:1] in ("[", "{") else ".csv"
         what = f"table: {said};"
         found = BYTES[kind](what, content) if kind in BYTES else TEXTS[kind](what, _text_of(content))
-        return found if isinstance(found, Cells) else Cells(found)
+        return found if isinstance(found, RawCells) else RawCells(found)
     except InputError:
         raise
     except (ValueError, RecursionError, csv.Error, KeyError, *_DAMAGED) as error:
@@ -207,7 +207,7 @@ def _text_of(content: bytes) -> str:
 # Formats: functions of (beginning of the line of an error, content)
 
 
-def _parquet(what: str, content: bytes) -> Cells:
+def _parquet(what: str, content: bytes) -> RawCells:
     """Columns of plain values and of structs (config.n_layer); lists and maps are skipped: a fit reads none of them,
     and they take long."""
     import pyarrow as pa
@@ -216,10 +216,10 @@ def _parquet(what: str, content: bytes) -> Cells:
     file = pq.ParquetFile(io.BytesIO(content))
     check_names(what, file.schema_arrow.names)
     plain = [one.name for one in file.schema_arrow if pa.types.is_struct(one.type) or not pa.types.is_nested(one.type)]
-    return Cells(file.read(columns=plain).to_pydict())
+    return RawCells(file.read(columns=plain).to_pydict())
 
 
-def _workbook(what: str, content: bytes) -> Cells:
+def _workbook(what: str, content: bytes) -> RawCells:
     """Cells of the one sheet of a workbook that has any, as they were last calculated."""
     try:
         import openpyxl
@@ -244,8 +244,8 @@ def _workbook(what: str, content: bytes) -> Cells:
     return of_fields(what, next(iter(sheets.values()), []))
 
 
-BYTES: dict[str, Callable[[str, bytes], Cells]] = {".parquet": _parquet, ".xlsx": _workbook}
-TEXTS: dict[str, Callable[[str, str], Cells | Columns]] = {
+BYTES: dict[str, Callable[[str, bytes], RawCells]] = {".parquet": _parquet, ".xlsx": _workbook}
+TEXTS: dict[str, Callable[[str, str], RawCells | Columns]] = {
     **dict.fromkeys((".csv", ".tsv"), delimited),
     ".json": objects.read,
     **dict.fromkeys((".jsonl", ".ndjson"), objects.read_lines),

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dwsweep.fit.data.runs import Candidate, Run, Shape
+from dwsweep.fit.data.runs import Run, Setup, TableShape
 from dwsweep.fit.statistics.documents import FEW_DOCUMENTS, Documents
 from dwsweep.fit.statistics.model import PRIORS, UNREPLICATED
 from dwsweep.fit.statistics.noise import (
@@ -63,9 +63,9 @@ class Curves:
         draws = self.draws + math.sqrt(noise.shape_variance) * luck
         return replace(self, noise=noise, draws=draws, se=draws.std(axis=0))
 
-    def shape(self, k: int) -> Shape:
+    def shape(self, k: int) -> TableShape:
         """The shape of a cell."""
-        return Shape(int(self.depth[k]), float(self.width[k]), self.block[k] if self.block else "")
+        return TableShape(int(self.depth[k]), float(self.width[k]), self.block[k] if self.block else "")
 
     @cached_property
     def covariance(self) -> np.ndarray:
@@ -200,7 +200,7 @@ def build_curves(
     shapes = sorted({candidate.shape for candidate in candidates})
     x_of = _shape_average(runs, shapes, "x")
     shapes.sort(key=lambda shape: (shape.depth, x_of[shape]))
-    of_shape: dict[Shape, list[int]] = defaultdict(list)
+    of_shape: dict[TableShape, list[int]] = defaultdict(list)
     for k, candidate in enumerate(candidates):
         of_shape[candidate.shape].append(k)
     groups = [of_shape[shape] for shape in shapes]
@@ -239,14 +239,14 @@ def build_curves(
     )
 
 
-def _shape_average(runs: Sequence[Run], shapes: list[Shape], name: str) -> dict[Shape, float]:
-    values: dict[Shape, list[float]] = {shape: [] for shape in shapes}
+def _shape_average(runs: Sequence[Run], shapes: list[TableShape], name: str) -> dict[TableShape, float]:
+    values: dict[TableShape, list[float]] = {shape: [] for shape in shapes}
     for run in runs:
         values[run.shape].append(getattr(run, name))
     return {shape: float(np.mean(v)) for shape, v in values.items()}
 
 
-def _edges(candidates: list[Candidate], groups: list[list[int]], chosen: np.ndarray) -> list[tuple[int, float, float]]:
+def _edges(candidates: list[Setup], groups: list[list[int]], chosen: np.ndarray) -> list[tuple[int, float, float]]:
     edges = []
     for group, best in zip(groups, chosen, strict=True):
         rates = [candidates[k].learning_rate for k in group]

@@ -23,7 +23,7 @@ from dwsweep.fit.data.rows import ARM, Row
 from dwsweep.fit.data.runs import Run
 from dwsweep.fit.statistics.model import PRIORS, UNREPLICATED, Frame, arm_column, covariate, factor, rate
 from dwsweep.fit.statistics.noise import cell_means
-from dwsweep.records.cells import Cells, Column, Prior
+from dwsweep.records.cells import Cells, ModelColumn, Prior
 from dwsweep.records.fit import FitOptions
 
 LEAST_SCALE, TYPICAL_SCALE, SCALE_SD = 1e-4, 0.01, 1.5  # prior of settings' effects: nats, nats, sd of ln
@@ -235,7 +235,7 @@ class Term:
     the column; that of a learning rate is about the best one of each net."""
 
     of: Covariate
-    column: Column
+    column: ModelColumn
     scale: Scale
 
     def at(self, where: np.ndarray) -> Term:
@@ -249,7 +249,7 @@ class Design:
     without one. shared: see ``shared_effects``. scatter: sd of a mean about the surface by a first estimate, nats."""
 
     terms: tuple[Term, ...]
-    others: tuple[Column, ...]
+    others: tuple[ModelColumn, ...]
     rate: np.ndarray | None
     shared: np.ndarray | None
     scatter: float

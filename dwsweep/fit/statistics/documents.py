@@ -14,7 +14,7 @@ import numpy as np
 
 from dwsweep import paths
 from dwsweep.fit.data.one_unit import IN_NATS
-from dwsweep.fit.data.runs import Candidate, Run
+from dwsweep.fit.data.runs import Run, Setup
 
 # documents of the row's checkpoint give its loss up to rounding; documents of another checkpoint do not
 TOLERANCE = 2e-3
@@ -29,7 +29,7 @@ class Documents(NamedTuple):
     covariance: np.ndarray | None
     note: str
     number: int | None = None
-    influence: Mapping[Candidate, np.ndarray] = MappingProxyType({})
+    influence: Mapping[Setup, np.ndarray] = MappingProxyType({})
     tokens: np.ndarray | None = None
 
     @property
@@ -55,7 +55,7 @@ def document_covariance(directory: str, runs: Sequence[Run]) -> Documents:
     """
     root = paths.as_path(directory) / "runs"
     candidates = sorted({run.candidate for run in runs}, key=lambda candidate: candidate.order)
-    influence: dict[Candidate, list[np.ndarray]] = {candidate: [] for candidate in candidates}
+    influence: dict[Setup, list[np.ndarray]] = {candidate: [] for candidate in candidates}
     size: int | None = None
     for run in runs:
         run_id = run.row.get("run_id")
@@ -84,7 +84,7 @@ def document_covariance(directory: str, runs: Sequence[Run]) -> Documents:
     return of_influences({candidate: np.mean(influence[candidate], axis=0) for candidate in candidates}, values[:, 1])
 
 
-def of_influences(influence: Mapping[Candidate, np.ndarray], tokens: np.ndarray) -> Documents:
+def of_influences(influence: Mapping[Setup, np.ndarray], tokens: np.ndarray) -> Documents:
     """The covariance of the candidates' mean losses, in their order; influence (n,) of each, tokens (n,)."""
     U = np.stack(list(influence.values()))
     n = U.shape[1]

@@ -85,7 +85,7 @@ class LawForm(ABC):
         return np.where((theta[..., 1] > self.least_b) & (depth < DEPTH_LIMIT), depth, np.nan)
 
 
-class Exponential(LawForm):
+class ExponentialLaw(LawForm):
     """Levine et al. 2020. L* = W(2b·N·e^(−2a)/12)/(2b), W the Lambert function."""
 
     name, left, right = "exponential", "ln d", "L"
@@ -97,7 +97,7 @@ class Exponential(LawForm):
         return lambertw(2.0 * b * (n_params * np.exp(-2.0 * a) / 12.0)).real / (2.0 * b)
 
 
-class Linear(LawForm):
+class LinearLaw(LawForm):
     """A constant aspect ratio in the limit; Liu et al. 2026: width grows with depth."""
 
     name, left, right = "linear", "d", "L"
@@ -132,7 +132,7 @@ class Linear(LawForm):
         return np.where(depth > SHALLOWEST, depth, np.nan)
 
 
-class Power(LawForm):
+class PowerLaw(LawForm):
     """D_crit ∝ d^0.44 in "The Depth Delusion", 2026. L* = (N·e^(−2a)/12)^(1/(1 + 2b))."""
 
     name, left, right = "power", "ln d", "ln L"
@@ -146,7 +146,7 @@ class Power(LawForm):
 
 
 SHALLOWEST = math.exp(-6.0)  # fewest layers of a linear law, whose N(L) may be positive at one layer
-EXPONENTIAL, LINEAR, POWER = Exponential(), Linear(), Power()
+EXPONENTIAL, LINEAR, POWER = ExponentialLaw(), LinearLaw(), PowerLaw()
 FORMS: Mapping[str, LawForm] = {form.name: form for form in (EXPONENTIAL, POWER, LINEAR)}
 
 

@@ -21,8 +21,8 @@ scatter of a shape, and a smooth curve of x that all shapes of a depth share: su
         depth whose shapes all lie off the others has an offset of its own (``posterior.with_odd_depths``).
 
 Given the form and the hyperparameters η the model is linear in Gaussian coefficients. One Cholesky factor of their
-precision, bordered by the losses, gives the evidence; back substitution gives draws (``Model.density``,
-``Model.drawn``). Sums over the cells are taken once per group of equal variance: the cost of η does not grow with rows.
+precision, bordered by the losses, gives the evidence (``density``), back substitution draws (``drawn``). Sums over the
+cells are taken once per group of equal variance: the cost of η does not grow with rows.
 
 Priors, a table: each is normal; priors of η are of natural logarithms but for p and a.
 """
@@ -40,7 +40,7 @@ from dwsweep.fit.data.shape import SAME_SIZE
 from dwsweep.fit.statistics.bounded import Bounded
 from dwsweep.fit.statistics.laws import FORMS as LAWS
 from dwsweep.fit.statistics.laws import POWER, LawForm
-from dwsweep.records.cells import SAME, Cells, Column, Prior
+from dwsweep.records.cells import SAME, Cells, ModelColumn, Prior
 
 TYPICAL_ALPHA = 0.15
 PRIORS: Mapping[str, Prior] = {
@@ -117,7 +117,7 @@ def of_arm(name: str) -> str:
     return f"arm {name}"
 
 
-def arm_column(name: str, member: np.ndarray, x: np.ndarray) -> Column:
+def arm_column(name: str, member: np.ndarray, x: np.ndarray) -> ModelColumn:
     """Column of another recipe: a smooth level of its own, and depth effects shrunk towards the first recipe's.
 
     Without the slope that one size leaves open, or the curvature that two do: least squares would take these from the
@@ -125,40 +125,40 @@ def arm_column(name: str, member: np.ndarray, x: np.ndarray) -> Column:
     value = np.asarray(member, dtype=float)
     sizes = distinct_sizes(x[value > 0.5])
     sds = 2.0, 0.5 if sizes > 1 else 0.0, 0.1 if sizes > 2 else 0.0, 0.0, 0.0
-    return Column(of_arm(name), value, sds, True, True, own_level=True)
+    return ModelColumn(of_arm(name), value, sds, True, True, own_level=True)
 
 
-def budget_column(name: str, member: np.ndarray) -> Column:
+def budget_column(name: str, member: np.ndarray) -> ModelColumn:
     """Column of a further budget of compute: a level with a slope, a curvature and waves."""
-    return Column(name, np.asarray(member, dtype=float), (WIDE, WIDE, 3.0, 0.0, 0.0), own_level=True)
+    return ModelColumn(name, np.asarray(member, dtype=float), (WIDE, WIDE, 3.0, 0.0, 0.0), own_level=True)
 
 
-def curved(name: str, member: np.ndarray) -> Column:
+def curved(name: str, member: np.ndarray) -> ModelColumn:
     """Column of the first of several budgets: a curvature besides the shared level."""
-    return Column(name, np.asarray(member, dtype=float), (0.0, 0.0, 3.0, 0.0, 0.0))
+    return ModelColumn(name, np.asarray(member, dtype=float), (0.0, 0.0, 3.0, 0.0, 0.0))
 
 
-def covariate(name: str, value: np.ndarray, effect: float, moves_depth: bool = False) -> Column:
+def covariate(name: str, value: np.ndarray, effect: float, moves_depth: bool = False) -> ModelColumn:
     """Column of a standardised logarithm: a smooth effect of about ``effect`` nats."""
     sds = (effect, 0.5 * effect, 0.0, 0.5 * effect, 0.0)
-    return Column(name, np.asarray(value, dtype=float), sds, moves_depth, shrunk=True)
+    return ModelColumn(name, np.asarray(value, dtype=float), sds, moves_depth, shrunk=True)
 
 
-def factor(name: str, member: np.ndarray, effect: float, moves_depth: bool = False) -> Column:
+def factor(name: str, member: np.ndarray, effect: float, moves_depth: bool = False) -> ModelColumn:
     """Column of a text: an offset of about ``effect`` nats, and a slope."""
     sds = (effect, 0.3 * effect, 0.0, 0.0, 0.0)
-    return Column(name, np.asarray(member, dtype=float), sds, moves_depth, shrunk=True)
+    return ModelColumn(name, np.asarray(member, dtype=float), sds, moves_depth, shrunk=True)
 
 
-def rate(name: str, value: np.ndarray, effect: float) -> Column:
+def rate(name: str, value: np.ndarray, effect: float) -> ModelColumn:
     """Column of a learning rate: a parabola in its logarithm whose lowest point follows size and depth.
 
     value: (K,) ln rate less a first estimate of the best one, standardised. With b = β₀ + β₁u + β₂v and the curvature κ
-    the best value is −b/2κ; each draw is taken there (``Column.tuned``).
+    the best value is −b/2κ; each draw is taken there (``ModelColumn.tuned``).
     """
     value = np.asarray(value, dtype=float)
     sds = (effect, effect, 0.0, effect, effect)
-    return Column(name, value, sds, shrunk=True, tuned=(float(value.min()), float(value.max())))
+    return ModelColumn(name, value, sds, shrunk=True, tuned=(float(value.min()), float(value.max())))
 
 
 def priors_of(cells: Cells) -> dict[str, Prior]:
@@ -382,7 +382,7 @@ class FormEffect:
 
 
 @dataclass
-class Model:
+class LossModel:
     """One form on the cells, linearised at ``ends`` = (x_lo, x_hi)."""
 
     cells: Cells
@@ -465,12 +465,12 @@ class Model:
         return min(OWN_WAVES, MOST_OWN // len(self.depths)) if "depthwise" in self.names else 0
 
     @property
-    def moving(self) -> list[Column]:
+    def moving(self) -> list[ModelColumn]:
         """Columns that move the best depth."""
         return [one for one in self.cells.columns if one.moves_depth] if self.form.effect else []
 
     @property
-    def departing(self) -> list[Column]:
+    def departing(self) -> list[ModelColumn]:
         """Columns with departures of their own."""
         return [one for one in self.cells.columns if one.own_departures] if self.form.effect else []
 
@@ -699,8 +699,8 @@ class Model:
         }
 
 
-def models(cells: Cells, forms: Sequence[str] = tuple(FORMS)) -> dict[str, Model]:
+def models(cells: Cells, forms: Sequence[str] = tuple(FORMS)) -> dict[str, LossModel]:
     """One model per form, on one scale of the effect of depth."""
     frame = Frame.of(cells.x, cells.y)
     effect = Effect.of(cells, frame)
-    return {name: Model(cells, FORMS[name], frame, effect) for name in forms}
+    return {name: LossModel(cells, FORMS[name], frame, effect) for name in forms}

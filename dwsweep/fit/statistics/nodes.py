@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dwsweep.fit.statistics.lattice import lattice
-from dwsweep.fit.statistics.model import FORMS, NO_SCATTER, Frame, Model, models
+from dwsweep.fit.statistics.model import FORMS, NO_SCATTER, Frame, LossModel, models
 from dwsweep.records.cells import SAME, Cells
 from dwsweep.records.fit import LossForm
 
@@ -116,7 +116,7 @@ def newton(
 class Sampler:
     """The nodes of one form."""
 
-    def __init__(self, model: Model, start: np.ndarray, seed: int, passes: int = PASSES) -> None:
+    def __init__(self, model: LossModel, start: np.ndarray, seed: int, passes: int = PASSES) -> None:
         self.model, self.seed = model, seed
         n = len(model.names)
         z, root = start, 0.35 * np.eye(n)
@@ -222,7 +222,7 @@ def weigh(
 def _form(nodes: Nodes, weight: float, count: np.ndarray, cells: Cells) -> LossForm:
     """Record of a form. count: (N,) draws of each node; nodes without a draw are left out."""
     has, form = count > 0, FORMS[nodes.form]
-    names, z, counts = Model.names_of(cells, form), nodes.z[has].round(DIGITS), count[has]
+    names, z, counts = LossModel.names_of(cells, form), nodes.z[has].round(DIGITS), count[has]
     scatter = np.median(z.repeat(counts, axis=0)[:, names.index("scatter")]) if len(z) else -math.inf
     return LossForm(
         form=nodes.form,

@@ -18,7 +18,7 @@ from operator import itemgetter
 import numpy as np
 
 from dwsweep.fit.data.rows import LeftOut
-from dwsweep.fit.data.runs import Candidate, Run
+from dwsweep.fit.data.runs import Run, Setup
 from dwsweep.fit.data.shape import SAME_SIZE
 from dwsweep.fit.statistics.curves import Curves, distinct, gaussian
 from dwsweep.fit.statistics.documents import Documents, over_documents
@@ -218,8 +218,8 @@ def _run_differences(a: Arm, b: Arm, cells: Sequence[tuple[int, int]]) -> list[t
     return sorted(both, key=itemgetter(0))
 
 
-def _cell(curves: Curves, k: int) -> Candidate:
-    return Candidate(curves.shape(k), curves.learning_rate[k])
+def _cell(curves: Curves, k: int) -> Setup:
+    return Setup(curves.shape(k), curves.learning_rate[k])
 
 
 def _as_one_run(covariance: np.ndarray, noise: Noise) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from dwsweep.fit.statistics.model import (
     Effect,
     FormEffect,
     Frame,
-    Model,
+    LossModel,
     asymptotic,
     decay,
 )
@@ -40,11 +40,11 @@ KEPT = 6_000_000  # most numbers of profiles that are kept: some thirty sizes of
 class Draws:
     """Coefficients of D draws of one form, all of equal weight.
 
-    eta: name → (D,) hyperparameters. powers: distinct p, and the place (D,) of each draw's. parts: see ``Model.split``.
-    scramble: (D,). other: (D, M) standard normals of departures beyond the sizes of the data.
+    eta: name → (D,) hyperparameters. powers: distinct p, and the place (D,) of each draw's. parts: by
+    ``LossModel.split``. scramble: (D,). other: (D, M) standard normals of departures beyond the sizes of the data.
     """
 
-    model: Model
+    model: LossModel
     eta: dict[str, np.ndarray]
     powers: tuple[np.ndarray, np.ndarray]
     parts: dict[str, np.ndarray]
@@ -91,7 +91,7 @@ class Posterior:
             return [self._drawn(one, k) for k, one in enumerate(self.chosen)]
 
     def _drawn(self, chosen: LossForm, place: int) -> Draws:
-        model = Model(self.cells, FORMS[chosen.form], self.frame, self.effect, np.array(chosen.ends))
+        model = LossModel(self.cells, FORMS[chosen.form], self.frame, self.effect, np.array(chosen.ends))
         rng = np.random.default_rng([self.seed, 7, place])
         normal = antithetic(rng, chosen.counts, model.n_changing + model.X.shape[1])
         rows = model.drawn(chosen.nodes, normal, chosen.counts)
@@ -343,7 +343,7 @@ class Posterior:
         return rows - self._tuned(draws, frame.u(x), frame.v(y), set(z))
 
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """``Model.held_out`` of the likeliest form at its mean hyperparameters."""
+        """``LossModel.held_out`` of the likeliest form at its mean hyperparameters."""
         k = int(np.argmax([len(one.scramble) for one in self.forms]))
         mean = np.average(self.chosen[k].nodes, axis=0, weights=self.chosen[k].counts)
         return self.forms[k].model.held_out(mean)
