@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
+NORMAL_95 = 1.959964  # standard deviations of a normal distribution that hold 95 %
 WITHOUT_DIGITS, ROUNDED_TO = 0.1, 0.05  # shares of the width: the error that costs digits, the error counted then
 
 Form = str | Callable[[float], str]

@@ -1,6 +1,6 @@
 """Sources by name: the registry of all kinds, and the sources of plain text.
 
-A source is a class with the interface of ``records.Source``, a line in ``SOURCES``, and its form in
+A source is a class with the interface of ``records.DocumentSource``, a line in ``SOURCES``, and its form in
 ``dwsweep.spec.SOURCE_FORMS``; a source of more than plain text has a module of its own.
 
 Sources of plain text: ``stdlib-docs`` (no download), and the files of ``text:``, ``jsonl:`` and ``parquet:``

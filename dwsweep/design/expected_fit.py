@@ -20,11 +20,11 @@ from dwsweep.fit.statistics.laws import FORMS
 from dwsweep.fit.statistics.model import declared
 from dwsweep.fit.statistics.nodes import weigh
 from dwsweep.fit.statistics.posterior import Posterior
+from dwsweep.interval import NORMAL_95
 from dwsweep.records.cells import Cells
 
 Planned = Mapping[tuple[int, int], frozenset[int]]
 """Seeds to run by shape (depth, width)."""
-NORMAL = 1.959964  # standard deviations by which a lead is sure at 95 %
 # effective nodes and draws of an expectation: of a design that is compared with many others, whose stated error is
 # then known to 5 %; and of one that is printed, to 1.5 %
 ROUGH, PRECISE = (150.0, 1024), (2400.0, 4096)
@@ -106,5 +106,5 @@ def pair_error(prior: AssumedTruth, cells: Planned, posterior: Posterior | None,
     lead = rows[:, :, 0] - rows[:, :, 1]
     mean, sd, slope = lead.mean(axis=0), lead.std(axis=0), prior.slope(shallow, deep)
     sure = np.abs(mean / sd)
-    power = float(np.prod([ndtr(sure[k : k + 2].max() - NORMAL) for k in (1, 3)]))
+    power = float(np.prod([ndtr(sure[k : k + 2].max() - NORMAL_95) for k in (1, 3)]))
     return PairError(shallow, deep, n, width, True, float(sd[0] / slope), float(-mean[0] / slope), power)

@@ -11,10 +11,9 @@ from dwsweep.evidence.random_effects import CENTRE, SCORES, TOKENS_PER_PARAM, Re
 from dwsweep.evidence.summary import Evidence, Populations, law_depth
 from dwsweep.fit.statistics import laws
 from dwsweep.fit.statistics.laws import outside
-from dwsweep.interval import IntervalOf
+from dwsweep.interval import NORMAL_95, IntervalOf
 
 NEAR = 3.0  # factor outside a source's sizes beyond which its row rests on all sources
-NORMAL = 1.959964  # standard deviations of 95 %
 TOKENS_APART = 2.0  # weight of an estimate falls by e for each half of ln tokens that it is away
 MORE_TOKENS = 0.05  # ln depth per ln tokens: the prior's mean, by which an estimate is moved to other tokens
 
@@ -50,7 +49,7 @@ def words(source: Evidence, everyone: Populations, n_params: float, tokens_per_p
     else:
         drawn = Recipe(everyone.depth, normal_scores(len(everyone.depth), SCORES), own).at(x, t) - source.shift
         origin = "extrapolated" if factor <= NEAR else "all, its offset"
-    ends = [y, y - NORMAL * sd, y + NORMAL * sd] if origin[:3] == "own" else quantiles(drawn, [0.5, 0.025, 0.975])
+    ends = [y, y - NORMAL_95 * sd, y + NORMAL_95 * sd] if origin[:3] == "own" else quantiles(drawn, [0.5, 0.025, 0.975])
     depth, low, high = np.exp(ends).tolist()
     return SourceRow(source.name, source.reference, source.kind, source.sure, depth, low, high, factor, origin)
 

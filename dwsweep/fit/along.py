@@ -52,7 +52,7 @@ from dwsweep.fit.statistics.ask import enough
 from dwsweep.fit.statistics.curves import Curves, SimultaneousBand, build_curves
 from dwsweep.fit.statistics.documents import document_covariance
 from dwsweep.fit.statistics.noise import FLOOR_NATS, Noise
-from dwsweep.fit.statistics.pairing import UNCORRECTED, Arm, at_size, pair_arms
+from dwsweep.fit.statistics.pairing import SEED, UNCORRECTED, Arm, at_size, pair_arms
 from dwsweep.fit.statistics.posterior import Posterior
 from dwsweep.fit.statistics.scatter import judged
 from dwsweep.fit.statistics.small_matrices import small_matrices
@@ -68,7 +68,6 @@ SIZES = tuple(name for name in columns.named("size") if name != "depth")  # colu
 OUTCOMES = columns.named("outcome", "identity")  # columns of a run's results and names
 WITH_HEADS = {"heads", "head_size"}  # either column determines the other
 Key = tuple[int | None, float | None]  # (depth, budget) of a group; None if the column is it
-SEED = 17  # seed of the draws of errors that arms share
 GROUPS_SAID = 6  # groups of each arm that the answer names, at most
 
 

@@ -35,6 +35,7 @@ from dwsweep.fit.statistics.laws import RECIPE_FACTOR, outside
 from dwsweep.guide.answers import Trust
 from dwsweep.guide.losses import TAIL, LossAt, TrainingTokens, parabola
 from dwsweep.guide.own import OWN_REACH, OwnBudgets, OwnLosses, Window
+from dwsweep.interval import NORMAL_95
 from dwsweep.text import NATS, format_count, format_factor
 
 if TYPE_CHECKING:
@@ -313,7 +314,6 @@ NEWER_DATA = "Newer public data put the best depth at 0.3 to 1.0 times this betw
 # ASSUMED for a law alone: κ of w = κ·(ln L − ln L*)², with its 95 %. Four sources have 0.08 to 0.32 between 3e7 and
 # 1.5e9 parameters, without a common trend.
 LAW_PRICE, LAW_PRICE_ENDS = 0.19, (0.08, 0.32)
-NORMAL = 1.959964  # standard deviations of 95 %
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,9 +332,9 @@ class ByLaw(Source):
         theta_a, theta_b, price, recipe_of = (normal_scores(DRAWS, axis) for axis in range(4))
         theta = np.stack([theta_a, theta_b], axis=1) @ np.linalg.cholesky(np.array(published_law.COVARIANCE)).T
         theta = np.array(self.law.theta) + theta
-        theta[:, 0] -= recipe_of * math.log(RECIPE_FACTOR) / NORMAL / 2.0  # a size N·r is a width of 1/√r
+        theta[:, 0] -= recipe_of * math.log(RECIPE_FACTOR) / NORMAL_95 / 2.0  # a size N·r is a width of 1/√r
         ln_depth = np.log(self.law.equation.optimal_depth(theta, n_params))
-        low, high = (abs(math.log(end / LAW_PRICE)) / NORMAL for end in LAW_PRICE_ENDS)
+        low, high = (abs(math.log(end / LAW_PRICE)) / NORMAL_95 for end in LAW_PRICE_ENDS)
         kappa = LAW_PRICE * np.exp(np.where(price < 0.0, low, high) * price)
         ends = laws.law_interval([self.law, *self.alternatives], n_params, laws.GRID_STEP)
         tag = (

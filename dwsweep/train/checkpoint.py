@@ -25,6 +25,7 @@ from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.paths import FencedOff
 from dwsweep.plan import Pack
+from dwsweep.records.record import SEAL
 from dwsweep.train.mesh import agreed, all_agree
 
 if TYPE_CHECKING:
@@ -107,9 +108,6 @@ def fingerprints(tree: Any, xp: Any = jnp) -> Any:
         return xp.sum(words * (2 * xp.arange(words.size, dtype=xp.uint32) + 1), dtype=xp.uint32)
 
     return jax.tree.map(one, tree)
-
-
-SEAL = "content_sha256"  # key of the hash of the other meta data
 
 
 def _digest(meta: Meta) -> str:

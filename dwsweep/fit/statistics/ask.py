@@ -21,6 +21,7 @@ from dwsweep.fit.data.shape import SAME_SIZE
 from dwsweep.fit.statistics.lattice import standard_error
 from dwsweep.fit.statistics.model import (
     FORMS,
+    ROUNDING,
     SAME_BUDGET,
     distinct_sizes,
     is_one_size,
@@ -28,7 +29,7 @@ from dwsweep.fit.statistics.model import (
 from dwsweep.fit.statistics.nodes import SCRAMBLES, Weighed, weigh, with_odd_depths
 from dwsweep.fit.statistics.parabola import vertex
 from dwsweep.fit.statistics.posterior import Posterior, Setting, between
-from dwsweep.interval import Interval
+from dwsweep.interval import NORMAL_95, Interval
 from dwsweep.records.answers import ABOVE, BELOW, BEST_DEPTH, AnswerRow
 from dwsweep.records.cells import Cells
 from dwsweep.records.fit import (
@@ -48,9 +49,7 @@ ROWS = 9
 LEVELS = 9  # sizes of the data's range that a polynomial of the level goes through
 MOST_CELLS = 4000  # most shapes on which a posterior is conditioned: more change no printed digit
 EDGE = 1e-6  # distance in ln L up to which a best depth lies on the outermost net
-ROUNDING = 1e-12  # share of a loss below which a difference of two is rounding
 MOST_READ = 3  # limit of posteriors that are kept
-TWO_SIDED = 1.959964  # standard deviations of a normal distribution that hold 95 %
 ONE_SD = 0.6827  # share of a normal distribution within one sd
 
 
@@ -434,7 +433,7 @@ def held_out(depth: np.ndarray, width: np.ndarray, posterior: Posterior) -> Held
     steepest = slopes[np.abs(slopes[:, 1]).argmax()] if len(slopes) else (None, None)
     return HeldOut(
         shapes=len(z),
-        inside=int((np.abs(z) < TWO_SIDED).sum()),
+        inside=int((np.abs(z) < NORMAL_95).sum()),
         worst_depth=int(depth[k]),
         worst_width=float(width[k]),
         worst=float(z[k]),

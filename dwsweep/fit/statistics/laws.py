@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dwsweep import published_law
+from dwsweep.interval import NORMAL_95
 
 DEPTH_LIMIT = 1.0e5
 # factor outside the transitions beyond which a law gives no number; 1T is 1,667 times the published range
@@ -212,7 +213,7 @@ def law_interval(laws: Sequence[Law], n_params: float, spacing: float) -> tuple[
 def published() -> Law:
     """The published law, with 95 % intervals from the recalled covariance."""
     theta = (published_law.A, published_law.B)
-    region = ellipse(theta, np.asarray(published_law.COVARIANCE), 1.959964**2)
+    region = ellipse(theta, np.asarray(published_law.COVARIANCE), NORMAL_95**2)
     low, high = published_law.TRAINED_N_PARAMS
     return Law(published_law.NAME, EXPONENTIAL.name, theta, low, high, region)
 

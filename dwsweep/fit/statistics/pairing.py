@@ -33,7 +33,7 @@ TEXT = {"vocab_size": "vocabularies", "data_hash": "data", "seq_len": "sequence 
 # most degrees of freedom of a difference over those of the level of its seeds: a level that the seeds show too small by
 # chance would count too little by Satterthwaite's formula
 MOST_OVER_SEEDS = 4.0
-SEED = 17  # seed of the errors of a slope that no curve shows
+SEED = 17  # seed of errors that arms share, and of a slope that no curve shows
 
 
 @dataclass(frozen=True)
