@@ -36,8 +36,8 @@ from dwsweep.fit.statistics.design import (
     FEWEST_ROWS_EACH,
     cells_of,
     design_of,
+    heap_means,
     layer_weights,
-    means_of,
     members_of,
 )
 from dwsweep.fit.statistics.model import Frame, distinct_sizes
@@ -307,9 +307,9 @@ def _fitted(
     budget = trained if trained and trained.alone else None
     runs = [run for one in selections.values() for run in one.runs]
     columns = tuple(one for one in _columns(runs, found) if np.ptp(one.value) > 0.0)
-    means = means_of(runs, columns, options.noise, arms)
+    means = heap_means(runs, columns, options.noise, arms)
     design = design_of(means, Frame.of(means.x, means.y))
-    cells = cells_of(means, design, options, _levels(runs, arms, design.scatter))
+    cells = cells_of(means, design, _levels(runs, arms, design.scatter))
     own, forms = int((means.arm == 0).sum()), ("none",) if of_size else ()
     surface = ask.surface_of(cells, means.depth, means.width, options.confidence, options.seed, own, forms)
     losses = ask.LossSurface(surface)

@@ -98,7 +98,7 @@ def test_what_the_arms_share_is_found(shared, low, high):
         a, b = (fitted(d, "A") for d in draw_arms(TwoArms(shared=shared), np.random.default_rng(seed)))
         pairing = pair_arms(a, b)
         i, j = np.array(pairing.cells).T
-        own = [curves.means.diagonal for curves in (a.curves, b.curves)]
+        own = [curves.covariance.diagonal for curves in (a.curves, b.curves)]
         found.append(pairing.runs[i, j].mean() / math.sqrt(own[0].mean() * own[1].mean()))
         assert len(pairing.cells) == 24
     assert low < np.mean(found) < high
@@ -110,7 +110,7 @@ def test_documents_are_shared_where_both_arms_were_evaluated_on_the_same():
     other_set = replace(b, held_out=b.held_out._replace(tokens=2 * np.ones(100)))
     same, apart = pair_arms(a, b), pair_arms(a, other_set)
     assert "100 held-out documents" in same.how and "documents" not in apart.how and not apart.documents.any()
-    total = (np.trace(a.curves.covariance) + np.trace(b.curves.covariance)) / 2
+    total = (np.trace(a.curves.covariance.dense()) + np.trace(b.curves.covariance.dense())) / 2
     i, j = np.array(same.cells).T
     assert same.documents[i, j].sum() > 0.9 * total  # what documents add to all shapes is most of it
 

@@ -12,7 +12,7 @@ from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import RATE, TEXT, TOKENS, Covariate
 from dwsweep.fit.data.lengths import TrainedBudgets
 from dwsweep.fit.statistics import ask
-from dwsweep.fit.statistics.design import Design, Means, Term
+from dwsweep.fit.statistics.design import Design, HeapMeans, Term
 from dwsweep.interval import Interval
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment
 from dwsweep.records.answers import BEST_DEPTH, BEST_VALUE, N_PARAMS, AnswerRow
@@ -22,7 +22,7 @@ ONE_VARIABLE = 0.95  # |r| above which two columns are inseparable: variance is 
 TOKEN_SHARES = (0.0, 0.5, 1.0)  # quantiles of the tokens at which best depths are told, if there are many counts
 
 
-def adjustment_of(means: Means, design: Design, held: ask.LossSurface, follow: tuple[str, ...]) -> Adjustment:
+def adjustment_of(means: HeapMeans, design: Design, held: ask.LossSurface, follow: tuple[str, ...]) -> Adjustment:
     """Record of the adjustment, without the answers of ``equal_what``. follow: columns that follow the shape."""
     posterior = held.posterior
     size = found_in.quadratic(means.x, means.y)[:, [0, 1, 3]]
@@ -42,7 +42,7 @@ def adjustment_of(means: Means, design: Design, held: ask.LossSurface, follow: t
     )
 
 
-def _column(term: Term, means: Means, surface: ask.LossSurface) -> AdjustedColumn:
+def _column(term: Term, means: HeapMeans, surface: ask.LossSurface) -> AdjustedColumn:
     posterior, confidence, one, name = surface.posterior, surface.record.confidence, term.of, term.column.name
     tuned = one.kind == RATE
     moved = posterior.of_columns(means.x, means.y, {name: term.column.value})
@@ -65,7 +65,7 @@ def _column(term: Term, means: Means, surface: ask.LossSurface) -> AdjustedColum
     )
 
 
-def _rates(means: Means, design: Design, surface: ask.LossSurface) -> tuple[AnswerRow, ...]:
+def _rates(means: HeapMeans, design: Design, surface: ask.LossSurface) -> tuple[AnswerRow, ...]:
     """Best learning rate of each depth at the middle size; a rate beyond those tried is only a bound."""
     place, term = next(((k, term) for k, term in enumerate(design.terms) if term.of.kind == RATE), (0, None))
     if term is None or design.rate is None:

@@ -125,7 +125,7 @@ def _threshold(df: float, count: int) -> float:
 def _against_seeds(runs: Sequence[Run], terms: np.ndarray) -> list[BadRun]:
     cells: dict[Hashable, list[Run]] = defaultdict(list)
     for run in runs:
-        cells[run.candidate].append(run)
+        cells[run.setup].append(run)
     several = {key: members for key, members in cells.items() if len(members) > 1}
     if not several:
         return []
@@ -182,7 +182,7 @@ def _medians_of_others(values: np.ndarray) -> np.ndarray:
 @dataclass(frozen=True)
 class _Points:
     """Median losses (K,) that are compared: of each shape at its best learning rate; if losses are adjusted, of each
-    candidate. terms: (K, ·)."""
+    setup. terms: (K, ·)."""
 
     keys: list[Hashable]
     x: np.ndarray
@@ -192,25 +192,25 @@ class _Points:
 
 
 def _key(run: Run) -> Hashable:
-    return run.candidate if run.settings else run.shape
+    return run.setup if run.settings else run.shape
 
 
 def _points(runs: Sequence[Run], terms: np.ndarray) -> _Points:
     of: dict[Setup, list[int]] = defaultdict(list)
     for k, run in enumerate(runs):
-        of[run.candidate].append(k)
-    loss = {candidate: median([runs[k].loss for k in members]) for candidate, members in of.items()}
+        of[run.setup].append(k)
+    loss = {setup: median([runs[k].loss for k in members]) for setup, members in of.items()}
     best: dict[Hashable, Setup] = {}
-    for candidate in sorted(of, key=lambda one: one.order):
-        key = _key(runs[of[candidate][0]])
-        if key not in best or loss[candidate] < loss[best[key]]:
-            best[key] = candidate
-    members = [of[candidate] for candidate in best.values()]
+    for setup in sorted(of, key=lambda one: one.order):
+        key = _key(runs[of[setup][0]])
+        if key not in best or loss[setup] < loss[best[key]]:
+            best[key] = setup
+    members = [of[setup] for setup in best.values()]
     return _Points(
         keys=list(best),
         x=np.array([math.fsum(runs[k].x for k in own) / len(own) for own in members]),
-        y=np.log([float(candidate.shape.depth) for candidate in best.values()]),
-        loss=np.array([loss[candidate] for candidate in best.values()]),
+        y=np.log([float(setup.shape.depth) for setup in best.values()]),
+        loss=np.array([loss[setup] for setup in best.values()]),
         terms=np.array([terms[own].mean(axis=0) for own in members]).reshape(len(members), terms.shape[1]),
     )
 

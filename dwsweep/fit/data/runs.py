@@ -39,7 +39,7 @@ class Setup(NamedTuple):
 
     @property
     def order(self) -> tuple[TableShape, float]:
-        """Place among the candidates of a table."""
+        """Place among the setups of a table."""
         return self.shape, -1.0 if self.learning_rate is None else self.learning_rate
 
 
@@ -68,7 +68,7 @@ class Run:
         return TableShape(self.depth, self.width, self.block)
 
     @property
-    def candidate(self) -> Setup:
+    def setup(self) -> Setup:
         return Setup(self.shape, self.learning_rate, self.settings)
 
 
@@ -206,7 +206,7 @@ def _merge_duplicates(parts: Selection) -> None:
     merged: list[Run] = []
     several: dict[int, list[Run]] = {}
     for run in parts.runs:
-        place = len(merged) if run.seed is None else first.setdefault((run.candidate, run.seed), len(merged))
+        place = len(merged) if run.seed is None else first.setdefault((run.setup, run.seed), len(merged))
         if place == len(merged):
             merged.append(run)
         else:
@@ -227,20 +227,20 @@ def _merge_duplicates(parts: Selection) -> None:
 def _treat_diverged(parts: Selection) -> str | None:
     if not parts.diverged:
         return None
-    bad = {run.candidate for run in parts.diverged}
-    stayed = {run.shape for run in parts.runs if run.candidate not in bad}  # shapes that keep other rates
-    dropped = [candidate for candidate in bad if candidate.shape in stayed]
+    bad = {run.setup for run in parts.diverged}
+    stayed = {run.shape for run in parts.runs if run.setup not in bad}  # shapes that keep other rates
+    dropped = [setup for setup in bad if setup.shape in stayed]
     before = len(parts.runs)
     rules = []
     if dropped:
-        of = "setting" if any(candidate.settings for candidate in dropped) else "learning rate"
+        of = "setting" if any(setup.settings for setup in dropped) else "learning rate"
         many = f"{of}s are excluded at their shapes" if len(dropped) > 1 else f"{of} is excluded at its shape"
         rules.append(f"{len(dropped)} diverged {many}")
         for shape, rate, settings in dropped:
             alone = rate is not None and not settings
             parts.reasons[shape].append(f"learning rate {rate:g} diverged" if alone else "diverged")
-        parts.runs = [run for run in parts.runs if run.candidate not in dropped]
-    left = [run for run in parts.diverged if run.candidate not in dropped]
+        parts.runs = [run for run in parts.runs if run.setup not in dropped]
+    left = [run for run in parts.diverged if run.setup not in dropped]
     if left:
         rules.append(_censor_or_drop(parts, left))
     parts.account["are of runs that diverged", ""] += len(parts.diverged)
@@ -265,7 +265,7 @@ def _leave_out_untrained(parts: Selection, unit: str) -> None:
     for run in parts.runs:
         chance = chance_loss(run, unit)
         if chance is not None:
-            losses[run.shape][run.candidate].append(run.loss)
+            losses[run.shape][run.setup].append(run.loss)
             uniform[run.shape] = chance
     best = {shape: min(math.fsum(v) / len(v) for v in of.values()) for shape, of in losses.items()}
     shapes = sorted(shape for shape, loss in best.items() if loss > (1.0 - LEARNED_SHARE) * uniform[shape])

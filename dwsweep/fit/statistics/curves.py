@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from dwsweep.fit.data.runs import Run, Setup, TableShape
+from dwsweep.fit.data.runs import Run, TableShape
 from dwsweep.fit.statistics.documents import FEW_DOCUMENTS, Documents
 from dwsweep.fit.statistics.model import PRIORS, UNREPLICATED
 from dwsweep.fit.statistics.noise import (
@@ -30,30 +31,93 @@ DRAWS, FEWEST_DRAWS = 2000, 100
 
 
 @dataclass(frozen=True)
-class Curves:
-    """Fitted cell means, one per shape, sorted by depth and then by x.
+class Means:
+    """Mean losses of K groups of equal runs.
 
-    depth, width, x (ln of the axis), n_params, mean (nats), se (nats), n (runs), learning_rate, block: (K,).
-    draws: (D, K) nats, centred on mean. noise: the noise model. rate_edge: shapes whose best learning rate is at the
-    edge of those tried. paired: seeds cancel between shapes. means: their covariance, without the error that seeds of a
-    shape share. scatter_seed: seed of the draws of the scatter between shapes. layer_weights: weights of a layer over
-    d², of the nets that the losses are adjusted to; None: as trained.
+    of: (n,) group of each run, −1 for a run in none. depth, width, x (ln of the axis), n_params, mean (nats), n (runs):
+    (K,). noise: of a run and of a mean. covariance: of the means, nats², without the error that seeds of a shape share.
+    paired: seeds cancel between means.
     """
 
+    of: np.ndarray
     depth: np.ndarray
     width: np.ndarray
     x: np.ndarray
     n_params: np.ndarray
     mean: np.ndarray
-    se: np.ndarray
     n: np.ndarray
-    learning_rate: list[float | None]
-    draws: np.ndarray
     noise: Noise
-    rate_edge: list[tuple[int, float, float]]
+    covariance: MeanCovariance
     paired: bool
-    means: MeanCovariance
-    block: list[str] = field(default_factory=list)
+
+    @property
+    def y(self) -> np.ndarray:
+        """(K,) ln depth."""
+        return np.log(self.depth.astype(float))
+
+    @property
+    def cells(self) -> Cells:
+        """Data of the posterior, with their noise as it was estimated or declared."""
+        known, df = self.covariance, self.noise.replicate_df
+        scatter = PRIORS["scatter"] if df > 0.0 else UNREPLICATED
+        found = Cells(self.x, self.y, self.mean, known.diagonal, known.factors, df, scatter)
+        return found.with_few_factors()
+
+
+def means_of(
+    runs: Sequence[Run],
+    keys: Sequence[Any],
+    declared: float | None = None,
+    documents: Documents | None = None,
+    unit: str = NATS,
+) -> Means:
+    """Means of the runs of each of ``keys`` (n,), in their order. declared, unit: as in ``estimate_noise``. documents:
+    of the means. The order of the runs and the names of their seeds change nothing."""
+    place = {key: k for k, key in enumerate(sorted(set(keys)))}
+    order = sorted(range(len(runs)), key=lambda k: (keys[k], runs[k].loss))
+    cell = np.array([place[keys[k]] for k in order])
+    losses, seeds = np.array([runs[k].loss for k in order]), [runs[k].seed for k in order]
+    found = cell_means(losses, cell, seeds, len(place))
+    noise, covariance = estimate_noise(found, declared, documents.covariance if documents else None, unit)
+    if documents and documents.number is not None and documents.number < FEW_DOCUMENTS:
+        noise = noise.of_few_documents(documents.number)
+    of = np.empty(len(runs), dtype=int)
+    of[order] = cell
+    first = np.unique(of, return_index=True)[1]
+    return Means(
+        of=of,
+        depth=np.array([runs[k].depth for k in first]),
+        width=np.array([float(runs[k].width) for k in first]),
+        x=averages([run.x for run in runs], of),
+        n_params=averages([run.n_params for run in runs], of),
+        mean=found.mean,
+        n=np.bincount(of),
+        noise=noise,
+        covariance=covariance,
+        paired=found.paired,
+    )
+
+
+def averages(values: Sequence[float], of: np.ndarray) -> np.ndarray:
+    """(K,) averages of ``values`` (n,) by group ``of`` (n,)."""
+    found: np.ndarray = np.bincount(of, values) / np.bincount(of)
+    return found
+
+
+@dataclass(frozen=True)
+class Curves(Means):
+    """Means of each shape at its best learning rate, sorted by depth and then by x.
+
+    se: (K,) nats. draws: (D, K) nats, centred on mean. learning_rate, block: (K,). rate_edge: shapes whose best rate is
+    at the edge of those tried. scatter_seed: seed of the draws of the scatter between shapes. layer_weights: weights of
+    a layer over d², of the nets that the losses are adjusted to; None: as trained.
+    """
+
+    se: np.ndarray
+    draws: np.ndarray
+    learning_rate: list[float | None]
+    block: list[str]
+    rate_edge: list[tuple[int, float, float]]
     scatter_seed: int = 0
     layer_weights: float | None = None
 
@@ -65,12 +129,7 @@ class Curves:
 
     def shape(self, k: int) -> TableShape:
         """The shape of a cell."""
-        return TableShape(int(self.depth[k]), float(self.width[k]), self.block[k] if self.block else "")
-
-    @cached_property
-    def covariance(self) -> np.ndarray:
-        """(K, K) covariance of the means without the error that seeds of a shape share, nats². Limit: see ``dense``."""
-        return self.means.dense()
+        return TableShape(int(self.depth[k]), float(self.width[k]), self.block[k])
 
     @property
     def depths(self) -> list[int]:
@@ -78,16 +137,8 @@ class Curves:
 
     @property
     def total_covariance(self) -> np.ndarray:
-        """(K, K) covariance of the means with the error that seeds of a shape share, nats²."""
-        return self.covariance + self.noise.shape_variance * np.eye(len(self.x))
-
-    @property
-    def cells(self) -> Cells:
-        """Data of the posterior, with their noise as it was estimated or declared."""
-        scatter = PRIORS["scatter"] if self.noise.replicate_df > 0.0 else UNREPLICATED
-        y, means = np.log(self.depth.astype(float)), self.means
-        found = Cells(self.x, y, self.mean, means.diagonal, means.factors, self.noise.replicate_df, scatter)
-        return found.with_few_factors()
+        """(K, K) covariance of the means with the error that seeds of a shape share, nats². Limit: see ``dense``."""
+        return self.covariance.dense() + self.noise.shape_variance * np.eye(len(self.x))
 
     def at(self, depth: int) -> np.ndarray:
         """Indices of a depth's shapes, in order of x."""
@@ -184,77 +235,54 @@ def build_curves(
     documents: Documents | None = None,
     unit: str = NATS,
 ) -> Curves:
-    """Cell means, noise and draws of ``runs``. declared, unit: as in ``estimate_noise``.
-    Without the scatter between shapes, which ``scatter.judged`` adds.
+    """The curves of ``runs``. declared, documents, unit: as in ``means_of``. Without the scatter between shapes, which
+    ``scatter.judged`` adds.
 
     The best learning rate of a shape is chosen on its mean over seeds, and again in every draw; the draws' mean choice
-    below the estimate is the winner's curse and is subtracted (a bootstrap bias correction). The order of
-    the runs and the names of their seeds change nothing.
+    below the estimate is the winner's curse and is subtracted (a bootstrap bias correction).
     """
-    runs = sorted(runs, key=lambda run: (run.depth, run.width, run.learning_rate or -1.0, run.loss))
-    own = [run.candidate for run in runs]
-    candidates = sorted(set(own), key=lambda candidate: candidate.order)
-    index = {candidate: k for k, candidate in enumerate(candidates)}
-    cell = np.array([index[candidate] for candidate in own])
-    means = cell_means(np.array([run.loss for run in runs]), cell, [run.seed for run in runs], len(candidates))
-    shapes = sorted({candidate.shape for candidate in candidates})
-    x_of = _shape_average(runs, shapes, "x")
-    shapes.sort(key=lambda shape: (shape.depth, x_of[shape]))
-    of_shape: dict[TableShape, list[int]] = defaultdict(list)
-    for k, candidate in enumerate(candidates):
-        of_shape[candidate.shape].append(k)
-    groups = [of_shape[shape] for shape in shapes]
-    chosen = np.array([min(group, key=lambda k: means.mean[k]) for group in groups])
-    depth = np.array([shape.depth for shape in shapes])
-    x = np.array([x_of[shape] for shape in shapes])
-    extra = documents.covariance if documents else None
-    noise, covariance = estimate_noise(means, declared, extra, unit)
-    if documents and documents.number is not None and documents.number < FEW_DOCUMENTS:
-        noise = noise.of_few_documents(documents.number)
-    all_draws = covariance.draws(max(FEWEST_DRAWS, min(DRAWS, MOST_DRAWN // len(candidates))), rng)
-    all_draws += means.mean
-    draws = np.stack([all_draws[:, group].min(axis=1) for group in groups], axis=1)
-    many = np.array([len(group) > 1 for group in groups])
+    keys = [run.setup.order for run in runs]
+    means, tried = means_of(runs, keys, declared, documents, unit), sorted(set(keys))
+    groups: dict[TableShape, list[int]] = defaultdict(list)
+    for k, (shape, _) in enumerate(tried):
+        groups[shape].append(k)
+    place = {shape: k for k, shape in enumerate(groups)}
+    of_shape = np.array([place[run.shape] for run in runs])
+    x, n_params = (averages(values, of_shape) for values in ([run.x for run in runs], [run.n_params for run in runs]))
+    shapes = sorted(groups, key=lambda shape: (shape.depth, x[place[shape]]))
+    where, rates_of = np.array([place[shape] for shape in shapes]), [groups[shape] for shape in shapes]
+    chosen = np.array([min(group, key=lambda k: means.mean[k]) for group in rates_of])
+    drawn = means.covariance.draws(max(FEWEST_DRAWS, min(DRAWS, MOST_DRAWN // len(tried))), rng) + means.mean
+    draws = np.stack([drawn[:, group].min(axis=1) for group in rates_of], axis=1)
+    many = np.array([len(group) > 1 for group in rates_of])
     mean = means.mean[chosen] - np.where(many, draws.mean(axis=0) - means.mean[chosen], 0.0)
     draws += mean - draws.mean(axis=0)
     draws += FLOOR_NATS * rng.standard_normal(draws.shape)
-    runs_of = np.bincount(cell, minlength=len(candidates))
-    n_params = _shape_average(runs, shapes, "n_params")
+    used = np.full(len(tried), -1)
+    used[chosen] = np.arange(len(chosen))
+    rate = [None if value < 0.0 else value for _, value in tried]
     return Curves(
-        depth=depth,
-        width=np.array([shape.width for shape in shapes], dtype=float),
-        block=[shape.block for shape in shapes],
-        x=x,
-        n_params=np.array([n_params[shape] for shape in shapes]),
+        of=used[means.of],
+        depth=means.depth[chosen],
+        width=means.width[chosen],
+        x=x[where],
+        n_params=n_params[where],
         mean=mean,
-        se=draws.std(axis=0),
-        n=runs_of[chosen],
-        learning_rate=[candidates[k].learning_rate for k in chosen],
-        draws=draws,
-        noise=noise,
-        rate_edge=_edges(candidates, groups, chosen),
+        n=means.n[chosen],
+        noise=means.noise,
+        covariance=means.covariance.at(chosen),
         paired=means.paired,
-        means=covariance.at(chosen),
+        se=draws.std(axis=0),
+        draws=draws,
+        learning_rate=[rate[k] for k in chosen],
+        block=[shape.block for shape in shapes],
+        rate_edge=[
+            (shape.depth, shape.width, rate[best])
+            for shape, group, best in zip(shapes, rates_of, chosen, strict=True)
+            if len(group) > 1 and rate[group[0]] is not None and best in (group[0], group[-1])
+        ],
         scatter_seed=int(rng.integers(2**62)),
     )
-
-
-def _shape_average(runs: Sequence[Run], shapes: list[TableShape], name: str) -> dict[TableShape, float]:
-    values: dict[TableShape, list[float]] = {shape: [] for shape in shapes}
-    for run in runs:
-        values[run.shape].append(getattr(run, name))
-    return {shape: float(np.mean(v)) for shape, v in values.items()}
-
-
-def _edges(candidates: list[Setup], groups: list[list[int]], chosen: np.ndarray) -> list[tuple[int, float, float]]:
-    edges = []
-    for group, best in zip(groups, chosen, strict=True):
-        rates = [candidates[k].learning_rate for k in group]
-        known = [rate for rate in rates if rate is not None]
-        rate = candidates[best].learning_rate
-        if len(rates) > 1 and len(known) == len(rates) and rate is not None and rate in (min(known), max(known)):
-            edges.append((candidates[best].shape.depth, candidates[best].shape.width, rate))
-    return edges
 
 
 def gaussian(covariance: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:

@@ -14,17 +14,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from dwsweep.fit.data.covariates import D_FF, NUMBER, RATE, TEXT, TOKENS, Covariate
 from dwsweep.fit.data.rows import ARM, Row
 from dwsweep.fit.data.runs import Run
+from dwsweep.fit.statistics.curves import Means, means_of
 from dwsweep.fit.statistics.model import PRIORS, UNREPLICATED, Frame, arm_column, covariate, factor, rate
-from dwsweep.fit.statistics.noise import cell_means
 from dwsweep.records.cells import Cells, ModelColumn, Prior
-from dwsweep.records.fit import FitOptions
 
 LEAST_SCALE, TYPICAL_SCALE, SCALE_SD = 1e-4, 0.01, 1.5  # prior of settings' effects: nats, nats, sd of ln
 MOST_FOR_SCALES = 240  # most rows used for the scales; more are sampled
@@ -37,23 +35,13 @@ INTERACT = Prior(math.log(0.08), 1.3, "ln of E", "as large as in public heaps, o
 
 
 @dataclass(frozen=True)
-class Means:
-    """Runs that agree in depth, size and covariates, averaged. of: (n,) place of each run. x, y, mean, variance: (K,);
-    df: of the replicates. depth, width: of the nets. columns: covariates (K,). run: (K,) label of the run. paired: the
-    effects of seeds, which link all means, are taken off. arms: recipes that are compared, the base first; none for one
-    recipe. arm: (K,) place of each mean's arm among them, rising."""
+class HeapMeans(Means):
+    """Means of runs that agree in depth, size and covariates. columns: covariates (K,). run: (K,) label of the run.
+    arms: recipes that are compared, the base first; none for one recipe. arm: (K,) place of each mean's arm among them,
+    rising."""
 
-    of: np.ndarray
-    x: np.ndarray
-    y: np.ndarray
-    mean: np.ndarray
-    variance: np.ndarray
-    df: float
-    depth: np.ndarray
-    width: np.ndarray
     columns: tuple[Covariate, ...]
     run: np.ndarray
-    paired: bool
     arms: tuple[str, ...]
     arm: np.ndarray
 
@@ -70,46 +58,24 @@ def members_of(rows: Sequence[Row], arms: Sequence[str]) -> np.ndarray:
     )
 
 
-def means_of(runs: Sequence[Run], columns: Sequence[Covariate], noise: Any, arms: tuple[str, ...] = ()) -> Means:
-    """Means of equal runs. noise: declared sd of one run, nats; None: that of the replicates."""
+def heap_means(
+    runs: Sequence[Run], columns: Sequence[Covariate], declared: float | None, arms: tuple[str, ...] = ()
+) -> HeapMeans:
+    """Means of equal runs. declared: sd of one run, nats; None: that of the replicates."""
     arm = members_of([run.row for run in runs], arms) @ np.arange(1.0, max(len(arms), 1))
-    blocks = {block: k for k, block in enumerate(sorted({run.block for run in runs}))}
-    block = np.array([float(blocks[run.block]) for run in runs])
+    block = np.unique([run.block for run in runs], return_inverse=True)[1]
     x, y = np.array([run.x for run in runs]), np.log([float(run.depth) for run in runs])
     values = np.stack([arm, x, y, block, *(one.value for one in columns)], axis=1).round(9)
-    _, first, of, count = np.unique(values, axis=0, return_index=True, return_inverse=True, return_counts=True)
-    of = of.ravel()
-    loss = np.array([run.loss for run in runs])
-    found = cell_means(loss, of, [run.seed for run in runs], len(count))
-    df = float((1.0 - found.leverage).sum())
-    variance, known = np.zeros(len(count)), 0.0
-    if isinstance(noise, int | float):
-        variance, known = float(noise) ** 2 / count, math.inf
-    elif df >= 2.0:
-        squares = float((found.residual**2).sum())
-        variance, known = squares / df / count, df if squares > 0.0 else 0.0
-    shape = np.array([one.column != "tokens" for one in columns], dtype=bool)
-    label = values[first][:, np.concatenate([[True, True, True, True], shape])]
-    _, run = np.unique(label, axis=0, return_inverse=True)
-    return Means(
-        of,
-        x[first],
-        y[first],
-        found.mean,
-        variance,
-        known,
-        np.array([runs[k].depth for k in first]),
-        np.array([float(runs[k].width) for k in first]),
-        tuple(one.at_rows(first) for one in columns),
-        run.ravel(),
-        found.paired,
-        arms,
-        arm[first].astype(int),
-    )
+    means = means_of(runs, list(map(tuple, values.tolist())), declared)
+    first = np.unique(means.of, return_index=True)[1]
+    of_run = [*range(4), *(k for k, one in enumerate(columns, start=4) if one.column != "tokens")]
+    run = np.unique(values[first][:, of_run], axis=0, return_inverse=True)[1].ravel()
+    own = tuple(one.at_rows(first) for one in columns)
+    return HeapMeans(**vars(means), columns=own, run=run, arms=arms, arm=arm[first].astype(int))
 
 
 def scales(
-    means: Means, values: Sequence[np.ndarray], frame: Frame, runs: np.ndarray | None = None
+    means: HeapMeans, values: Sequence[np.ndarray], frame: Frame, runs: np.ndarray | None = None
 ) -> tuple[np.ndarray, float]:
     """((C,) scale of each covariate's effects, sd of a mean about the surface), nats, by the restricted likelihood (see
     the module).
@@ -164,7 +130,7 @@ def scales(
     return np.exp(found[first:]), float(math.exp(found[0]))
 
 
-def layer_weights(means: Means) -> float | None:
+def layer_weights(means: HeapMeans) -> float | None:
     """Weights of a layer over d² at the held inner width; None if inner widths are no covariate."""
     inner = next((one for one in means.columns if one.name == D_FF), None)
     if inner is None:
@@ -173,14 +139,14 @@ def layer_weights(means: Means) -> float | None:
     return float(np.exp(np.interp(inner.at, inner.value[order], weights[order])))
 
 
-def size_at_held(means: Means) -> np.ndarray:
+def size_at_held(means: HeapMeans) -> np.ndarray:
     """(K,) ln of the size that a net of each depth and width has at the held inner width: of two nets of one depth and
     size, the one with the larger inner width is narrower, and the best learning rate follows the width."""
     held = layer_weights(means)
     return means.x if held is None else means.y + 2.0 * np.log(means.width) + math.log(held)
 
 
-def best_rates(means: Means, place: int, others: Sequence[np.ndarray], frame: Frame) -> np.ndarray | None:
+def best_rates(means: HeapMeans, place: int, others: Sequence[np.ndarray], frame: Frame) -> np.ndarray | None:
     """(3,) β of a first estimate of ln of the best rate, β₀ + β₁u + β₂v with u of ``size_at_held``; None if no parabola
     opens upwards."""
     u, v, ln = frame.u(size_at_held(means)), frame.v(means.y), means.columns[place].value
@@ -260,7 +226,7 @@ class Design:
         return next((term for term in self.terms if term.of.name == TOKENS), None)
 
 
-def design_of(means: Means, frame: Frame) -> Design:
+def design_of(means: HeapMeans, frame: Frame) -> Design:
     """The further columns of the posterior, with their scales."""
     values, scale_of, best = [], [], None
     kinds = list(means.columns)
@@ -303,7 +269,7 @@ def design_of(means: Means, frame: Frame) -> Design:
     return design
 
 
-def shared_effects(means: Means, values: Sequence[np.ndarray]) -> np.ndarray | None:
+def shared_effects(means: HeapMeans, values: Sequence[np.ndarray]) -> np.ndarray | None:
     """(K, R) factors that the points of one run share over token counts: an offset, and half as large a slope in ln
     tokens; None without such runs."""
     count = np.bincount(means.run)
@@ -315,19 +281,17 @@ def shared_effects(means: Means, values: Sequence[np.ndarray]) -> np.ndarray | N
     return np.hstack([member, 0.5 * member * t[:, None]])
 
 
-def cells_of(means: Means, design: Design, options: FitOptions, levels: np.ndarray | float = 0.0) -> Cells:
+def cells_of(means: HeapMeans, design: Design, levels: np.ndarray | float = 0.0) -> Cells:
     """Cells of the posterior. levels: (A,) sd of an error that all losses of an arm share, nats."""
     # start of the search for the mode: heaps scatter by 0.001 to 0.1 nats
     scatter = Prior(math.log(max(design.scatter, LEAST_SCATTER)), UNREPLICATED.sd, "ln nats", "by a first estimate")
-    return Cells(
-        means.x,
-        means.y,
-        means.mean,
-        means.variance,
-        means.members * levels,
-        means.df,
-        scatter,
-        (*(term.column for term in design.terms), *design.others),
-        design.shared,
-        {"interact": INTERACT},
+    found = means.cells
+    return replace(
+        found,
+        factors=np.hstack([found.factors, means.members * levels]),
+        df=found.df if means.noise.sigma else 0.0,  # equal losses of runs that repeat show no noise
+        scatter=scatter,
+        columns=(*(term.column for term in design.terms), *design.others),
+        shared=design.shared,
+        learnt={"interact": INTERACT},
     )

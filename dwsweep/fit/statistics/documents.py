@@ -22,8 +22,8 @@ FEW_DOCUMENTS = 30  # fewer documents give no estimate for another sample
 
 
 class Documents(NamedTuple):
-    """covariance (K, K) of the candidates' mean losses over samples of documents, nats², or None; note: a sentence on
-    its use. number: count of documents, None if unknown. influence: candidate → (n,) nats, share of each document in
+    """covariance (K, K) of the setups' mean losses over samples of documents, nats², or None; note: a sentence on
+    its use. number: count of documents, None if unknown. influence: setup → (n,) nats, share of each document in
     its mean loss. tokens: (n,) tokens of each document."""
 
     covariance: np.ndarray | None
@@ -46,16 +46,16 @@ class Documents(NamedTuple):
 
 
 def document_covariance(directory: str, runs: Sequence[Run]) -> Documents:
-    """Error of the candidates' mean losses due to the sample of documents.
+    """Error of the setups' mean losses due to the sample of documents.
 
     With per-document summed nats s_j and tokens t_j, loss = Σs/Σt, and its sampling variance is that of the influence
     u_j = (s_j − loss·t_j)/Σt summed over documents; covariances between shapes are kept, so differences are paired on
-    the same text. Candidates are in the order of ``build_curves``. None if a run lacks its documents.npy, the
+    the same text. Setups are in the order of ``build_curves``. None if a run lacks its documents.npy, the
     numbers of documents differ, or they belong to another checkpoint (their mean is not the row's loss).
     """
     root = paths.as_path(directory) / "runs"
-    candidates = sorted({run.candidate for run in runs}, key=lambda candidate: candidate.order)
-    influence: dict[Setup, list[np.ndarray]] = {candidate: [] for candidate in candidates}
+    setups = sorted({run.setup for run in runs}, key=lambda setup: setup.order)
+    influence: dict[Setup, list[np.ndarray]] = {setup: [] for setup in setups}
     size: int | None = None
     for run in runs:
         run_id = run.row.get("run_id")
@@ -80,12 +80,12 @@ def document_covariance(directory: str, runs: Sequence[Run]) -> Documents:
         if abs(loss - nats) > TOLERANCE * max(1.0, abs(nats)):
             what = f"gives loss {loss:.4g}, the table {nats:.4g}"
             return Documents(None, f"not used: documents.npy of {run_id} {what}")
-        influence[run.candidate].append(run.loss / nats * (values[:, 0] - loss * values[:, 1]) / total)
-    return of_influences({candidate: np.mean(influence[candidate], axis=0) for candidate in candidates}, values[:, 1])
+        influence[run.setup].append(run.loss / nats * (values[:, 0] - loss * values[:, 1]) / total)
+    return of_influences({setup: np.mean(influence[setup], axis=0) for setup in setups}, values[:, 1])
 
 
 def of_influences(influence: Mapping[Setup, np.ndarray], tokens: np.ndarray) -> Documents:
-    """The covariance of the candidates' mean losses, in their order; influence (n,) of each, tokens (n,)."""
+    """The covariance of the setups' mean losses, in their order; influence (n,) of each, tokens (n,)."""
     U = np.stack(list(influence.values()))
     n = U.shape[1]
     if n == 1:

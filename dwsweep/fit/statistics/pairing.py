@@ -23,7 +23,7 @@ from dwsweep.fit.data.shape import SAME_SIZE
 from dwsweep.fit.statistics.curves import Curves, distinct, gaussian
 from dwsweep.fit.statistics.documents import Documents, over_documents
 from dwsweep.fit.statistics.model import SIZE_SLOPE
-from dwsweep.fit.statistics.noise import Noise, cell_means, seed_level, summed, t_two_sided
+from dwsweep.fit.statistics.noise import cell_means, seed_level, summed, t_two_sided
 from dwsweep.text import NATS, join
 
 UNCORRECTED = 1e-3  # difference in ln N below which losses stay uncorrected
@@ -141,7 +141,7 @@ def pair_arms(a: Arm, b: Arm) -> Pairing:
     if why_not:
         levels = [seed_level(*_chosen(arm)) for arm in (a, b)]
         both = zip(levels, (a.curves, b.curves), strict=True)
-        variance, df = summed([level or _as_one_run(curves.covariance, curves.noise) for level, curves in both])
+        variance, df = summed([level or _as_one_run(curves) for level, curves in both])
         single = any(level is None for level in levels)
         return Pairing(runs, documents, [], variance, df, f"unpaired: {why_not}", single)
     which, seeds, values = zip(*differences, strict=True)
@@ -152,7 +152,7 @@ def pair_arms(a: Arm, b: Arm) -> Pairing:
     runs[i, j] = shared * np.bincount(cell) / (a.curves.n[i] * b.curves.n[j])
     documents = same_documents(a, b)
     level = seed_level(losses, cell, seeds)
-    variance, df = level or _as_one_run(a.curves.covariance, a.curves.noise)
+    variance, df = level or _as_one_run(a.curves)
     number = len(set(seeds))
     how = f"paired by {number} seed{'s' if number > 1 else ''} over {len(cells)} shape{'s' if len(cells) > 1 else ''}"
     if a.held_out and documents.any():
@@ -201,8 +201,7 @@ def matched(a: Curves, b: Curves) -> list[tuple[int, int]]:
 
 def _chosen(arm: Arm) -> tuple[np.ndarray, np.ndarray, list[Hashable]]:
     """(losses, cells, seeds) of the runs behind the curves: runs at the best learning rate of each shape."""
-    index = {_cell(arm.curves, k): k for k in range(len(arm.curves.x))}
-    used = [(run, index[run.candidate]) for run in arm.runs if run.candidate in index]
+    used = [(run, k) for run, k in zip(arm.runs, arm.curves.of.tolist(), strict=True) if k >= 0]
     return np.array([run.loss for run, _ in used]), np.array([k for _, k in used]), [run.seed for run, _ in used]
 
 
@@ -222,6 +221,6 @@ def _cell(curves: Curves, k: int) -> Setup:
     return Setup(curves.shape(k), curves.learning_rate[k])
 
 
-def _as_one_run(covariance: np.ndarray, noise: Noise) -> tuple[float, float]:
+def _as_one_run(curves: Curves) -> tuple[float, float]:
     """Variance and degrees of freedom of one run, in place of a seed effect that a single seed cannot show."""
-    return float(np.mean(np.diagonal(covariance))) + noise.shape_variance, max(noise.df, 1.0)
+    return float(np.mean(np.diagonal(curves.total_covariance))), max(curves.noise.df, 1.0)

@@ -35,8 +35,8 @@ def judged(curves: Curves, posterior: Posterior | None = None) -> Curves:
     if posterior is not None:
         found: Scatter | None = _of(posterior, from_bend=True)
     else:
-        found = of_curves(curves.mean, curves.depth, curves.x, curves.means, curves.noise.replicate_df)
-    return curves.with_noise(curves.noise.with_scatter(found, curves.means))
+        found = of_curves(curves.mean, curves.depth, curves.x, curves.covariance, curves.noise.replicate_df)
+    return curves.with_noise(curves.noise.with_scatter(found, curves.covariance))
 
 
 def of_curves(mean: np.ndarray, curve: np.ndarray, x: np.ndarray, known: MeanCovariance, df: float) -> Scatter | None:
