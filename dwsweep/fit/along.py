@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -36,6 +36,7 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument, either, example
 from dwsweep.fit.analysis import fit_options, fit_table, provenance
+from dwsweep.fit.arm import Arm
 from dwsweep.fit.arms import labels, tables_of
 from dwsweep.fit.data import condition
 from dwsweep.fit.data.impossible import without_bad_runs
@@ -48,15 +49,14 @@ from dwsweep.fit.data.runs import Run, Selection, number, select_runs
 from dwsweep.fit.data.shape import BLOCK, SAME_SIZE, n_params_of
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.fit.data.table import Table, account
+from dwsweep.fit.pairing import SEED, UNCORRECTED, at_size, pair_arms
 from dwsweep.fit.statistics.ask import enough
 from dwsweep.fit.statistics.curves import Curves, SimultaneousBand, build_curves
 from dwsweep.fit.statistics.documents import document_covariance
 from dwsweep.fit.statistics.noise import FLOOR_NATS, Noise
-from dwsweep.fit.statistics.pairing import SEED, UNCORRECTED, Arm, at_size, pair_arms
 from dwsweep.fit.statistics.posterior import Posterior
 from dwsweep.fit.statistics.scatter import judged
 from dwsweep.fit.statistics.small_matrices import small_matrices
-from dwsweep.fit.token_group import noise_summary
 from dwsweep.fit.warnings import check_runs, left_out_line, still_falling
 from dwsweep.interval import Interval
 from dwsweep.records import columns
@@ -108,14 +108,14 @@ def fit_along(
         sum(one.n_read for one in read),
         sum(len(arm.runs) for arm in arms),
         [line for one in read for line in one.account],
-        [arm.out for arm in arms],
+        [arm.left_out for arm in arms],
         [note for one in read for note in one.notes],
     )
     return FitResult(
         format=FORMAT,
         along=along,
         warnings=[line if len(by) == len(arms) else f"{', '.join(by)}: {line}" for line, by in warnings.items()],
-        noise=noise_summary(arms[0].curves),
+        noise=arms[0].noise,
         unit=read[0].unit,
         provenance=provenance(read[0], chosen, rows),
     )
@@ -358,14 +358,14 @@ def arms_along(
         checked += still_falling(data.directory, selection.runs) if data.directory else []
         numbered = [replace(run, depth=numbers[_place_of(run.row, column)]) for run in selection.runs]
         selection, bad = without_bad_runs(replace(selection, runs=numbered))
-        runs, out = selection.runs, selection.account + Counter({("have an impossible loss", ""): len(bad)})
+        runs = selection.runs
         held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
         rng = np.random.default_rng(options.seed)
         curves = build_curves(runs, options.noise, rng, held_out, data.unit)
         curves = _judged(curves, runs, column, options)
         warnings = [*data.doubts, *selection.warnings, *checked, *([left_out_line(bad)] if bad else [])]
         warnings += held_out.warnings if held_out else []
-        found.append(Arm(name, runs, curves, held_out=held_out, unit=data.unit, warnings=warnings, out=out))
+        found.append(Arm(name, selection, curves, warnings, bad=bad, held_out=held_out, unit=data.unit))
         of_shape = {run.shape: run.row for run in runs}
         rows = [of_shape[curves.shape(k)] for k in range(len(curves.x))]
         own = _groups(rows, column, sizes, data.source)

@@ -10,13 +10,16 @@ from pathlib import PurePath
 from typing import Any
 
 from dwsweep.errors import InputError, argument, check_keywords, either
+from dwsweep.fit.answers.crossing import Crossing
 from dwsweep.fit.answers.guideline import (
     depth_scatter_warnings,
     falling_warning,
     guideline_sizes,
     held_out_warnings,
 )
+from dwsweep.fit.answers.transitions import Pair, analyse_pairs, transition_rows
 from dwsweep.fit.answers.width_law import LawReport, fit_laws
+from dwsweep.fit.arm import Arm, analysed
 from dwsweep.fit.data.cell import as_number
 from dwsweep.fit.data.lengths import (
     FLOP,
@@ -34,7 +37,6 @@ from dwsweep.fit.data.table import Table, account, read_asked, read_other
 from dwsweep.fit.heap import Heap, beside_a_grid, check_answered, heap_of, over_tokens
 from dwsweep.fit.statistics.ask import LossSurface
 from dwsweep.fit.statistics.small_matrices import small_matrices
-from dwsweep.fit.token_group import TokenGroup
 from dwsweep.fit.warnings import check_status
 from dwsweep.records.fit import (
     FORMAT,
@@ -49,8 +51,8 @@ from dwsweep.records.fit import (
     TrainedNets,
 )
 from dwsweep.records.footing import versions
-from dwsweep.records.transitions import verdicts
-from dwsweep.text import format_count, join
+from dwsweep.records.transitions import Transition, verdicts
+from dwsweep.text import format_count
 
 FEWEST_NODES = 300  # effective draws of a posterior whose numbers are sure to three digits
 # dwsweep itself may be a clone's folder in sys.path, and not installed
@@ -95,7 +97,7 @@ def fit_table(
         return answered(Request.of(data, chosen, params), beside)
 
 
-def answered(asked: Request, beside: Iterable[Any] = (), arms: Sequence[TokenGroup] = ()) -> FitResult:
+def answered(asked: Request, beside: Iterable[Any] = (), arms: Sequence[Arm] = ()) -> FitResult:
     """The answer to a request. arms: runs of other recipes in its heap."""
     others = [_other(other, asked.options) for other in beside]
     adjusted = asked.heap.record if asked.heap else None
@@ -220,43 +222,53 @@ class Request:
             return {None: self.trained.rows[self.trained.main]}
         return token_groups(self.heap.rows() if self.heap else self.data.rows)
 
-    def group(self, rows: list[Row]) -> TokenGroup:
+    def arm(self, tokens: float | None, rows: list[Row]) -> Arm:
         shorter = self.heap.shorter if self.heap else self.trained is not None
-        return TokenGroup.of(self.data, rows, self.options, shorter, heap=self.heap, surface=self.surface)
+        found = analysed(self.data, rows, self.options, shorter=shorter, heap=self.heap, surface=self.surface)
+        return replace(found, tokens=tokens)
+
+    def pairs(self, arm: Arm) -> tuple[Mapping[Pair, Crossing], list[Transition]]:
+        """Crossings of neighbouring depths, and the rows of transitions.csv."""
+        if not arm.runs:
+            return {}, []
+        confidence = self.options.confidence
+        found = analyse_pairs(arm.curves, confidence, arm.surface)
+        return found, transition_rows(arm.curves, found, confidence, self.options.paper)
 
 
 def _other(table: Any, options: FitOptions) -> OtherFit:
     asked = Request.of(read_other(table, options, argument("beside", "--with")), options)
     rows, data = asked.rows(), asked.data
-    group = asked.group(rows[largest(rows)])
+    main = largest(rows)
     return OtherFit(
         name=PurePath(data.directory or data.source).stem or data.source,
         input=data.source,
         input_sha256=data.sha256,
-        transitions=verdicts(group.transitions(options)),
+        transitions=verdicts(asked.pairs(asked.arm(main, rows[main]))[1]),
     )
 
 
-def _found(asked: Request, arms: Sequence[TokenGroup] = ()) -> FitResult:
+def _found(asked: Request, arms: Sequence[Arm] = ()) -> FitResult:
     """Curves over the axis, pair by pair and all together: transitions, best depths, width law, guideline. arms: runs
     of other recipes, which are part of the account."""
     rows, axis, confidence = asked.rows(), asked.options.axis, asked.options.confidence
     main = largest(rows)
-    group = replace(asked.group(rows[main]), tokens=main)
-    curves, drawn = group.curves, group.surface
-    warnings = [*group.warnings, *token_warnings(rows, main)]
+    arm = asked.arm(main, rows[main])
+    drawn, (pairs, transitions) = arm.surface, asked.pairs(arm)
+    warnings = [*arm.warnings, *token_warnings(rows, main)]
     if asked.trained:
         warnings.insert(0, budgets_warning(asked.trained, axis))
     report = LawReport.none("no finished run with a usable loss")
-    if curves:
-        report = fit_laws(curves, drawn, group.pairs, confidence)
-    if curves and not drawn and not group.one_variable and group.pairs:
+    if arm.runs:
+        report = fit_laws(arm.curves, drawn, pairs, confidence)
+    if pairs and not drawn and not arm.one_variable:
+        shapes, depths = len(arm.curves.x), len(arm.curves.depths)
         warnings.append(
-            f"surface: not fitted to {len(curves.x)} shapes of {len(curves.depths)} depths: it takes three depths of "
+            f"surface: not fitted to {shapes} shapes of {depths} depths: it takes three depths of "
             "one size, or two of three sizes, with a second seed, or seven shapes at one size, eight at two, nine at "
             f"three; {either(argument('along', '--along depth'))} compares the losses of each size"
         )
-    if curves and drawn:
+    if drawn:
         if drawn.record.ess < FEWEST_NODES:
             warnings.append(
                 f"surface: its draws rest on {drawn.record.ess:.0f} effective nodes, fewer than {FEWEST_NODES}; ends "
@@ -269,21 +281,21 @@ def _found(asked: Request, arms: Sequence[TokenGroup] = ()) -> FitResult:
         ]
     return FitResult(
         format=FORMAT,
-        cells=group.cells(),
-        transitions=group.transitions(asked.options),
+        cells=arm.cells(),
+        transitions=transitions,
         **vars(report),
         surface=drawn.record if drawn else None,
         guideline=guideline_sizes(asked.params),
         warnings=warnings,
-        noise=group.noise(),
-        rates=group.rates(),
-        nets=_nets(group.selection.runs, asked.heap),
+        noise=arm.noise,
+        rates=arm.rates(),
+        nets=_nets(arm.runs, asked.heap),
         unit=asked.data.unit,
-        provenance=provenance(asked.data, asked.options, _account(asked, [group, *arms])),
+        provenance=provenance(asked.data, asked.options, _account(asked, [arm, *arms])),
     )
 
 
-def _account(asked: Request, parts: Sequence[TokenGroup]) -> Account:
+def _account(asked: Request, parts: Sequence[Arm]) -> Account:
     """Account of the rows of the table: how many were used, and why others are out."""
     data, trained = asked.data, asked.trained
     others = len(data.rows) - sum(len(part.rows) for part in parts)
@@ -294,11 +306,7 @@ def _account(asked: Request, parts: Sequence[TokenGroup]) -> Account:
     )
     if trained is not None:
         why = (f"are of other budgets of {trained.unit}, or of none", "")
-    bad = [found for part in parts for found in part.bad]
-    shown = join((f"{found.run.shape}: {found.run.loss:.4g}" for found in bad), 3)
-    left_out = {why: others, (f"have an impossible loss ({shown})", ""): len(bad)}
-    used = sum(len(part.selection.runs) for part in parts)
-    out = [left_out, *(part.selection.account for part in parts)]
+    used, out = sum(len(part.runs) for part in parts), [{why: others}, *(part.left_out for part in parts)]
     found = account(data.n_read, used, data.account, out, data.notes)
     return replace(found, one_variable=parts[0].one_variable, following_depth=data.following_depth)
 

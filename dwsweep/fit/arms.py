@@ -17,7 +17,6 @@ that a token stands for, so that such arms are compared in bits per byte.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
@@ -29,6 +28,7 @@ import numpy as np
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.analysis import Request, answered, fit_options
 from dwsweep.fit.answers.transitions import analyse_pairs
+from dwsweep.fit.arm import Arm, analysed
 from dwsweep.fit.data.covariates import number_of
 from dwsweep.fit.data.lengths import at_equal_length, largest, token_groups
 from dwsweep.fit.data.one_unit import IN_NATS, in_one_unit
@@ -37,6 +37,7 @@ from dwsweep.fit.data.rows import ARM, arms, check_one_arm, positive
 from dwsweep.fit.data.shape import SAME_SIZE
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.heap import Heap
+from dwsweep.fit.pairing import USUAL, Pairing, differing, pair_arms, same_documents
 from dwsweep.fit.statistics.ask import (
     LossSurface,
     at_depths,
@@ -48,9 +49,7 @@ from dwsweep.fit.statistics.ask import (
 from dwsweep.fit.statistics.model import PRIORS, SAME_BUDGET, arm_column, declared
 from dwsweep.fit.statistics.model import of_arm as column_of
 from dwsweep.fit.statistics.noise import t_two_sided
-from dwsweep.fit.statistics.pairing import USUAL, Arm, Pairing, differing, pair_arms, same_documents
 from dwsweep.fit.statistics.small_matrices import small_matrices
-from dwsweep.fit.token_group import TokenGroup
 from dwsweep.fit.warnings import check_status
 from dwsweep.interval import Interval, layers
 from dwsweep.records.answers import (
@@ -112,23 +111,20 @@ def compare_arms(
             account = tables[0].account if others else (*tables[0].account, left)
             tables = [at_equal_length(data, chosen) for data in (replace(tables[0], account=account), *tables[1:])]
             asked = Request.at_length(tables[0], chosen, params).of_grid()
-        groups = _groups(tables, names, asked.options, heap)
-        if groups[0].curves is None:
+        every = _analysed(tables, names, asked.options, heap)
+        if not every[0].runs:
             raise InputError(
                 f"{argument('table', 'TABLE')}: {names[0]}, the base of the comparison, has no run with a "
-                f"usable loss: {_why_none(groups[0])}; allowed: another table or arm first, or a {argument('where')} "
+                f"usable loss: {every[0].why_none}; allowed: another table or arm first, or a {argument('where')} "
                 "without it"
             )
-        every = [_arm(*one, tables[0].unit) for one in zip(names, groups, lacking, strict=True)]
-        together = Together.of([arm for arm in every if arm], asked.options, heap)
-        in_heap = [group for name, group in zip(names, groups, strict=True) if heap and name in heap.arms[1:]]
+        unit = tables[0].unit
+        every = [replace(arm, lacks=lacks, unit=unit) for arm, lacks in zip(every, lacking, strict=True)]
+        together = Together.of([arm for arm in every if arm.runs], asked.options, heap)
+        in_heap = [arm for arm in every if heap and arm.label in heap.arms[1:]]
         own = together.surfaces[names[0]] if heap or enough(together.base.curves) else None
         result = answered(replace(asked, surface=own), beside, in_heap)
-        found = [
-            together.compare(arm) if arm else together.nothing(name, _why_none(group))
-            for name, arm, group in zip(names, every, groups, strict=True)
-        ]
-        return replace(result, comparisons=found[1:])
+        return replace(result, comparisons=[together.compare(arm) for arm in every[1:]])
 
 
 def tables_of(table: Any, others: Sequence[Any], options: FitOptions) -> list[Table]:
@@ -200,43 +196,20 @@ def _lacks(data: Table, heap: Heap) -> str:
     return join(sorted({one.name for one in heap.record.columns if not has(one.name, one.column)}))
 
 
-def _groups(tables: Sequence[Table], names: Sequence[str], options: FitOptions, heap: Heap | None) -> list[TokenGroup]:
+def _analysed(tables: Sequence[Table], names: Sequence[str], options: FitOptions, heap: Heap | None) -> list[Arm]:
     """Runs of each arm, at the first arm's token count if possible. heap: of all arms."""
     tokens: float | None = None
-    found: list[TokenGroup] = []
+    found: list[Arm] = []
     for data, name in zip(tables, names, strict=True):
         groups = token_groups(data.rows)
         key = tokens if tokens in groups else largest(groups)
         tokens = tokens if found else key
         try:
-            found.append(TokenGroup.of(data, groups[key], options, bool(heap and heap.shorter), pairs=False, heap=heap))
+            shorter = bool(heap and heap.shorter)
+            found.append(analysed(data, groups[key], options, name, shorter, alone=False, heap=heap))
         except InputError as error:  # names the arm that failed
             raise InputError(*(f"{name}: {line}" for line in error.templates)) from None
     return found
-
-
-def _arm(name: str, group: TokenGroup, lacks: str, unit: str) -> Arm | None:
-    """The arm of a group of runs; None without a usable loss. lacks: settings of a heap that no run of it has."""
-    if not group.curves:
-        return None
-    rule = group.selection.diverged_rule
-    ended = ": ".join(filter(None, (_diverged(group), rule)))
-    warnings = [line for line in group.warnings if not rule or not line.endswith(rule)]
-    return Arm(name, group.selection.runs, group.curves, group.held_out, ended, unit, warnings, lacks)
-
-
-def _diverged(group: TokenGroup) -> str:
-    """Number of diverged runs in words; empty if none diverged."""
-    losses = [math.nan if str(row.get("status")).lower() == "diverged" else row.get("loss") for row in group.rows]
-    count = sum(loss is not None and not math.isfinite(loss) for loss in losses)
-    return f"{count} of {len(losses)} runs diverged" if count else ""
-
-
-def _why_none(group: TokenGroup) -> str:
-    """Reasons why no shape of a group counts, with the number of shapes."""
-    reasons = Counter(group.selection.excluded.values()).most_common(3)
-    shown = "; ".join(f"{reason} ({count} shapes)" for reason, count in reasons)
-    return _diverged(group) or shown or "it has no finished run"
 
 
 def bits_of(arm: Arm) -> float | None:
@@ -321,13 +294,12 @@ class Together:
     def base(self) -> Arm:
         return self.arms[0]
 
-    def nothing(self, label: str, why: str) -> Comparison:
-        """The comparison of an arm without a usable loss."""
-        said = f"{label} has no usable loss: {why}; nothing is compared"
-        return self._comparison(label, self.base.unit, pairing="unpaired: one has no usable loss", answer=(said,))
-
     def compare(self, other: Arm) -> Comparison:
         """``other`` against the base."""
+        if not other.runs:
+            said = f"{other.label} has no usable loss: {other.why_none}; nothing is compared"
+            nothing = {"pairing": "unpaired: one has no usable loss", "answer": (said,)}
+            return self._comparison(other.label, self.base.unit, **nothing)
         base, pairing = self.base, self.pairings.get(other.label)
         depths, transitions = list(self._best_depths(other)), list(self._transitions(other))
         noises = base.curves.noise, other.curves.noise
@@ -344,7 +316,8 @@ class Together:
             notes.append(
                 "one seed: the error that it adds to all losses alike is assumed to be as large as the noise of one run"
             )
-        notes += [line for line in other.warnings if line not in base.warnings]
+        told = *base.warnings, *(line for line in other.warnings if line.startswith("diverged: "))
+        notes += [line for line in other.warnings if line not in told]
         of_data = " (of different data, which no recipe explains)" if unequal else ""
         better = _better(losses) if known else "the noise is not known, so no difference is claimed"
         answer = _one_shape(losses, base.label) or (
@@ -352,7 +325,7 @@ class Together:
             _moved(transitions),
             f"losses{of_data}: {better}",
         )
-        ended = [f"{arm.label}: {arm.diverged}; the comparison uses the other runs" for arm in both if arm.diverged]
+        ended = [f"{arm.label}: {arm.ended}; the comparison uses the other runs" for arm in both if arm.ended]
         return self._comparison(
             other.label,
             unit,

@@ -15,7 +15,6 @@ import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit.along import _sizes, compared, fit_along
 from dwsweep.fit.data.table import read_table
-from dwsweep.fit.token_group import noise_summary
 from dwsweep.records import fit as fit_record
 from dwsweep.records.along import WORSE
 from dwsweep.records.fit import FitOptions
@@ -142,7 +141,7 @@ def test_noise_and_scatter_along_depth_are_those_of_a_plain_fit_of_the_table():
     sizes = np.geomspace(1e6, 1e8, 7)
     rows = draw(SmoothTruth((6, 12, 18, 24)), np.random.default_rng(0), budgets=lambda depth: sizes, shape_sd=0.002)
     plain, (arms, found) = dwsweep.fit_table(rows), compared([read_table(rows)], [""], "depth", FitOptions())
-    noise = noise_summary(arms[0].curves)
+    noise = arms[0].noise
     for name in ("sigma", "df", "tau", "shape_sd", "shape_source", "source"):
         assert getattr(noise, name) == getattr(plain.noise, name), name
     assert noise.shape_source == "scatter" and noise.tau > 0.0

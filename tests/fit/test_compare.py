@@ -16,8 +16,8 @@ from sentences import says, shows
 import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit.arms import compare_arms, ratio
+from dwsweep.fit.pairing import at_size, pair_arms
 from dwsweep.fit.statistics.ask import LossSurface
-from dwsweep.fit.statistics.pairing import at_size, pair_arms
 from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
 from dwsweep.records.answers import BEST_DEPTH, DIFFERENCE, RATIO, TRANSITION, UNCHANGED

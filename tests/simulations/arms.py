@@ -25,9 +25,9 @@ from dwsweep.fit.arms import Together
 from dwsweep.fit.data.impossible import without_bad_runs
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.runs import Setup, TableShape, select_runs
+from dwsweep.fit.pairing import Arm
 from dwsweep.fit.statistics.curves import build_curves
 from dwsweep.fit.statistics.documents import Documents, of_influences
-from dwsweep.fit.statistics.pairing import Arm
 from dwsweep.fit.statistics.scatter import judged
 from dwsweep.records.answers import BEST_DEPTH, DIFFERENCE, TRANSITION, AnswerRow
 from dwsweep.records.record import Record
@@ -143,9 +143,9 @@ class Simulation(Simulated):
 
 def fitted(drawn: Drawn, label: str) -> Arm:
     """An arm as a comparison has it."""
-    runs = without_bad_runs(select_runs(drawn.rows))[0].runs
-    curves = judged(build_curves(runs, None, np.random.default_rng(0), drawn.documents))
-    return Arm(label, runs, curves, drawn.documents)
+    selection, _ = without_bad_runs(select_runs(drawn.rows))
+    curves = judged(build_curves(selection.runs, None, np.random.default_rng(0), drawn.documents))
+    return Arm(label, selection, curves, held_out=drawn.documents)
 
 
 def simulation(scenario: TwoArms, rng: np.random.Generator, index: int = 0) -> Simulation:

@@ -11,20 +11,20 @@ nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 
 import numpy as np
 
-from dwsweep.fit.data.rows import LeftOut
-from dwsweep.fit.data.runs import Run, Setup
+from dwsweep.fit.arm import Arm
+from dwsweep.fit.data.runs import Setup
 from dwsweep.fit.data.shape import SAME_SIZE
 from dwsweep.fit.statistics.curves import Curves, distinct, gaussian
-from dwsweep.fit.statistics.documents import Documents, over_documents
+from dwsweep.fit.statistics.documents import over_documents
 from dwsweep.fit.statistics.model import SIZE_SLOPE
 from dwsweep.fit.statistics.noise import cell_means, seed_level, summed, t_two_sided
-from dwsweep.text import NATS, join
+from dwsweep.text import join
 
 UNCORRECTED = 1e-3  # difference in ln N below which losses stay uncorrected
 MOST_SHARED = 0.98  # largest share of a run's variance that another run has too: two that are one have no difference
@@ -34,23 +34,6 @@ TEXT = {"vocab_size": "vocabularies", "data_hash": "data", "seq_len": "sequence 
 # chance would count too little by Satterthwaite's formula
 MOST_OVER_SEEDS = 4.0
 SEED = 17  # seed of errors that arms share, and of a slope that no curve shows
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One recipe: its runs, their curves, and its held-out documents if every run has them. diverged: number of
-    diverged runs and their treatment, in words; empty for none. unit: of the losses. lacks: settings of a heap that no
-    run of it has, in words. out: rows that are out, by reason."""
-
-    label: str
-    runs: Sequence[Run]
-    curves: Curves
-    held_out: Documents | None = None
-    diverged: str = ""
-    unit: str = NATS
-    warnings: Sequence[str] = ()
-    lacks: str = ""
-    out: Mapping[LeftOut, int] = field(default_factory=dict)
 
 
 def differing(a: Arm, b: Arm, names: Iterable[str], apart: bool) -> Iterator[tuple[str, list[str], list[str]]]:
