@@ -150,11 +150,11 @@ def _why(row: BudgetAnswer, shape: Candidate) -> str:
         return f"the best at {PRICES[row.at][0]}{more}."
     worst, alone = shape.cost(BALANCED), row.best["size"]
     assert worst and alone
-    text = f"wastes at most {worst.less_compute:.1f} % of compute at {at_size}, FLOPs and training time, the least"
+    text = f"at most {worst.less_compute:.1f} % of compute behind the best choice at {at_size}, FLOPs and training time"
     if alone == shape:
-        return f"{text}, and is the best at {at_size} alone."
+        return f"{text}, the least of all, and the best at {at_size} alone."
     costs = f"{alone.size.less_compute:.1f} against {shape.size.less_compute:.1f} %"
-    return f"{text}; at {at_size} alone {alone.label} is best ({costs})."
+    return f"{text}, the least of all; at {at_size} alone {alone.label} is best ({costs})."
 
 
 def _little(row: BudgetAnswer) -> str:
