@@ -118,15 +118,14 @@ def whole_grids(monkeypatch: pytest.MonkeyPatch) -> None:
 MADE: dict[bytes, Any] = {}
 
 
-def once(compute: Callable[..., Any], parts: Callable[..., Any] = lambda *given: given) -> Callable[..., Any]:
-    """``compute`` for arguments that no test of this process had before. parts: of the arguments, by which they are
-    the same."""
+def once(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """``compute`` for arguments that no test of this process had before."""
 
     def again(*arguments: Any, **options: Any) -> Any:
         content = io.BytesIO()
         pickler = pickle.Pickler(content)
         pickler.fast = True  # else equal parts that are one object are written otherwise than two
-        pickler.dump((compute.__name__, parts(*arguments), options))
+        pickler.dump((compute.__name__, arguments, options))
         key = hashlib.sha256(content.getvalue()).digest()
         if key not in MADE:
             made = compute(*arguments, **options)

@@ -170,9 +170,8 @@ def _decoding(shape: Shape, options: Options) -> tuple[float, float, float]:
     bytes that a token reads."""
     if (measured := options.latency) is not None:
         return measured.per_weight * shape.n_params, measured.any_net, measured.per_layer * shape.depth
-    read = decode_bytes_per_token(shape, options.positions)
+    read, weights = decode_bytes_per_token(shape, options.positions), BYTES_PER_VALUE * shape.n_params
     rate = BANDWIDTH_SHARE * options.found_device.bandwidth
-    weights = read * shape.n_params / (read / BYTES_PER_VALUE)  # bytes of the weights of the blocks
     return weights / rate, (read - weights) / rate, shape.depth * options.layer_seconds
 
 

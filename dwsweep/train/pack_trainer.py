@@ -49,10 +49,10 @@ def finite(values: np.ndarray) -> list[float | None]:
 
 
 class DispatchLength:
-    """Number of steps in the next dispatch: a fixed number, or about ``seconds`` of them, growing gently from 1."""
+    """Number of steps in the next dispatch: a fixed number, or about a second of them, growing gently from 1."""
 
-    def __init__(self, seconds: float, fixed_steps: int | None = None) -> None:
-        self.seconds, self.fixed_steps = seconds, fixed_steps
+    def __init__(self, fixed_steps: int | None = None) -> None:
+        self.fixed_steps = fixed_steps
         self.last_steps = 1
         self.step_seconds: float | None = None
 
@@ -60,7 +60,7 @@ class DispatchLength:
         """Number of steps in the next dispatch, at most ``room``."""
         if self.fixed_steps is not None:
             return min(self.fixed_steps, capacity, room)
-        wanted = self.last_steps if self.step_seconds is None else int(self.seconds / self.step_seconds)
+        wanted = self.last_steps if self.step_seconds is None else int(1.0 / self.step_seconds)
         self.last_steps = max(1, min(wanted, 4 * self.last_steps, capacity))
         return min(self.last_steps, room)
 
@@ -91,14 +91,13 @@ def train_pack(
     *,
     should_stop: Callable[[], bool] = lambda: False,
     dispatch_steps: int | None = None,
-    dispatch_seconds: float = 1.0,
     following: Pack | None = None,
 ) -> Outcome:
     """Train ``pack`` to its end, or until ``should_stop()`` (asked between dispatches), in ``directory``.
 
     Resumes from the newest good checkpoint in ``directory/checkpoints``; a pack that is complete returns at once.
-    ``dispatch_steps`` fixes the steps per dispatch, otherwise they follow from ``dispatch_seconds``. ``following`` is
-    the pack that this process will probably train next: its program is compiled meanwhile.
+    ``dispatch_steps`` fixes the steps per dispatch, otherwise one takes about a second. ``following`` is the pack that
+    this process will probably train next: its program is compiled meanwhile.
 
     Raises:
         InputError: too little data, or a checkpoint of another model.
@@ -106,8 +105,7 @@ def train_pack(
         jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED, when the device's memory does not suffice.
     """
     try:
-        pace = DispatchLength(dispatch_seconds, dispatch_steps)
-        return _Trainer(pack, store, directory, recorder, should_stop, pace).run(following)
+        return _Trainer(pack, store, directory, recorder, should_stop, DispatchLength(dispatch_steps)).run(following)
     finally:
         release(keep_compiled=AHEAD.is_busy)
 

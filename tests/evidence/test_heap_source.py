@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from functools import cache
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from report_sweeps import write_csv
 
 from dwsweep.errors import InputError
 from dwsweep.evidence import read
@@ -53,10 +53,7 @@ def made(folder: Path, **changes: Any) -> Path:
         optimizer = "muon" if rng.random() < 0.3 else "adamw"
         row = {"blocks": depth, "d_model": width, "tokens": tokens, "optimizer": optimizer}
         rows.append({**row, "eval_loss": loss - 0.05 * (optimizer == "muon")})
-    with (folder / "runs.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    write_csv(rows, folder / "runs.csv")
     path = folder / "made.yaml"
     path.write_text(yaml.safe_dump({**GIVEN, **changes}), "utf-8")
     return path

@@ -26,8 +26,7 @@ def rng(seed=3):
     return np.random.default_rng(seed)
 
 
-def fitted(rows, **options):
-    return dwsweep.fit_table(rows, **options)
+fitted = dwsweep.fit_table
 
 
 @cache

@@ -46,6 +46,7 @@ def test_identical_curves_have_no_best_depth_and_public_evidence_answers():
     assert {row.law.partition(":")[0] for row in result.guideline} == {"public evidence"} and result.width_law is None
     assert result.surface.flat and all(row.depth is None for row in result.surface.optima)
     assert not result.surface.bounded and LossSurface(result.surface).at(3e7).value is None
+    assert {row.status for row in result.verdicts} == {"undecided"}
     said, text = headline(result.surface, "N"), " ".join(summary(result).split())
     assert says(said, "fit: no effect of depth") and said in text
     assert "Shape matters" not in text and "Guideline" not in text

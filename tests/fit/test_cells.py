@@ -109,14 +109,7 @@ def test_a_setting_under_another_name_has_its_role_and_messages_name_the_column_
     selection = select_runs(table.rows, theirs=table.theirs)
     assert len(selection.runs) == 24 and "batch = 128" in selection.notes[FIRST]
     assert selection.warnings[0].startswith("batch: 64, 128 within one shape; only batch = 64 is used there")
-
-
-def test_mixed_recipes_within_a_shape_are_not_averaged():
-    table = rows(heads=2) + [{**row, "heads": 8, "loss": 1.0} for row in rows()[:3]]
-    selection = select_runs(table)
-    assert {run.row["heads"] for run in selection.runs} == {2}
-    assert "heads = 8" in selection.notes[FIRST]
-    assert any("`where`" in line for line in selection.warnings)
+    assert "`where`" in selection.warnings[0]
 
 
 def test_the_recipe_of_a_cell_is_chosen_by_the_user_where_the_table_does_not_say():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from dataclasses import replace
@@ -11,6 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 import report_sweeps
+from report_sweeps import write_csv
 from sentences import says, shows
 
 import dwsweep
@@ -345,11 +345,7 @@ def test_whatever_arms_are_called_they_are_told_apart(names, tmp_path):
     ]
     table = rows
     if isinstance(names[0], str):
-        table = tmp_path / "arms.csv"
-        with open(table, "w", newline="") as file:
-            writer = csv.DictWriter(file, rows[0])
-            writer.writeheader()
-            writer.writerows(rows)
+        table = write_csv(rows, tmp_path / "arms.csv")
         with pytest.raises(InputError, match=rf"choose one with where=.arm == '{names[1]}'"):
             dwsweep.fit_table(table)
     result = compare_arms(table)

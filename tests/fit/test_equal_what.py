@@ -54,8 +54,7 @@ def piled(runs=90, budget=None):
     return rows
 
 
-def fit(rows):
-    return dwsweep.fit_table(rows)
+fit = dwsweep.fit_table
 
 
 @cache

@@ -12,6 +12,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import typer
+from report_sweeps import write_csv
 from sentences import says, shows
 
 import dwsweep
@@ -198,10 +199,7 @@ def sweep_with_documents(root, shared_sd, n_documents=200, token_weights=True, o
             folder / "documents.npy", np.stack([per_token * tokens, tokens], axis=1) if token_weights else per_token
         )
         row["run_id"] = folder.name
-    with open(root / "results.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, table[0])
-        writer.writeheader()
-        writer.writerows(table)
+    write_csv(table, root / "results.csv")
     return sorted((root / "runs").iterdir())
 
 

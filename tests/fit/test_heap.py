@@ -63,8 +63,7 @@ def heap(rows, **options):
     return found
 
 
-def fit(rows, **options):
-    return dwsweep.fit_table(rows, **options)
+fit = dwsweep.fit_table
 
 
 def adjusted(rows, **options):

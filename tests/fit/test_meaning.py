@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from functools import cache
 
 import numpy as np
 import pytest
+from report_sweeps import write_csv
 from sentences import says, shows
 from shown import summary
 
@@ -54,8 +54,7 @@ def drawn(seed=0, change=lambda row, k: {}):
     return [{name: value for name, value in row.items() if value is not GONE} for row in rows]
 
 
-def fitted(rows, **options):
-    return dwsweep.fit_table(rows, **options)
+fitted = dwsweep.fit_table
 
 
 def holds(result, at_30m=17.8):
@@ -151,16 +150,13 @@ def test_an_account_adds_up(tmp_path):
     rows += [{**rows[0], "seed": 1, "val_loss": None}, {**rows[1], "seed": 1, "status": "oom", "val_loss": None}]
     rows += [{**rows[2], "seed": 4, "val_loss": "OOM"}]
     rows += [{**rows[2]}, {**rows[3], "seed": 2, "activation": "relu"}, {**rows[4], "seed": 3}]
-    with open(tmp_path / "t.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    table = write_csv(rows, tmp_path / "t.csv")
     words = {"have no loss", "are oom", "have OOM for a loss"}
     for where, whys in (
         ((), {*words, "repeat another row exactly", "have activation = relu and not gelu"}),
         ("n_layer > 6", {*words, "repeat another row exactly"}),
     ):
-        found = fitted(tmp_path / "t.csv", where=where).provenance.account
+        found = fitted(table, where=where).provenance.account
         assert found.read == len(rows) == found.used + sum(one.rows for one in found.left_out)
         assert where or {one.why for one in found.left_out} == whys
         assert not where or found.left_out[0].option == "--where"

@@ -90,13 +90,6 @@ def test_every_text_says_of_a_pair_what_the_first_row_of_its_csv_says(name: str,
     agree(expected, in_sentence(notebook), "the notebook")
 
 
-def test_where_no_effect_of_depth_is_shown_nothing_is_claimed_of_a_pair() -> None:
-    result = dwsweep.fit_table(losses(SmoothTruth((6, 12, 18), effect=0.0), 5, 1e6, 1e8, 6, sigma=0.002))
-    assert result.surface and result.surface.flat
-    assert {claim.status for claim in verdicts(result).values()} == {"undecided"}
-    assert re.search(r"No effect of depth is shown: .* \(p = 0\.\d+\)", " ".join(result.summary().split()))
-
-
 def test_a_table_beside_another_has_the_verdicts_of_its_own_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interval, "WITHOUT_DIGITS", math.inf)  # no Monte-Carlo error takes digits
     law = {"theta": (5.039 - math.log(2.0) / 2.0, 0.0555)}  # transitions at half the size

@@ -32,7 +32,6 @@ from dwsweep.records.record import Record, parse
 CONFIDENCE = 0.95
 OPTIONS = FitOptions(confidence=CONFIDENCE)
 
-Interval = tuple[float | None, float | None]  # None: no bound on that side
 Point = tuple[float | None, float | None, float | None]  # a value and the ends of its interval; None: there is none
 
 

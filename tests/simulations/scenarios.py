@@ -48,7 +48,6 @@ class Noise:
     seed_sd: float = 0.003
     shape_sd: float = 0.0
     along: float = 0.0
-    deep_seed: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -120,5 +119,4 @@ def scenarios() -> dict[str, Scenario]:
         **found,
         "half parabolas 4 : 1": Scenario(Truth(halves, decay=0.1), noise=Noise(shape_sd=0.001), seeds=1),
         "gains fall": replace(hard, truth=replace(hard.truth, decay=0.4)),
-        "a seed worse when deep": replace(hard, noise=Noise(deep_seed=0.02)),
     }

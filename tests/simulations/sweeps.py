@@ -105,7 +105,6 @@ def draw(
     shape_sd: float = 0.0,
     seed_sd: float = 0.003,
     along: float = 0.0,
-    deep_seed: float = 0.0,
     tails: bool = False,
     rates: Sequence[float] = (),
     multiple: int = 4,
@@ -114,16 +113,14 @@ def draw(
 
     shapes: (depth, width) of the nets; else budgets: target N of each of the truth's depths, or a function that gives
     them for a depth, met with widths that are multiples of ``multiple``. sigma: sd of one run; shape_sd: of what the
-    seeds of a shape share; seed_sd: of what a seed adds to all shapes; deep_seed: what the first seed adds to the
-    deepest net, and in proportion to ln L to those between; in nats. along: correlation of the error of a shape with
-    that of the next smaller one of its depth. tails: noise of a run by Student's t of three degrees of freedom, scaled
-    to the same sd. rates: offsets of the losses over the learning rates tried, nats.
+    seeds of a shape share; seed_sd: of what a seed adds to all shapes; in nats. along: correlation of the error
+    of a shape with that of the next smaller one of its depth. tails: noise of a run by Student's t of three degrees of
+    freedom, scaled to the same sd. rates: offsets of the losses over the learning rates tried, nats.
     """
     nets = list(shapes)
     if isinstance(truth, SmoothTruth) and not nets:
         sizes = {depth: budgets(depth) if callable(budgets) else budgets for depth in truth.depths}
         nets = [(depth, width) for depth in truth.depths for width in widths(depth, sizes[depth], multiple)]
-    first, last = (math.log(end(depth for depth, _ in nets)) for end in (min, max))
     shared = rng.normal(0.0, seed_sd, seeds)
     rows, errors = list[Row](), dict[int, float]()
     for depth, width in nets:
@@ -132,12 +129,10 @@ def draw(
             error = along * errors[depth] + math.sqrt(1.0 - along**2) * error
         errors[depth] = error
         loss = float(truth.loss(depth, math.log(12.0 * depth * width**2))) + error
-        place = (math.log(depth) - first) / (last - first) if last > first else 0.0
         for rate, offset in enumerate(rates or (0.0,)):
             of_rate = {"learning_rate": 1e-3 * 2.0**rate} if rates else {}
             for seed in range(seeds):
                 noise = rng.standard_t(3) / math.sqrt(3.0) if tails else rng.standard_normal()
                 row = {"depth": depth, "width": width, "seed": seed, **of_rate}
-                luck = shared[seed] + (deep_seed * place if seed == 0 else 0.0)
-                rows.append({**row, "loss": loss + offset + luck + sigma * noise})
+                rows.append({**row, "loss": loss + offset + shared[seed] + sigma * noise})
     return rows

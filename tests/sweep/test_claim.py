@@ -36,8 +36,6 @@ pytestmark = pytest.mark.usefixtures("standin")
 OWNER = """
 import contextlib, os, signal, sys, time
 from pathlib import Path
-if "SWEEP_BUCKET" in os.environ:
-    import sweep_bucket
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.sweep import claim

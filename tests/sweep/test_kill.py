@@ -36,7 +36,6 @@ from dwsweep.sweep import inventory
 from dwsweep.sweep.directory import SweepStore
 
 pytestmark = pytest.mark.usefixtures("standin")
-here = pytest.mark.usefixtures("standin_here")
 
 SMALL = {"grid__depths": [1], "execution": {"checkpoint_steps": 3, "max_retries": 100, "workers": 2}}
 ACTIONS = ("KILL", "TERM", "STOP+KILL")
@@ -199,7 +198,7 @@ def test_an_idle_worker_leaves_when_its_parent_died_in_the_middle_of_a_line(tmp_
     assert worker.returncode == 0 and json.loads(worker.stdout) == {"type": "Released", "status": 3}
 
 
-@here
+@pytest.mark.usefixtures("standin_here")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_worker_that_compiles_is_not_waited_for(tmp_path: Path, number: signal.Signals) -> None:
     """Its compiler never ends, and its parent is killed or told to stop. Nothing is lost: no step was taken."""

@@ -21,12 +21,10 @@ from dwsweep.records.pack import PackProgress
 from dwsweep.sweep import ray_worker
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Ended, Event, Job
-from dwsweep.sweep.ray_worker import RayExecutor
+from dwsweep.sweep.ray_worker import RayExecutor, needs
 
 
 def test_a_task_asks_for_one_nodes_share() -> None:
-    from dwsweep.sweep.ray_worker import needs
-
     hosts = [{"CPU": 64.0, "GPU": 8.0}, {"CPU": 32.0, "GPU": 4.0}, {"CPU": 96.0}]
     assert needs(hosts, 1) == {"GPU": 4.0}
     assert needs(hosts, 4) == {"GPU": 1.0}

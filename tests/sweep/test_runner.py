@@ -324,14 +324,6 @@ def test_fewer_workers_than_were_asked_for_are_said(tmp_path: Path) -> None:
     assert state == 0 and says(text, "sweep: fewer workers")
 
 
-SLOW = 0.4  # seconds a step: a pack takes longer than a heartbeat, and a busy machine to start a process
-
-
-def has_begun(place: str) -> bool:
-    store = SweepStore(place)
-    return any(store.progress(name).step for name in store.pack_ids())
-
-
 def test_two_shards_at_once_and_no_parent_imports_jax(tmp_path: Path) -> None:
     """``sweep_tools`` ends a parent that does with another status."""
     order(tmp_path, step_seconds=0.01)
@@ -348,9 +340,9 @@ def test_two_shards_at_once_and_no_parent_imports_jax(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["lock", pytest.param("lease", marks=pytest.mark.slow)], indirect=True)
 def test_a_takeover_brings_the_packs_to_a_checkpoint(place: str, tmp_path: Path) -> None:
-    order(tmp_path, step_seconds=SLOW)
-    first = start(place)
-    wait_for(lambda: has_begun(place))
+    order(tmp_path, step_seconds=0.4)  # a pack takes longer than a heartbeat, and a busy machine to start a process
+    first, store = start(place), SweepStore(place)
+    wait_for(lambda: any(store.progress(name).step for name in store.pack_ids()))
     second = start(place, takeover=True)
     text, _ = first.communicate(timeout=60)
     assert first.returncode == 3 and says(text, "sweep: sweep taken over"), text

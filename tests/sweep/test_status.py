@@ -28,7 +28,6 @@ from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import snapshot
 
 pytestmark = pytest.mark.usefixtures("standin")
-here = pytest.mark.usefixtures("standin_here")
 
 
 def text_of(directory: Path, width: int = 100) -> str:
@@ -51,7 +50,7 @@ def test_json_has_every_run_with_its_state(dwsweep: Command, tmp_path: Path) -> 
     assert refused.returncode == 2 and "--json" in refused.stderr
 
 
-@here
+@pytest.mark.usefixtures("standin_here")
 def test_arms_have_rows_of_their_own(tmp_path: Path) -> None:
     """Losses of two recipes are not averaged into one; a name may hold what rich reads as markup."""
     arms = [{}, {"name": "[/red] x", "model.norm": "post"}]

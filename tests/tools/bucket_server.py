@@ -184,9 +184,7 @@ class Handler(BaseHTTPRequestHandler):
         bucket, name, _ = self._asked()
         self._answer(204 if self._gone(bucket, name or "") else 404)
 
-    def log_message(self, *_: Any) -> None:
-        if "BUCKET_LOG" in os.environ:
-            print(self.command, self.path, _, flush=True)
+    def log_message(self, *_: Any) -> None: ...
 
 
 @contextmanager

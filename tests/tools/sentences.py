@@ -32,14 +32,10 @@ def says(text: Any, key: str) -> bool:
     return True
 
 
-def shows(text: Any, key: str, numbers: bool = False, mask: dict[str, str] | None = None) -> bool:
-    """True if the text is the stored one, whatever its spaces; with RENEW set it is stored anew.
-
-    Each number counts as ``#`` unless ``numbers``; ``mask`` names what else changes from run to run, such as a folder.
-    """
+def shows(text: Any, key: str, numbers: bool = False) -> bool:
+    """True if the text is the stored one, whatever its spaces; with RENEW set it is stored anew. Each number
+    counts as ``#`` unless ``numbers``."""
     text = text_of(text)
-    for variable, name in (mask or {}).items():
-        text = text.replace(str(variable), name)
     if not numbers:
         text = NUMBER.sub("#", text)
     text = "\n".join(re.sub(r"[ \xa0]{3,}", "  ", re.sub("─{3,}", "───", line)).rstrip() for line in text.split("\n"))

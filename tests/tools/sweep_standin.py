@@ -28,9 +28,6 @@ from dwsweep.records.pack import StartFacts
 from dwsweep.records.run import RunResult
 from dwsweep.sweep.recorder import RunRecorder
 
-if "SWEEP_BUCKET" in os.environ:
-    import sweep_bucket  # noqa: F401 - lets gs:// lead to a local folder
-
 
 @dataclass(frozen=True)
 class Outcome:

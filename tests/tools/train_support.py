@@ -118,7 +118,6 @@ class Kept(Recorder):
         self.ended: dict[str, tuple[int, float]] = {}
         self.notes: list[str] = []
         self.dispatches: list[tuple[int, int]] = []
-        self.rates: list[float] = []
         self.flushed_at = 0  # last step recorded before the last flush
 
     def compiling(self, microbatch: int) -> None:
@@ -137,7 +136,6 @@ class Kept(Recorder):
 
     def progress(self, step: int, steps: int, tokens_per_second: float, losses: list[float]) -> None:
         self.dispatches.append((step, steps))
-        self.rates.append(tokens_per_second)
 
     def finished(self, run_id: str, result: RunResult, documents: np.ndarray, params: Any = None) -> None:
         self.results[run_id], self.documents[run_id] = result, documents

@@ -15,21 +15,9 @@ from dwsweep.cost import arithmetic
 from dwsweep.data.token_store import Store
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import build
-from dwsweep.plan import Pack
 from dwsweep.spec import parse_spec
 from dwsweep.train import optimizer
 from dwsweep.train.pack_trainer import train_pack
-
-
-def whole_and_in_parts(pack: Pack, store: Store, folder: Path) -> Kept:
-    """It learns, and a pack that is interrupted and resumed gives the same bits; what the whole one recorded."""
-    whole, parts, asked = Kept(), Kept(), iter([False, False])
-    train_pack(pack, store, folder / "whole", whole, dispatch_steps=3)
-    train_pack(pack, store, folder / "parts", parts, dispatch_steps=3, should_stop=lambda: next(asked, True))
-    train_pack(pack, store, folder / "parts", parts, dispatch_steps=3)
-    assert parts.resumes == [6] and whole.losses("s0-lr0.01-12")[-1] < whole.losses("s0-lr0.01-12")[0]
-    same_bits(whole, parts)
-    return whole
 
 
 def orthogonal(matrix: np.ndarray) -> np.ndarray:
@@ -87,16 +75,17 @@ def test_muon_turns_each_matrix_of_each_layer() -> None:
         assert sum(leaf.size for leaf in jax.tree.leaves(kept)) == arithmetic.moments(shape, name)
 
 
-def muon_pack(store: Store) -> Pack:
-    pack = make_pack(store, make_spec(model=FEW))
-    return replace(pack, train=pack.train.model_copy(update={"optimizer": "muon"}))
-
-
 @pytest.mark.slow
 @pytest.mark.optimized
-def test_muon_gives_a_replica_the_bits_that_it_has_alone(store: Store, tmp_path: Path) -> None:
-    pack = muon_pack(store)
-    whole = whole_and_in_parts(pack, store, tmp_path)
+def test_muon_learns_resumes_and_gives_a_replica_the_bits_that_it_has_alone(store: Store, tmp_path: Path) -> None:
+    pack = make_pack(store, make_spec(model=FEW))
+    pack = replace(pack, train=pack.train.model_copy(update={"optimizer": "muon"}))
+    whole, parts, asked = Kept(), Kept(), iter([False, False])
+    train_pack(pack, store, tmp_path / "whole", whole, dispatch_steps=3)
+    train_pack(pack, store, tmp_path / "parts", parts, dispatch_steps=3, should_stop=lambda: next(asked, True))
+    train_pack(pack, store, tmp_path / "parts", parts, dispatch_steps=3)
+    assert parts.resumes == [6] and whole.losses("s0-lr0.01-12")[-1] < whole.losses("s0-lr0.01-12")[0]
+    same_bits(whole, parts)
     alone, single = replace(pack, replicas=pack.replicas[1:]), Kept()
     train_pack(alone, store, tmp_path / "alone", single, dispatch_steps=3)
     name = pack.replicas[1].run_ids[0]
