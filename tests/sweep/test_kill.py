@@ -49,7 +49,9 @@ def hit(process: subprocess.Popen[str], victim: str, action: str, chance: random
         victims = [chance.choice(workers)] if workers else []
     for pid in victims:
         os.kill(pid, {"KILL": signal.SIGKILL, "TERM": signal.SIGTERM}.get(action, signal.SIGSTOP))
-    if action == "STOP+KILL":  # the kernel wakes a stopped worker whose parent dies
+    if action == "STOP+KILL":  # the kernel wakes a worker whose threads all stand still as its parent dies, no later one
+        threads = [f"{pid}/task/{path.name}" for pid in victims for path in Path(f"/proc/{pid}/task").glob("*")]
+        wait_for(lambda: {state_of(thread) for thread in threads} <= {"T", "Z", ""})
         process.kill()
     return bool(victims)
 
@@ -170,8 +172,8 @@ sys.meta_path.insert(0, Pause())
 """
 
 
-def state_of(pid: int) -> str:
-    """The kernel's letter for what a process does; empty for one that is gone."""
+def state_of(pid: int | str) -> str:
+    """The kernel's letter for a process, or a thread ``PID/task/TID``; empty for one that is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except FileNotFoundError:
