@@ -49,7 +49,7 @@ def hit(process: subprocess.Popen[str], victim: str, action: str, chance: random
         victims = [chance.choice(workers)] if workers else []
     for pid in victims:
         os.kill(pid, {"KILL": signal.SIGKILL, "TERM": signal.SIGTERM}.get(action, signal.SIGSTOP))
-    if action == "STOP+KILL":  # the kernel wakes a worker whose threads all stand still as its parent dies, no later one
+    if action == "STOP+KILL":  # the kernel wakes a worker whose threads all stand still as its parent dies
         threads = [f"{pid}/task/{path.name}" for pid in victims for path in Path(f"/proc/{pid}/task").glob("*")]
         wait_for(lambda: {state_of(thread) for thread in threads} <= {"T", "Z", ""})
         process.kill()
