@@ -114,7 +114,7 @@ def fit_along(
     return FitResult(
         format=FORMAT,
         along=along,
-        warnings=[line if len(by) == len(arms) else f"{', '.join(by)}: {line}" for line, by in warnings.items()],
+        warnings=[line if len(by) == len(along.arms) else f"{', '.join(by)}: {line}" for line, by in warnings.items()],
         noise=arms[0].noise,
         unit=read[0].unit,
         provenance=provenance(read[0], chosen, rows),
@@ -124,8 +124,9 @@ def fit_along(
 def compared(
     tables: Sequence[Table], names: Sequence[str], column: str, options: FitOptions
 ) -> tuple[list[Arm], Along]:
-    """The arms with a usable run, and their losses along ``column``."""
-    arms, every = arms_along(tables, names, column, options)
+    """The arms, and the losses along ``column`` of those with a usable run."""
+    every_arm, every = arms_along(tables, names, column, options)
+    arms = [arm for arm in every_arm if arm.runs]
     groups = [group for group in every if len(group.values) > 1]
     if not groups:
         raise InputError(
@@ -148,7 +149,7 @@ def compared(
     of_groups = [_rows(of, above.get((of.arm.label, of.key), {}), column, options.confidence) for of in groups]
     usable = tuple(arm.label for arm in arms)
     empty = [f"{name}: no run has a usable loss; it is not compared" for name in names if name not in usable]
-    return arms, Along(
+    return every_arm, Along(
         column=column,
         unit=base.unit,
         arms=usable,
@@ -209,7 +210,7 @@ def _notes(groups: Sequence[Contrast], single: int, column: str) -> list[str]:
             "and every interval includes the error of this correction"
         )
     if single:
-        notes.append(f"{single} depths and sizes have one value of {column}, and are not compared")
+        notes.append(f"depths and sizes with one value of {column}, which are not compared: {single}")
     if len(groups) > 1:
         notes.append("intervals are simultaneous within one depth and size, not over all of them")
     return notes
@@ -337,7 +338,7 @@ def check_column(tables: Sequence[Table], column: str) -> None:
 def arms_along(
     tables: Sequence[Table], names: Sequence[str], column: str, options: FitOptions
 ) -> tuple[list[Arm], list[Contrast]]:
-    """Arms with a usable run, whose curves are numbered alike in all arms; and their groups, those of one value too.
+    """Arms, whose curves are numbered alike; and their groups, those of one value too.
 
     Raises:
         InputError: runs that differ in more than the column would be compared, or the first arm has no usable run.
@@ -351,6 +352,7 @@ def arms_along(
     groups: list[Contrast] = []
     for data, name, selection in zip(tables, names, chosen, strict=True):
         if not selection.runs and found:
+            found.append(Arm(name, selection, None))
             continue
         if not selection.runs:
             raise InputError(f"table: {data.source}; {name or 'it'} has no finished run with a usable loss")

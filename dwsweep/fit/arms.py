@@ -105,9 +105,7 @@ def compare_arms(
             tables = [replace(data, rows=rows) for data, rows in zip(tables, of_heap, strict=True)]
         else:
             lacking = ["" for _ in tables]
-            left = LeftOutRows(
-                rows=sum(len(data.rows) for data in tables[1:]), why="are of other arms, which are compared with it"
-            )
+            left = LeftOutRows(rows=sum(len(data.rows) for data in tables[1:]), why="are of other arms")
             account = tables[0].account if others else (*tables[0].account, left)
             tables = [at_equal_length(data, chosen) for data in (replace(tables[0], account=account), *tables[1:])]
             asked = Request.at_length(tables[0], chosen, params).of_grid()

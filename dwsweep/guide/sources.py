@@ -435,9 +435,9 @@ def judge(source: Source, n_params: float, depth: float | None = None, wasted: f
     doubts, remarks = source.doubts(n_params, depth)
     far = source.extrapolation(n_params) > FAR
     if not far and expected > FAIR:
-        doubts.append(f"the depth to build wastes {expected:.1f} % of compute at equal size in expectation")
+        doubts.append(f"the regret at equal size is {expected:.1f} % of compute in expectation")
     elif not far and worst > GRAVE:
-        doubts.append(f"the depth to build may waste {worst:.1f} % of compute at equal size (95 %)")
+        doubts.append(f"the regret at equal size may be {worst:.1f} % of compute (95 %)")
     own = source.own_at(n_params)
     measured = own is not None and own.away(n_params) <= 1.0 and own.bounds_both(n_params)
     level = "low" if doubts or far else "medium"

@@ -544,6 +544,24 @@ def test_points_of_one_run_share_errors_and_best_depths_move_with_tokens():
 # The model
 
 
+def points_of_one_run(counts):
+    """Runs whose error of 0.008 nats is the same after all ``counts`` of tokens."""
+    rng = np.random.default_rng(5)
+    return [
+        {**row, "tokens": tokens, "loss": row["loss"] - 0.09 * math.log(tokens / 2e9) + rng.normal(0.0, 0.0007)}
+        for row in piled(32, 3, lambda row, rng: ({}, rng.normal(0.0, 0.0075)))
+        for tokens in counts
+    ]
+
+
+def test_more_points_of_each_run_tell_no_more_of_depth():
+    one, six = fit(points_of_one_run([2e9])), fit(points_of_one_run(np.geomspace(5e8, 8e9, 6)), adjust=["tokens"])
+    assert 0.005 < six.adjusted.shared < 0.012 and six.adjusted.scatter < 0.002
+    few, many = (LossSurface(each.surface).at(3e7) for each in (one, six))
+    assert 0.8 < math.log(many.high / many.low) / math.log(few.high / few.low) < 1.25
+    holds(six, [1e7, 3e7])
+
+
 def test_the_loss_has_no_corner_at_the_largest_size_and_less_is_known_beyond():
     """A level that bends: beyond the sizes tried the loss goes on along its slope, and within its error."""
     bent = lambda n: 0.03 * math.sin(0.8 * math.log(n / 3e7))  # noqa: E731

@@ -173,7 +173,7 @@ def test_regret_and_trust_name_one_number() -> None:
     (row,) = answer([6e5]).budgets
     assert row.optimum.trust.level == "low"
     expected = row.risk.expected.less_compute
-    assert f"wastes {expected:.1f} % of compute at equal size in expectation" in row.optimum.trust.reasons[0]
+    assert f"regret at equal size is {expected:.1f} % of compute in expectation" in row.optimum.trust.reasons[0]
 
 
 def test_trust_is_low_where_the_worst_regret_is_grave(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,4 +182,4 @@ def test_trust_is_low_where_the_worst_regret_is_grave(monkeypatch: pytest.Monkey
     assert judge(source, 3e9).level == "medium"
     monkeypatch.setattr(guide_sources, "GRAVE", 10.0)
     found = judge(source, 3e9)
-    assert found.level == "low" and re.match(r"the depth to build may waste 1\d\.\d % of compute", found.reasons[0])
+    assert found.level == "low" and re.match(r"the regret at equal size may be 1\d\.\d % of compute", found.reasons[0])

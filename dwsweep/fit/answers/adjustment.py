@@ -34,7 +34,7 @@ def adjustment_of(means: HeapMeans, design: Design, held: ask.LossSurface, follo
         columns=columns,
         follow=follow,
         depth_left=depth_left,
-        scatter=float(np.median(np.exp(posterior.stacked("scatter")))),
+        scatter=math.hypot(float(np.median(np.exp(posterior.stacked("scatter")))), means.noise.sigma or 0.0),
         shared=float(np.median(np.exp(posterior.stacked("shared")))) if posterior.cells.shared is not None else None,
         inseparable=tuple(close),
         rates=_rates(means, design, held),

@@ -66,21 +66,22 @@ def heap_means(
     block = np.unique([run.block for run in runs], return_inverse=True)[1]
     x, y = np.array([run.x for run in runs]), np.log([float(run.depth) for run in runs])
     values = np.stack([arm, x, y, block, *(one.value for one in columns)], axis=1).round(9)
-    means = means_of(runs, list(map(tuple, values.tolist())), declared)
-    first = np.unique(means.of, return_index=True)[1]
     of_run = [*range(4), *(k for k, one in enumerate(columns, start=4) if one.column != "tokens")]
+    number, number_of_runs = (len(np.unique(rows, axis=0)) for rows in (values, values[:, of_run]))
+    means = means_of(runs, list(map(tuple, values.tolist())), declared, points=number / number_of_runs)
+    first = np.unique(means.of, return_index=True)[1]
     run = np.unique(values[first][:, of_run], axis=0, return_inverse=True)[1].ravel()
     own = tuple(one.at_rows(first) for one in columns)
     return HeapMeans(**vars(means), columns=own, run=run, arms=arms, arm=arm[first].astype(int))
 
 
 def scales(
-    means: HeapMeans, values: Sequence[np.ndarray], frame: Frame, runs: np.ndarray | None = None
-) -> tuple[np.ndarray, float]:
-    """((C,) scale of each covariate's effects, sd of a mean about the surface), nats, by the restricted likelihood (see
-    the module).
+    means: HeapMeans, values: Sequence[np.ndarray], frame: Frame, runs: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """((C,) scale of each covariate's effects, (2,) or (0,) that of offsets and slopes of runs, sd of a mean about the
+    surface), nats, by the restricted likelihood (see the module).
 
-    values: standardised covariates (K,). runs: (K, R) effects that points of one run share.
+    values: standardised covariates (K,). runs: (2, K, R) offsets and slopes of runs of several points.
     """
     from scipy.optimize import minimize
 
@@ -98,8 +99,7 @@ def scales(
     lengths = (math.exp(PRIORS[name].mean) for name in ("len_x", "len_y"))
     away = sum(((one[:, None] - one) / length) ** 2 for one, length in zip((x, y), lengths, strict=True))
     parts = [np.eye(len(z)), Q.T @ np.exp(-0.5 * away) @ Q]
-    if runs is not None:
-        parts.append(Q.T @ (runs[pick] @ runs[pick].T) @ Q)
+    parts += [Q.T @ (of_runs[pick] @ of_runs[pick].T) @ Q for of_runs in runs]
     first = len(parts)
     for one, value in zip(means.columns, values, strict=True):
         w = value[pick]
@@ -127,7 +127,7 @@ def scales(
     start = np.full(len(parts), math.log(spread / 2.0))
     bounds = [(math.log(LEAST_SCALE), math.log(max(10.0 * spread, 10.0 * LEAST_SCALE)))] * len(parts)
     found = minimize(negative, start, jac=True, bounds=bounds, method="L-BFGS-B", options={"maxiter": 60}).x
-    return np.exp(found[first:]), float(math.exp(found[0]))
+    return np.exp(found[first:]), np.exp(found[2:first]), float(math.exp(found[0]))
 
 
 def layer_weights(means: HeapMeans) -> float | None:
@@ -212,7 +212,8 @@ class Term:
 @dataclass(frozen=True)
 class Design:
     """Columns of the model. terms: of the covariates. others: further columns. rate: β of the best learning rate, None
-    without one. shared: see ``shared_effects``. scatter: sd of a mean about the surface by a first estimate, nats."""
+    without one. shared: (K, R) offsets and slopes of runs of several points, with the ratio of their sizes by a first
+    estimate; None without such runs. scatter: sd of a mean about the surface by a first estimate, nats."""
 
     terms: tuple[Term, ...]
     others: tuple[ModelColumn, ...]
@@ -247,8 +248,9 @@ def design_of(means: HeapMeans, frame: Frame) -> Design:
         values.append(scale.value(value))
         scale_of.append(scale)
     means = replace(means, columns=tuple(kinds))
-    shared = shared_effects(means, values)
-    sizes, scatter = scales(means, values, frame, shared)
+    runs = effects_of_runs(means, values)
+    sizes, of_runs, scatter = scales(means, values, frame, runs)
+    shared = np.hstack(runs * (of_runs / of_runs[0])[:, None, None]) if len(runs) else None
     terms = []
     for one, value, size, scale in zip(kinds, values, sizes, scale_of, strict=True):
         name = f"{one.name} {one.level}".strip()
@@ -269,16 +271,16 @@ def design_of(means: HeapMeans, frame: Frame) -> Design:
     return design
 
 
-def shared_effects(means: HeapMeans, values: Sequence[np.ndarray]) -> np.ndarray | None:
-    """(K, R) factors that the points of one run share over token counts: an offset, and half as large a slope in ln
-    tokens; None without such runs."""
+def effects_of_runs(means: HeapMeans, values: Sequence[np.ndarray]) -> np.ndarray:
+    """(2, K, R) what the points of one run share over token counts: an offset, and a slope in ln tokens; (0, K, 0)
+    without such runs."""
     count = np.bincount(means.run)
     if not (count > 1).any():
-        return None
+        return np.zeros((0, len(means.x), 0))
     member = (means.run[:, None] == np.flatnonzero(count > 1)).astype(float)
     t = next(value for one, value in zip(means.columns, values, strict=True) if one.column == "tokens")
     t = t - t.mean()
-    return np.hstack([member, 0.5 * member * t[:, None]])
+    return np.stack([member, member * t[:, None]])
 
 
 def cells_of(means: HeapMeans, design: Design, levels: np.ndarray | float = 0.0) -> Cells:

@@ -86,14 +86,15 @@ class CellMeans:
     shares: np.ndarray
     gain: np.ndarray
 
-    def covariance(self, variance: np.ndarray) -> MeanCovariance:
-        """The covariance of the means, for runs of ``variance`` (K,) nats² in each cell.
+    def covariance(self, variance: np.ndarray, points: float = 1.0) -> MeanCovariance:
+        """The covariance of the means, for runs of ``variance`` (K,) nats² in each cell. points: losses of each run, at
+        as many cells, which share its error: they tell no more of the seeds than one.
 
         The seeds' effects rest on differences within cells, which are independent of the cells' averages: the one part
         is diagonal, the other has the rank of the seeds.
         """
         counts = np.bincount(self.cells, minlength=len(self.mean))
-        of_seeds = self.gain @ _within(self.shares, variance * counts) @ self.gain
+        of_seeds = points * self.gain @ _within(self.shares, variance * counts) @ self.gain
         return MeanCovariance(variance / counts, self.shares @ root(of_seeds))
 
 
@@ -252,11 +253,12 @@ def estimate_noise(
     declared: float | None = None,
     extra: np.ndarray | None = None,
     unit: str = NATS,
+    points: float = 1.0,
 ) -> tuple[Noise, MeanCovariance]:
     """The noise by replicates, and the covariance of the fitted cell means, nats²; both without scatter of shapes.
 
     declared: sd of one run's loss in nats, instead of any estimate. extra: (K, K) covariance that is known from
-    elsewhere (documents), nats². unit: of losses; all are in it in place of nats.
+    elsewhere (documents), nats². unit: of losses; all are in it in place of nats. points: see ``covariance``.
 
     σ² = Σ r² / Σ (1 − h) over all runs: the few of one depth would leave its own σ unsure.
     """
@@ -265,8 +267,9 @@ def estimate_noise(
         sigma2, df, source = _declared(declared) ** 2, math.inf, DECLARED
     else:
         sigma2, df = _sigma(means)
+        df /= points
         source = "none" if sigma2 is None else "replicates"
-    covariance = means.covariance(np.full(len(means.mean), sigma2 or 0.0))
+    covariance = means.covariance(np.full(len(means.mean), sigma2 or 0.0), points)
     if extra is not None:
         covariance = covariance.plus(root(extra))
     noise = Noise(
