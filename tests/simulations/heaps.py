@@ -92,7 +92,7 @@ class Pile:
     but for 5 %. heads, inner: nats per unit of ln head size and of ln (d_ff / 4d); rate: curvature in ln rate, nats.
     rates: whether they differ at all. departs, bends: nats, root mean square of the waves of depth effects and of the
     level; phase: of both. public: whether departures and interactions are drawn at the size of public sweeps; drawn:
-    the draw."""
+    the draw. counts: of tokens after each of which every run has a loss; eight nets then have two runs."""
 
     runs: int = 40
     follows: float = 0.0
@@ -107,6 +107,7 @@ class Pile:
     phase: float = 0.0
     public: bool = False
     drawn: Drawn | None = None
+    counts: tuple[float, ...] = ()
 
     @property
     def design(self) -> str:
@@ -156,10 +157,17 @@ class Pile:
             away = {"head size": math.log(size / 64.0), "d_ff / d": math.log(ratio / 4.0)}
             loss = self.level(n) + float(self.shape(n, np.array(depth), away)[0])
             loss += self.heads * away["head size"] + self.inner * away["d_ff / d"]
-            loss += self.rate * math.log(rate / best_rate) ** 2 * self.rates + rng.normal(0.0, self.sigma)
+            loss += self.rate * math.log(rate / best_rate) ** 2 * self.rates
             row = {"depth": depth, "width": width, "heads": width // size, "head_size": size}
-            row |= {"d_ff": round(ratio * width), "loss": loss}
-            found.append({**row, "learning_rate": float(f"{rate:.3g}")} if self.rates else row)
+            row |= {"d_ff": round(ratio * width)} | ({"learning_rate": float(f"{rate:.3g}")} if self.rates else {})
+            of_run = loss + rng.normal(0.0, self.sigma)
+            if not self.counts:
+                found.append({**row, "loss": of_run})
+            for seed in range(1 + (len(found) < 16 * len(self.counts))):
+                for tokens in self.counts:
+                    point = of_run - 0.05 * math.log(tokens / 1e9) + rng.normal(0.0, 0.0007)
+                    found.append({**row, "tokens": tokens, "seed": seed, "loss": point})
+                of_run = loss + rng.normal(0.0, self.sigma)
         return found
 
 
@@ -184,6 +192,7 @@ SCENARIOS: dict[str, Pile] = {
     "follows-60": Pile(runs=60, follows=-0.85),
     "tied-40": Pile(tied=True, rates=False),
     "tied-60": Pile(tied=True, runs=60),
+    "points-40": Pile(counts=(2.5e8, 5e8, 1e9, 2e9, 4e9), sigma=0.006),
     "departing-40": Pile(departs=0.0043),
     "bent-40": Pile(bends=0.02),
     "drawn-20": Pile(runs=20, rates=False, public=True),
@@ -226,7 +235,7 @@ def simulate(pile: Any, rng: np.random.Generator, index: int) -> Line:
 
 def held(heap: Heap) -> dict[str, float]:
     """Held values: ln of the head size over 64 and of d_ff / d over 4."""
-    values = {one.name: float(one.held.split()[-1]) for one in heap.record.columns if one.kind == "number"}
+    values = {one.name: one.value for one in heap.record.columns if one.value}
     return {name: math.log(values.get(name, usual) / usual) for name, usual in (("head size", 64.0), ("d_ff / d", 4.0))}
 
 
