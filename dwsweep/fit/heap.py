@@ -309,7 +309,7 @@ def _fitted(
     columns = tuple(one for one in _columns(runs, found) if np.ptp(one.value) > 0.0)
     means = heap_means(runs, columns, options.noise, arms)
     design = design_of(means, Frame.of(means.x, means.y))
-    cells = cells_of(means, design, _levels(runs, arms, design.scatter))
+    cells = cells_of(means, design, _levels(runs, arms, design.of_run))
     own, forms = int((means.arm == 0).sum()), ("none",) if of_size else ()
     surface = ask.surface_of(cells, means.depth, means.width, options.confidence, options.seed, own, forms)
     losses = ask.LossSurface(surface)

@@ -18,10 +18,12 @@ from dwsweep.fit import heap as heap_module
 from dwsweep.fit.analysis import fit_options
 from dwsweep.fit.answers.equal_what import equal_what
 from dwsweep.fit.answers.next_runs import next_runs
+from dwsweep.fit.arms import compare_arms
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.heap import heap_of
 from dwsweep.fit.statistics.ask import LossSurface, best_depth_interval
 from dwsweep.records import fit as fit_record
+from dwsweep.records.answers import DIFFERENCE
 from dwsweep.report import adjusted_report, fit_report
 from tests.simulations import heaps
 from tests.simulations.harness import covers
@@ -544,12 +546,12 @@ def test_points_of_one_run_share_errors_and_best_depths_move_with_tokens():
 # The model
 
 
-def points_of_one_run(counts):
+def points_of_one_run(counts, seed=3):
     """Runs whose error of 0.008 nats is the same after all ``counts`` of tokens."""
     rng = np.random.default_rng(5)
     return [
         {**row, "tokens": tokens, "loss": row["loss"] - 0.09 * math.log(tokens / 2e9) + rng.normal(0.0, 0.0007)}
-        for row in piled(32, 3, lambda row, rng: ({}, rng.normal(0.0, 0.0075)))
+        for row in piled(32, seed, lambda row, rng: ({}, rng.normal(0.0, 0.0075)))
         for tokens in counts
     ]
 
@@ -560,6 +562,18 @@ def test_more_points_of_each_run_tell_no_more_of_depth():
     few, many = (LossSurface(each.surface).at(3e7) for each in (one, six))
     assert 0.8 < math.log(many.high / many.low) / math.log(few.high / few.low) < 1.25
     holds(six, [1e7, 3e7])
+
+
+def test_more_points_of_each_run_tell_no_more_of_two_recipes():
+    widths = []
+    for counts, adjust in (([2e9], []), ([5e8, 1e9, 2e9], ["tokens"])):
+        arms = [points_of_one_run(counts, seed) for seed in (3, 4)]
+        rows = [{**row, "arm": arm, "seed": 0} for arm in (0, 1) for row in arms[arm]]
+        (found,) = compare_arms(rows, adjust=adjust).comparisons
+        differences = [row.estimate_interval for row in found.rows if row.question == DIFFERENCE]
+        assert all(one.low < 0.0 < one.high for one in differences)
+        widths.append(np.median([one.high - one.low for one in differences]))
+    assert 0.75 < widths[1] / widths[0] < 1.6
 
 
 def test_the_loss_has_no_corner_at_the_largest_size_and_less_is_known_beyond():

@@ -213,13 +213,15 @@ class Term:
 class Design:
     """Columns of the model. terms: of the covariates. others: further columns. rate: β of the best learning rate, None
     without one. shared: (K, R) offsets and slopes of runs of several points, with the ratio of their sizes by a first
-    estimate; None without such runs. scatter: sd of a mean about the surface by a first estimate, nats."""
+    estimate; None without such runs. scatter, of_run: sd of a mean and of a run about the surface by that estimate,
+    nats."""
 
     terms: tuple[Term, ...]
     others: tuple[ModelColumn, ...]
     rate: np.ndarray | None
     shared: np.ndarray | None
     scatter: float
+    of_run: float
 
     @property
     def tokens(self) -> Term | None:
@@ -260,7 +262,7 @@ def design_of(means: HeapMeans, frame: Frame) -> Design:
             column = (factor if one.kind == TEXT else covariate)(name, value, 1.5 * size, moves_depth=True)
         terms.append(Term(one, column, scale))
     more = [arm_column(name, member, means.x) for name, member in zip(means.arms[1:], means.members.T, strict=True)]
-    design = Design(tuple(terms), tuple(more), best, shared, scatter)
+    design = Design(tuple(terms), tuple(more), best, shared, scatter, math.hypot(scatter, *of_runs[:1]))
     if tokens := design.tokens:  # recipes may profit from tokens, each in its own way
         both = [(term.column, min(term.column.sds[0], tokens.column.sds[0])) for term in terms if term.of.kind == TEXT]
         own = [
