@@ -16,6 +16,7 @@ import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit import heap as heap_module
 from dwsweep.fit.analysis import fit_options
+from dwsweep.fit.answers import follows
 from dwsweep.fit.answers.equal_what import equal_what
 from dwsweep.fit.answers.next_runs import next_runs
 from dwsweep.fit.arms import compare_arms
@@ -562,6 +563,21 @@ def test_more_points_of_each_run_tell_no_more_of_depth():
     few, many = (LossSurface(each.surface).at(3e7) for each in (one, six))
     assert 0.8 < math.log(many.high / many.low) / math.log(few.high / few.low) < 1.25
     holds(six, [1e7, 3e7])
+
+
+@pytest.mark.parametrize(("nats", "found"), [(0.0, False), (0.03, True)])
+def test_more_points_of_each_run_tell_no_more_of_a_machine(nats, found):
+    for seed in (1, 2, 13):  # each point for itself, losses would follow a machine that does nothing
+        machine = np.random.default_rng(seed).choice(["a", "b", "c"], 32)
+        rows = [
+            {**row, "machine": machine[k // 5], "loss": row["loss"] + nats * (machine[k // 5] == "a")}
+            for k, row in enumerate(points_of_one_run(np.geomspace(5e8, 8e9, 5), seed))
+        ]
+        data, tokens = read_table(rows), np.log([row["tokens"] for row in rows])
+        assert (
+            any("machine" in line for line in follows.sentences(data, data.rows, [tokens], ["tokens"], False)[0])
+            == found
+        )
 
 
 def test_more_points_of_each_run_tell_no_more_of_two_recipes():

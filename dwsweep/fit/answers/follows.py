@@ -77,7 +77,8 @@ def sentences(
     loss /= max(float(np.abs(loss).max()), 1e-300)
     known, plane = [one for one in others if np.ptp(one) > 0.0], quadratic(x, y)
     base = np.stack([*plane.T, *known, *(one**2 for one in known)], axis=1)
-    shares = {name: _explained(loss, base, own) for name, own in tested.items()}
+    runs = _runs(data, rows, taken)
+    shares = {name: _explained(loss, base, own, runs) for name, own in tested.items()}
     following = [name for name in tested if _scatter(y, plane[:, [0, 1, 3]], tested[name])[2] > FOLLOWS]
     said += _that_losses_follow({name: share for name, share in shares.items() if share}, following)
     if untested := [name for name in tested if shares[name] is None and name not in labels]:
@@ -201,13 +202,26 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     return found
 
 
-def _explained(loss: np.ndarray, base: np.ndarray, own: np.ndarray) -> float | None:
+def _runs(data: Table, rows: Sequence[Row], taken: Collection[str]) -> float:
+    """Number of runs behind ``rows``: the points of one run after several lengths share its error."""
+    own = [
+        name
+        for name, role in data.roles.items()
+        if role in ("shape", "setting", "label", "seed") or (name in taken and role != "length")
+    ]
+    runs, points = (
+        len({tuple(hashable(row.get(name)) for name in names) for row in rows}) for names in (own, [*own, *LENGTHS])
+    )
+    return len(rows) * runs / points
+
+
+def _explained(loss: np.ndarray, base: np.ndarray, own: np.ndarray, runs: float) -> float | None:
     """Share of the scatter of ``loss`` about ``base`` (K, ·) that ``own`` (K, ·) explains; 0 if that may be chance,
-    None if too few losses tell."""
+    None if too few ``runs`` tell."""
     from scipy.special import fdtrc
 
     ranks = int(np.linalg.matrix_rank(base)), int(np.linalg.matrix_rank(np.hstack([base, own])))
-    more, free = ranks[1] - ranks[0], len(loss) - ranks[1]
+    more, free = ranks[1] - ranks[0], runs - ranks[1]
     if not own.size or free < FEWEST_FREE:
         return None
     if more < 1:

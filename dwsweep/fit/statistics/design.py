@@ -160,7 +160,8 @@ def best_rates(means: HeapMeans, place: int, others: Sequence[np.ndarray], frame
     beta = np.linalg.lstsq(np.vstack([A, ridge * 0.3]), np.concatenate([means.mean, np.zeros(2)]), rcond=None)[0]
     rest = means.mean - A @ beta
     sigma2 = float(rest @ rest) / max(len(rest) - A.shape[1], 1)
-    error = math.sqrt(max(sigma2 * np.linalg.pinv(A.T @ A)[7, 7], 1e-300))
+    points = len(means.run) / (1.0 + means.run.max())  # of one run, which share its error
+    error = math.sqrt(max(points * sigma2 * np.linalg.pinv(A.T @ A)[7, 7], 1e-300))
     if beta[7] <= RATE_T * error or size <= 0.0:
         return None
     best = -np.array([beta[6], beta[8], beta[9]]) / (2.0 * beta[7])
