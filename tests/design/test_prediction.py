@@ -16,6 +16,7 @@ from dwsweep.fit.statistics import laws
 from dwsweep.fit.statistics.ask import ONE_SD, LossSurface, fit_loss_model, quantiles
 from dwsweep.fit.statistics.curves import build_curves
 from dwsweep.fit.statistics.scatter import judged
+from tests.simulations.harness import rms
 from tests.simulations.sweeps import SmoothTruth, draw, widths
 
 NOISE, SEED_SD, SHAPE_SD = 0.002, 0.003, 0.001
@@ -60,10 +61,6 @@ def found_of(truth: SmoothTruth) -> Found:
             if pair.root is not None:
                 found.roots[k].append(pair.root - crossings[k])
     return found
-
-
-def rms(errors: list[float]) -> float:
-    return math.sqrt(float(np.mean(np.square(errors))))
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Do the intervals cover? Simulated sweeps whose truth is known (slow tier), and the harness that draws them.
+"""Do the intervals cover? Simulated sweeps whose truth is known (slow tier).
 
 DWSWEEP_COVERAGE_N=100 takes ten times as many sweeps; bounds allow for three binomial standard errors of the number
 taken. DWSWEEP_COVERAGE_DIR names a folder that keeps the simulations, so that it goes on where it stopped.
@@ -7,7 +7,6 @@ taken. DWSWEEP_COVERAGE_DIR names a folder that keeps the simulations, so that i
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -16,28 +15,11 @@ import pytest
 import dwsweep
 from dwsweep import published_law
 from dwsweep.fit.statistics.ask import LossSurface
-from tests.simulations import calibration, harness
-from tests.simulations.harness import Simulated, Study, covers
+from tests.simulations import calibration
+from tests.simulations.harness import covers
 from tests.simulations.sweeps import SmoothTruth, draw
 
 N = int(os.environ.get("DWSWEEP_COVERAGE_N", "10"))
-
-
-def test_a_run_that_was_cut_off_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(harness, "ProcessPoolExecutor", lambda number, _: ThreadPoolExecutor(number))
-    drawn = []
-
-    def drawing(scenario, rng, index):
-        drawn.append(index)
-        return Simulated(index=index)
-
-    study = Study(__doc__, {"one": ""}, drawing, Simulated, 3, "scenario | n", lambda name, rows: [[name, f"{rows}"]])
-    first = study.run(tmp_path, ["one"], 1)["one"]
-    path = tmp_path / "one.jsonl"
-    path.write_text(path.read_text().splitlines()[0] + '\n{"index": 1, "pai')
-    again = study.run(tmp_path, ["one"], 3)["one"]
-    assert again[:1] == first and [row.index for row in again] == [0, 1, 2] and drawn == [0, 1, 2]
-    assert study.table({"one": again}).count("| one |") == 1
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import pytest
-from train_support import FEW, Kept, make_pack, make_spec
+from train_support import FEW, Kept, Killed, make_pack, make_spec
 
 from dwsweep.cost.arithmetic import TOKEN_STORE_SHARE, resident_bytes
 from dwsweep.data.token_store import Store
@@ -18,10 +18,6 @@ from dwsweep.train.choices import at_hand, choose, concessions, reduce_memory, w
 from dwsweep.train.mesh import Layout, Load, divide
 from dwsweep.train.pack_trainer import train_pack
 from dwsweep.train.program import CPU_COMPILER, Blueprint, compile_program, memory_of
-
-
-class Asked(Exception):
-    """The compiler was called: nothing of what it would have returned is looked at."""
 
 
 class Refused:
@@ -107,11 +103,11 @@ def test_what_cannot_fit_by_arithmetic_is_not_compiled(store: Store, monkeypatch
 
     def asked(blueprint: Blueprint) -> Any:
         tried.append((blueprint.choices.microbatch, blueprint.choices.compute.remat))
-        raise Asked
+        raise Killed  # nothing of what it would have returned is looked at
 
     monkeypatch.setattr(Blueprint, "compiled_dispatch", asked)
     for memory in (1000, whole):
-        with pytest.raises(Asked):
+        with pytest.raises(Killed):
             compile_program(Blueprint.of(pack, store, at_hand(as_accelerator=True, memory_bytes=memory)), store)
     assert tried == [(1, True), (4, False)]
 
