@@ -125,8 +125,8 @@ def compared(
     tables: Sequence[Table], names: Sequence[str], column: str, options: FitOptions
 ) -> tuple[list[Arm], Along]:
     """The arms, and the losses along ``column`` of those with a usable run."""
-    every_arm, every = arms_along(tables, names, column, options)
-    arms = [arm for arm in every_arm if arm.runs]
+    given, every = arms_along(tables, names, column, options)
+    arms = [arm for arm in given if arm.runs]
     groups = [group for group in every if len(group.values) > 1]
     if not groups:
         raise InputError(
@@ -147,12 +147,11 @@ def compared(
         if any(label == arm.label for label, _ in above):
             paired.append(f"{arm.label} against {base.label}: {pairing.how}")
     of_groups = [_rows(of, above.get((of.arm.label, of.key), {}), column, options.confidence) for of in groups]
-    usable = tuple(arm.label for arm in arms)
-    empty = [f"{name}: no run has a usable loss; it is not compared" for name in names if name not in usable]
-    return every_arm, Along(
+    empty = [f"{arm.label}: no run has a usable loss; it is not compared" for arm in given if not arm.runs]
+    return given, Along(
         column=column,
         unit=base.unit,
-        arms=usable,
+        arms=tuple(arm.label for arm in arms),
         confidence=options.confidence,
         answer=(*_not_adjusted(groups, column), *answers(of_groups, base.label, base.unit)),
         rows=tuple(chain.from_iterable(of_groups)),

@@ -72,14 +72,14 @@ def means_of(
     unit: str = NATS,
     points: float = 1.0,
 ) -> Means:
-    """Means of the runs of each of ``keys`` (n,), in their order. declared, unit, points: as in ``estimate_noise``.
-    documents: of the means. The order of the runs and the names of their seeds change nothing."""
+    """Means of the runs of each of ``keys`` (n,), in their order. declared, unit: as in ``estimate_noise``. points: as
+    in ``CellMeans``. documents: of the means. The order of the runs and the names of their seeds change nothing."""
     place = {key: k for k, key in enumerate(sorted(set(keys)))}
     order = sorted(range(len(runs)), key=lambda k: (keys[k], runs[k].loss))
     cell = np.array([place[keys[k]] for k in order])
     losses, seeds = np.array([runs[k].loss for k in order]), [runs[k].seed for k in order]
-    found = cell_means(losses, cell, seeds, len(place))
-    noise, covariance = estimate_noise(found, declared, documents.covariance if documents else None, unit, points)
+    found = replace(cell_means(losses, cell, seeds, len(place)), points=points)
+    noise, covariance = estimate_noise(found, declared, documents.covariance if documents else None, unit)
     if documents and documents.number is not None and documents.number < FEW_DOCUMENTS:
         noise = noise.of_few_documents(documents.number)
     of = np.empty(len(runs), dtype=int)

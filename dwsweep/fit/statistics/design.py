@@ -36,12 +36,13 @@ INTERACT = Prior(math.log(0.08), 1.3, "ln of E", "as large as in public heaps, o
 
 @dataclass(frozen=True)
 class HeapMeans(Means):
-    """Means of runs that agree in depth, size and covariates. columns: covariates (K,). run: (K,) label of the run.
-    arms: recipes that are compared, the base first; none for one recipe. arm: (K,) place of each mean's arm among them,
-    rising."""
+    """Means of runs that agree in depth, size and covariates. columns: covariates (K,). run: (K,) label of the run;
+    points: means of each. arms: recipes that are compared, the base first; none for one recipe. arm: (K,) place of each
+    mean's arm among them, rising."""
 
     columns: tuple[Covariate, ...]
     run: np.ndarray
+    points: float
     arms: tuple[str, ...]
     arm: np.ndarray
 
@@ -67,12 +68,13 @@ def heap_means(
     x, y = np.array([run.x for run in runs]), np.log([float(run.depth) for run in runs])
     values = np.stack([arm, x, y, block, *(one.value for one in columns)], axis=1).round(9)
     of_run = [*range(4), *(k for k, one in enumerate(columns, start=4) if one.column != "tokens")]
-    number, number_of_runs = (len(np.unique(rows, axis=0)) for rows in (values, values[:, of_run]))
-    means = means_of(runs, list(map(tuple, values.tolist())), declared, points=number / number_of_runs)
+    run = np.unique(values[:, of_run], axis=0, return_inverse=True)[1].ravel()
+    keys = list(map(tuple, values.tolist()))
+    points = len(set(keys)) / (1.0 + run.max())
+    means = means_of(runs, keys, declared, points=points)
     first = np.unique(means.of, return_index=True)[1]
-    run = np.unique(values[first][:, of_run], axis=0, return_inverse=True)[1].ravel()
     own = tuple(one.at_rows(first) for one in columns)
-    return HeapMeans(**vars(means), columns=own, run=run, arms=arms, arm=arm[first].astype(int))
+    return HeapMeans(**vars(means), columns=own, run=run[first], points=points, arms=arms, arm=arm[first].astype(int))
 
 
 def scales(
@@ -160,8 +162,7 @@ def best_rates(means: HeapMeans, place: int, others: Sequence[np.ndarray], frame
     beta = np.linalg.lstsq(np.vstack([A, ridge * 0.3]), np.concatenate([means.mean, np.zeros(2)]), rcond=None)[0]
     rest = means.mean - A @ beta
     sigma2 = float(rest @ rest) / max(len(rest) - A.shape[1], 1)
-    points = len(means.run) / (1.0 + means.run.max())  # of one run, which share its error
-    error = math.sqrt(max(points * sigma2 * np.linalg.pinv(A.T @ A)[7, 7], 1e-300))
+    error = math.sqrt(max(means.points * sigma2 * np.linalg.pinv(A.T @ A)[7, 7], 1e-300))
     if beta[7] <= RATE_T * error or size <= 0.0:
         return None
     best = -np.array([beta[6], beta[8], beta[9]]) / (2.0 * beta[7])

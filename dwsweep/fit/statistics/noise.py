@@ -74,7 +74,8 @@ class CellMeans:
 
     mean: (K,) nats. residual, leverage: (n,). paired: seeds are shared between cells, so that their common part
     cancels. cells, codes: (n,) the cell and the seed of each run. shares: (K, S) of the seeds in each cell. gain:
-    (S, S), the seeds' effects are gain · Σ (losses − mean of their cell). S = 0 if they are not paired.
+    (S, S), the seeds' effects are gain · Σ (losses − mean of their cell). S = 0 if they are not paired. points: losses
+    of each run, in as many cells, which share its error: they tell no more of noise and seeds than one.
     """
 
     mean: np.ndarray
@@ -85,16 +86,16 @@ class CellMeans:
     codes: np.ndarray
     shares: np.ndarray
     gain: np.ndarray
+    points: float = 1.0
 
-    def covariance(self, variance: np.ndarray, points: float = 1.0) -> MeanCovariance:
-        """The covariance of the means, for runs of ``variance`` (K,) nats² in each cell. points: losses of each run, at
-        as many cells, which share its error: they tell no more of the seeds than one.
+    def covariance(self, variance: np.ndarray) -> MeanCovariance:
+        """The covariance of the means, for runs of ``variance`` (K,) nats² in each cell.
 
         The seeds' effects rest on differences within cells, which are independent of the cells' averages: the one part
         is diagonal, the other has the rank of the seeds.
         """
         counts = np.bincount(self.cells, minlength=len(self.mean))
-        of_seeds = points * self.gain @ _within(self.shares, variance * counts) @ self.gain
+        of_seeds = self.points * self.gain @ _within(self.shares, variance * counts) @ self.gain
         return MeanCovariance(variance / counts, self.shares @ root(of_seeds))
 
 
@@ -253,12 +254,11 @@ def estimate_noise(
     declared: float | None = None,
     extra: np.ndarray | None = None,
     unit: str = NATS,
-    points: float = 1.0,
 ) -> tuple[Noise, MeanCovariance]:
     """The noise by replicates, and the covariance of the fitted cell means, nats²; both without scatter of shapes.
 
     declared: sd of one run's loss in nats, instead of any estimate. extra: (K, K) covariance that is known from
-    elsewhere (documents), nats². unit: of losses; all are in it in place of nats. points: see ``covariance``.
+    elsewhere (documents), nats². unit: of losses; all are in it in place of nats.
 
     σ² = Σ r² / Σ (1 − h) over all runs: the few of one depth would leave its own σ unsure.
     """
@@ -267,9 +267,8 @@ def estimate_noise(
         sigma2, df, source = _declared(declared) ** 2, math.inf, DECLARED
     else:
         sigma2, df = _sigma(means)
-        df /= points
         source = "none" if sigma2 is None else "replicates"
-    covariance = means.covariance(np.full(len(means.mean), sigma2 or 0.0), points)
+    covariance = means.covariance(np.full(len(means.mean), sigma2 or 0.0))
     if extra is not None:
         covariance = covariance.plus(root(extra))
     noise = Noise(
@@ -309,10 +308,10 @@ def _declared(value: Any) -> float:
 
 def _sigma(means: CellMeans) -> tuple[float | None, float]:
     """σ² and its degrees of freedom, from the residuals; None without replicates."""
-    df = float((1.0 - means.leverage).sum())
-    if df < 0.5:
+    free = float((1.0 - means.leverage).sum())
+    if free < 0.5:
         return None, 0.0
-    return float((means.residual**2).sum()) / df, df
+    return float((means.residual**2).sum()) / free, free / means.points
 
 
 # Quantiles and tails of the usual distributions, from scipy.special: importing scipy.stats costs about a second.
