@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
@@ -85,9 +85,8 @@ def shapes_near(budget: float, low: float, high: float, options: Options) -> lis
 
 
 def lattice(low: float, high: float) -> list[int]:
-    """Depths from ``low`` to ``high``: all below 128, every second below 256, every fourth below 512, and so on."""
-    depths = range(max(1, math.floor(low)), max(1, math.ceil(high)) + 1)
-    return [depth for depth in depths if depth % max(1, 1 << depth.bit_length() >> 7) == 0]
+    """Depths from ``low`` to ``high`` that are round by steps of 128."""
+    return [depth for depth in range(max(1, math.floor(low)), max(1, math.ceil(high)) + 1) if is_round(depth, 128)]
 
 
 VOCABULARY, CONTEXT = 50_257, 2048  # GPT-2's vocabulary and context
@@ -272,9 +271,9 @@ class Options:
         """Widths as multiples of head sizes: round numbers of heads, or any number if round ones lie far apart."""
         every, rounded = set[int](), set[int]()
         for size in head_sizes:
-            for count in rising(WIDEST // size):
+            for count in range(self.together, WIDEST // size + 1, self.together):
                 width = size * count
-                if count % self.together == 0 and width % step(width) == 0:
+                if is_round(count, 512) and width % step(width) == 0:
                     every.add(width)
                     if is_round(count):
                         rounded.add(width)
@@ -341,19 +340,10 @@ def step(width: int) -> int:
     return 128 if width >= WIDE else 64 if width >= MIDDLE else 8 if width >= NARROW else 4
 
 
-def is_round(heads: int) -> bool:
-    """Test of a usual number of heads: any up to 16, even up to 32, multiples of 4 up to 64, and so on."""
-    return heads <= 16 or heads % (1 << (heads - 1).bit_length() - 4) == 0
-
-
-def rising(most: int, fine: int = 512) -> Iterator[int]:
-    """Rising whole numbers from 1 to ``most``: all up to ``fine``, every second up to 2·``fine``, and so on."""
-    number, step = 1, 1
-    while number <= most:
-        yield number
-        if number >= fine * step:
-            step *= 2
-        number = (number // step + 1) * step
+def is_round(number: int, fine: int = 16) -> bool:
+    """Test of a round number: any up to ``fine``, a power of two; even up to 2·``fine``, multiples of 4 up to
+    4·``fine``, and so on. Usual numbers of heads are round by 16."""
+    return number <= fine or number % ((1 << (number - 1).bit_length()) // fine) == 0
 
 
 @dataclass(frozen=True)
