@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, overload
+from typing import Any
 
 NORMAL_95 = 1.959964  # standard deviations of a normal distribution that hold 95 %
 WITHOUT_DIGITS, ROUNDED_TO = 0.1, 0.05  # shares of the width: the error that costs digits, the error counted then
@@ -147,15 +147,7 @@ class IntervalOf:
         self.columns = (value, f"{value}_low", f"{value}_high")
         self.error = self.error or f"{value}_error"
 
-    @overload
-    def __get__(self, row: None, owner: type) -> IntervalOf: ...
-
-    @overload
-    def __get__(self, row: object, owner: type | None = None) -> Interval: ...
-
-    def __get__(self, row: object | None, owner: type | None = None) -> Interval | IntervalOf:
-        if row is None:
-            return self
+    def __get__(self, row: object, owner: type | None = None) -> Interval:
         found = Interval(*(getattr(row, column) for column in self.columns))
         error = getattr(row, self.error, None) or 0.0
         if not self.ln or not error:

@@ -131,8 +131,6 @@ class TableResult(Shown, FitResult):
 class Guidance(Answer, Shown):
     """Guidance on shapes to build, with the fields of ``dwsweep.guide.advice.Answer``."""
 
-    __str__ = Shown.__str__
-
     def __repr__(self) -> str:
         return (
             f"Guidance: {len(self.budgets)} budgets, {len(self.verdicts)} verdicts, {len(self.overview)} listed sizes"

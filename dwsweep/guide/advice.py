@@ -11,7 +11,7 @@ from dwsweep.errors import InputError
 from dwsweep.evidence.words import SourceRow, words
 from dwsweep.guide import export, practice
 from dwsweep.guide import sources as guide_sources
-from dwsweep.guide.answers import AT, BALANCED, CONSTRAINTS, BestDepth, BudgetAnswer, Candidate, ShapeAnswer
+from dwsweep.guide.answers import AT, BALANCED, CONSTRAINTS, BestDepth, BudgetAnswer, ShapeAnswer
 from dwsweep.guide.costs import Budget, best_of
 from dwsweep.guide.losses import TrainingTokens
 from dwsweep.guide.question import Question, parse_shape
@@ -178,11 +178,6 @@ def budget(n_params: float, source: Source, options: Options, training: Training
         built=tuple(replace(one, cost=source.loss(one.n_params).cost_of(one.depth)) for one in practice.near(n_params)),
         loss_tag=asked.loss.tag,
     )
-
-
-def to_build(n_params: float, source: Source, options: Options) -> Candidate | None:
-    """The shape that ``budget`` recommends, without the rest of its answer."""
-    return best_of(Budget(n_params, source, options).candidates(), options.at)
 
 
 def sources_at(n_params: float, tokens: TrainingTokens) -> tuple[SourceRow, ...]:

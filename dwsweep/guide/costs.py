@@ -12,7 +12,7 @@ import numpy as np
 
 from dwsweep.cost.arithmetic import decode_bytes_per_token, training_flops_per_token
 from dwsweep.cost.duration import BANDWIDTH_SHARE
-from dwsweep.guide.answers import BALANCED, CONSTRAINTS, TRADED, Candidate, Cost, Risk
+from dwsweep.guide.answers import BALANCED, CONSTRAINTS, Candidate, Cost, Risk
 from dwsweep.guide.losses import LossAt
 from dwsweep.guide.shapes import BUDGET_TOLERANCE, HEAD_SIZES, Options, matched, shapes_near
 from dwsweep.guide.sources import Source
@@ -116,7 +116,8 @@ class Budget:
         """Candidates: ``shapes`` and ``more`` with their costs, the loss of the depth at the shape's own size plus the
         price of its distance from the budget. Size: above the best depth of the budget. FLOPs, time, decode: above the
         best of the shapes at equal spending; none of a shape above the budget."""
-        shapes = distinct([*self.shapes, *more])
+        each_once = {(shape.depth, shape.width): shape for shape in (*self.shapes, *more)}
+        shapes = [each_once[key] for key in sorted(each_once)]
         if not shapes:
             return []
         fits = np.array([self.holds(shape) for shape in shapes])
@@ -157,12 +158,6 @@ class Budget:
 
 def _depths_sizes(shapes: Sequence[Shape]) -> np.ndarray:
     return np.array([(shape.depth, shape.n_params) for shape in shapes], dtype=float).T
-
-
-def distinct(shapes: Iterable[Shape]) -> list[Shape]:
-    """Shapes, each once, by depth."""
-    found = {(shape.depth, shape.width): shape for shape in shapes}
-    return [found[key] for key in sorted(found)]
 
 
 def _decoding(shape: Shape, options: Options) -> tuple[float, float, float]:
@@ -215,7 +210,7 @@ def _printed(cost: Cost) -> tuple[int, int]:
 
 def _traded(candidate: Candidate) -> list[float]:
     """Wasted compute, in percent, under the constraints that a balanced shape trades."""
-    return [cost.less_compute for at in TRADED if (cost := candidate.cost(at)) is not None]
+    return [cost.less_compute for cost in candidate.traded]
 
 
 def is_near(candidate: Candidate) -> bool:

@@ -16,7 +16,8 @@ from dwsweep.errors import InputError
 from dwsweep.evidence.random_effects import quantiles
 from dwsweep.fit.statistics import ask
 from dwsweep.fit.statistics.small_matrices import small_matrices
-from dwsweep.guide.advice import LITTLE, to_build
+from dwsweep.guide.advice import LITTLE
+from dwsweep.guide.costs import Budget, best_of
 from dwsweep.guide.shapes import Options
 from dwsweep.guide.sources import PUBLIC, Source, source_of
 from dwsweep.records.fit import FitResult
@@ -60,7 +61,7 @@ def _row(row: GuidelineRow, source: Source, options: Options | None, confidence:
         depth, name, forms = None, f"{name}: {NO_BEST}", []
         low, high = loss.stretch(LITTLE)
     weights = (source.nets.layer_weights if source.nets else None) or STANDARD
-    built = to_build(n, source, options) if options else None
+    built = best_of(Budget(n, source, options).candidates(), options.at) if options else None
     return replace(
         row,
         depth=depth,

@@ -23,14 +23,7 @@ from dwsweep.records.answers import ABOVE, BELOW, BEST_DEPTH, N_PARAMS, WALL_TIM
 from dwsweep.records.answers import COLUMNS as ANSWER_COLUMNS
 from dwsweep.records.cells import Array, ByContent, Cells
 from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_text, one_of, table_text
-from dwsweep.records.transitions import (
-    Cell,
-    GuidelineRow,
-    RateRun,
-    Rival,
-    Transition,
-    verdicts,
-)
+from dwsweep.records.transitions import Cell, GuidelineRow, RateRun, Rival, Transition, verdicts
 from dwsweep.shapes import LARGEST_SIZE, width_at
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -363,8 +356,7 @@ class OtherFit(Record):
 
     def crossing(self, pair: Transition) -> Transition | None:
         """Find the row of the same two depths; None if it has none."""
-        found = (row for row in self.transitions if (row.shallow, row.deep) == (pair.shallow, pair.deep))
-        return next(found, None)
+        return next((row for row in self.transitions if row.pair == pair.pair), None)
 
 
 SAME_BLOCK = 0.02  # difference of ln of weights over d² of nets with equal blocks

@@ -51,7 +51,7 @@ def _answers(record: Adjustment) -> list[Part]:
     if N_PARAMS in equal and equal & {SIZE_AND_FLOPS, SIZE_AND_TIME}:
         lines.append("N and FLOPs, N and wall time: the budget is the cost of the best net at equal N")
     title = "Best depth at equal size, tokens per parameter, FLOPs or wall time"
-    return [best_nets(title, rows), *([Lines(lines, indent=2)] if lines else [])]
+    return [best_nets(title, rows), Lines(lines, indent=2)]
 
 
 def best_nets(title: str, rows: Sequence[AnswerRow]) -> TextTable:
@@ -105,10 +105,8 @@ def next_runs_parts(found: NextRuns) -> list[Part]:
     lines = [f"Best depth at {size} by this table: {best}; sd of ln depth {found.ln_depth_sd:.3f}."]
     if found.held:
         lines.append(f"Train these nets at {join(found.held, 12)}.")
-    table = TextTable(
-        "Runs that narrow it most, in order",
-        [*map(number, ("run", "depth", "width", "N", "FLOPs", "sd after"))],
-    )
+    heads = ("run", "depth", "width", "N", "FLOPs", "sd after")
+    table = TextTable("Runs that narrow it most, in order", [*map(number, heads)])
     for place, row in enumerate(found.runs, start=1):
         net = [str(row.depth), str(row.width), format_count(row.n_params), f"{row.flops:.2g}"]
         table.add(str(place), *net, f"{row.ln_depth_sd:.3f}")

@@ -10,16 +10,7 @@ from typing import Any
 from rich.console import Group
 
 from dwsweep.guide.advice import LITTLE, Answer
-from dwsweep.guide.answers import (
-    BALANCED,
-    CONSTRAINTS,
-    PRICES,
-    BestDepth,
-    BudgetAnswer,
-    Candidate,
-    ShapeAnswer,
-    Trust,
-)
+from dwsweep.guide.answers import BALANCED, CONSTRAINTS, PRICES, BestDepth, BudgetAnswer, Candidate, ShapeAnswer, Trust
 from dwsweep.guide.costs import is_near
 from dwsweep.guide.shapes import FREE_GRID, LAYER_SECONDS, Options
 from dwsweep.guide.sources import PUBLIC, SPEAKS_FOR
@@ -62,8 +53,7 @@ def document(answer: Answer) -> list[Part]:
     if answer.overview:
         trust = {"trust": lambda row: row.trust.level}
         parts += [sizes_table("", answer.overview, trust), soft(OVERVIEW_LEGEND)]
-    if answer.notes:
-        parts.append(Lines([f"{note}." for note in answer.notes], indent=2, apart=True))
+    parts.append(Lines([f"{note}." for note in answer.notes], indent=2, apart=True))
     listed = any(row.by_source for row in answer.budgets)
     own = tuple(takewhile(lambda note: note != SPEAKS_FOR, answer.source_notes))  # notes on a fit or a law
     if notes := answer.source_notes if listed else own:
@@ -76,11 +66,6 @@ def _said(*parts: Said) -> Lines:
 
 
 WASTED = f"Percent of compute wasted at equal {', '.join(at.removeprefix('equal ') for at, _ in PRICES.values())}"
-
-
-def _begins(unit: str) -> str:
-    """Short form of a unit of losses, at the beginning of a sentence."""
-    return SHORT[unit][:1].upper() + SHORT[unit][1:]
 
 
 def _trust(trust: Trust) -> Lines:
@@ -108,7 +93,7 @@ def _budget(row: BudgetAnswer, options: Options) -> list[Part]:
         parts += _sources(row)
     text = _legend(options) + ("" if row.by_source else " --full: sources, built models.")
     if row.loss_tag.startswith("ASSUMED"):
-        text += f" {_begins(row.unit)} {row.loss_tag}."
+        text += f" {SHORT[row.unit].capitalize()} {row.loss_tag}."
     return [*parts, soft(text, apart=True)]
 
 
@@ -206,9 +191,8 @@ def _sources(row: BudgetAnswer) -> list[Part]:
 
 def _shapes(shapes: Iterable[Candidate], chosen: Candidate | None, unit: str, options: Options) -> TextTable:
     """Table of shapes with their costs; the ``chosen`` one is marked."""
-    numbers = (*(heading for _, heading in PRICES.values()), f"+{SHORT[unit]}", "heads", "N", "off")
-    more = ["hours"] if options.tokens else []
-    table = TextTable(WASTED, [label("  L × d_x"), *map(number, (*numbers, *more))], ruled=False)
+    numbers = (*(heading for _, heading in PRICES.values()), f"+{SHORT[unit]}", "heads", "N", "off", "hours")
+    table = TextTable(WASTED, [label("  L × d_x"), *map(number, numbers)], ruled=False)
     for shape in shapes:
         marked = chosen is not None and shape.label == chosen.label
         heads = f"{shape.heads}×{shape.head_size}" + (f"/{shape.kv_heads}" if shape.kv_heads != shape.heads else "")
@@ -221,7 +205,7 @@ def _shapes(shapes: Iterable[Candidate], chosen: Candidate | None, unit: str, op
             heads,
             format_count(shape.n_params),
             f"{shape.mismatch:+.1%}",
-            *([format_hours(seconds / 3600)] if more else []),
+            format_hours(seconds / 3600) if options.tokens else "",
             strong=marked,
         )
     return table
@@ -251,13 +235,8 @@ def _verdict(row: ShapeAnswer, options: Options) -> list[Part]:
         f"{row.depth_ratio:.2f} times as deep as the best. {_best_depth(best)}.{_by_form(best)} Loss above the best "
         f"depth: {mine.size.nats_interval.format('.4f')} {SHORT[row.unit]}, {row.loss_tag}."
     )
-    parts: list[Part] = [
-        Heading(f"{size}: {row.verdict}", f" ({best.source})"),
-        _trust(best.trust),
-        soft(said),
-        shapes,
-    ]
-    return [*parts, soft(_legend(options), apart=True)]
+    heading = Heading(f"{size}: {row.verdict}", f" ({best.source})")
+    return [heading, _trust(best.trust), soft(said), shapes, soft(_legend(options), apart=True)]
 
 
 def sizes_table(

@@ -24,14 +24,7 @@ from dwsweep.text import format_count, format_duration
 MAX_ROWS = 30  # rows of the table of shapes; a longer table has one row per depth
 MAX_REASONS = 12
 FOLLOW_SECONDS = 2.0
-_STYLES = {
-    DONE: "green",
-    RUNNING: "cyan",
-    FAILED: "red",
-    OOM: "red",
-    DIVERGED: "yellow",
-    INTERRUPTED: "magenta",
-}
+_STYLES = {DONE: "green", RUNNING: "cyan", FAILED: "red", OOM: "red", DIVERGED: "yellow", INTERRUPTED: "magenta"}
 
 
 def render(directory: str | os.PathLike[str]) -> Group:

@@ -5,15 +5,7 @@ from __future__ import annotations
 from dwsweep.fit.along import value_text
 from dwsweep.interval import Interval, layers
 from dwsweep.records.along import WORSE, Along, AlongRow
-from dwsweep.records.answers import (
-    BEST_DEPTH,
-    DIFFERENCE,
-    NOT_COMPARABLE,
-    RATIO,
-    UNCHANGED,
-    AnswerRow,
-    Comparison,
-)
+from dwsweep.records.answers import BEST_DEPTH, DIFFERENCE, NOT_COMPARABLE, RATIO, UNCHANGED, AnswerRow, Comparison
 from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, TextTable, estimate, label, number, shown
 from dwsweep.text import format_count
 
@@ -22,9 +14,9 @@ MILLI = 1e3  # nats → 10⁻³ nats
 
 def along_parts(found: Along, said: int = 0) -> list[Part]:
     """Parts on losses along a column: answer, table, notes. said: lines of the answer shown above."""
-    parts: list[Part] = [Lines([f"Loss along {found.column}"], apart=True), Lines(found.answer[said:], indent=2)]
-    notes = Lines([f"{note}." for note in found.notes], indent=2, apart=bool(found.notes))
-    return [*parts, _along_table(found), notes]
+    title, answer = Lines([f"Loss along {found.column}"], apart=True), Lines(found.answer[said:], indent=2)
+    notes = Lines([f"{note}." for note in found.notes], indent=2, apart=True)
+    return [title, answer, _along_table(found), notes]
 
 
 def _along_table(found: Along) -> TextTable:
@@ -72,10 +64,9 @@ def _short(name: str) -> str:
 def comparison_parts(found: Comparison, letter: str, axis: str) -> list[Part]:
     """Parts of a comparison. letter: letter of the arm; the base has A. axis: name of a value of the axis."""
     title = f"Does it change the answer? {letter}, {found.arm}, against A, {found.base}"
-    parts: list[Part] = [Lines([title], apart=True), Lines([*found.answer, found.pairing], indent=2)]
-    parts.append(_changes(found, letter, axis))
+    said = Lines([*found.answer, found.pairing], indent=2)
     notes = [line for line in (*found.notes, each_by_itself(found)) if line]
-    return [*parts, *([Lines(notes, indent=2, apart=True)] if notes else [])]
+    return [Lines([title], apart=True), said, _changes(found, letter, axis), Lines(notes, indent=2, apart=True)]
 
 
 def each_by_itself(found: Comparison) -> str:
