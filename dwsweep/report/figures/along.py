@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLUMNS = 2  # most panels side by side
 PANELS = 6
 SHIFT = 0.04  # distance of two arms' bars at one value over the distance between values
 WIDE = 8.0  # largest over smallest value above which the axis is logarithmic
@@ -24,14 +23,13 @@ WIDE = 8.0  # largest over smallest value above which the axis is logarithmic
 def loss_along(found: Along) -> Figure:
     """Draw a panel per depth and size (per size if the column is the depth), with a line per arm."""
     groups = list(dict.fromkeys(row.group for row in found.rows))[:PANELS]
-    columns, several = min(len(groups), COLUMNS), len(found.arms) > 1
-    made = style.figure(style.WIDTH, 1.4 + 2.2 * -(-len(groups) // columns))
-    panels = style.panels(made, len(groups), columns)
+    made, panels = style.panels(len(groups), lambda rows: 1.4 + 2.2 * rows)
     for axes, group in zip(panels, groups, strict=True):
         axes.set_title(place(*group))
         _panel(axes, found, [rows for rows in found.curves if rows[0].group == group])
     if len(found.arms) > 2:
         panels[0].legend()
+    several = len(found.arms) > 1
     against = f"{found.arms[1] if len(found.arms) == 2 else 'arm'} − {found.arms[0]}" if several else "above the best"
     made.supylabel(f"loss, {against} ({found.unit})")
     made.supxlabel(found.column.replace("_", " "))

@@ -53,9 +53,9 @@ def best_depths(fit: FitResult) -> Figure:
     """Draw the best depth with its interval against size, and against each other equal quantity, a panel each."""
     panels = drawn(fit)
     names = list(panels)[:MOST_PANELS]
-    columns = min(2, len(names))
-    made = style.figure(style.WIDTH, 1.1 + (2.4 if columns > 1 else 3.2) * -(-len(names) // columns))
-    for axes, name in zip(style.panels(made, len(names), columns), names, strict=True):
+    columns = min(style.COLUMNS, len(names))
+    made, every = style.panels(len(names), lambda rows: 1.1 + (2.4 if columns > 1 else 3.2) * rows)
+    for axes, name in zip(every, names, strict=True):
         _panel(axes, panels[name])
         axes.set_xlabel(style.lines(AXES.get(name, name), columns))
     made.supylabel("best depth L (log scale)")

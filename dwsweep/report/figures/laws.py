@@ -32,8 +32,8 @@ def width_law(fit: FitResult) -> Figure:
     """
     law = fit.width_law
     assert law is not None
-    depth, bottom, top = (style.floats(column) for column in zip(*law.band, strict=True))
-    made = style.figure(style.WIDTH, 4.4)
+    depth, bottom, top = np.array(law.band, dtype=float).T  # NaN for None
+    made = style.figure(4.4)
     axes = made.subplots()
     depths = sorted({cell.depth for cell in fit.cells if not cell.excluded})
     first, last = depths[0], depths[-1]
@@ -82,7 +82,7 @@ def figures(answer: Answer) -> dict[str, Callable[[], Figure]]:
 
 
 def _costs(rows: Sequence[BudgetAnswer], options: Options) -> Figure:
-    made = style.figure(style.WIDTH, 0.5 + 4.4 * len(rows))
+    made = style.figure(0.5 + 4.4 * len(rows))
     for axes, row in zip(made.subplots(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
         _panel(axes, row, options)
     return made

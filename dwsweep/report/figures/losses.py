@@ -36,10 +36,9 @@ def against_depth(fit: FitResult) -> Figure:
     assert fit.surface is not None
     surface = LossSurface(fit.surface)
     sizes = style.evenly(fit.surface.optima, MOST_PANELS)
-    columns = min(2, len(sizes))
-    made = style.figure(style.WIDTH, 1.5 + 1.9 * max(-(-len(sizes) // columns), 1.6))
+    made, panels = style.panels(len(sizes), lambda rows: 1.5 + 1.9 * max(rows, 1.6), sharex=True)
     looks = style.depth_styles([span.depth for span in fit.surface.spans])
-    for axes, size in zip(style.panels(made, len(sizes), columns, sharex=True), sizes, strict=True):
+    for axes, size in zip(panels, sizes, strict=True):
         _panel(axes, fit, size, surface, looks)
     made.supxlabel("depth L")
     made.supylabel(f"held-out loss above the best (10⁻³ {fit.unit})")

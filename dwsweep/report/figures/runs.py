@@ -64,10 +64,8 @@ def _usable(row: Mapping[str, Any]) -> bool:
 def training_curves(curves: Sequence[TrainingCurve]) -> Figure:
     """Draw training loss against step, one panel per depth; lightness is the size, and a diverged run is dashed."""
     depths = sorted({c.depth for c in curves})
-    columns = min(2, len(depths))
-    rows = -(-len(depths) // columns)
-    made = style.figure(style.WIDTH, 1.2 + 1.8 * rows if columns > 1 else 3.2)
-    panels = style.panels(made, len(depths), columns, sharex=True, sharey=True)
+    several = len(depths) > 1
+    made, panels = style.panels(len(depths), lambda rows: 1.2 + 1.8 * rows if several else 3.2, True, True)
     looks = style.depth_styles([c.n_params for c in curves])
     for axes, depth in zip(panels, depths, strict=True):
         there = [c for c in curves if c.depth == depth]
@@ -140,10 +138,7 @@ def against_rate(drawn: Sequence[RateCurve], unit: str = NATS) -> Figure:
         groups[curve.parametrization, curve.width].append(curve)
     groups = {name: groups[name] for name in style.evenly(list(groups), MOST_PANELS)}
     drawn = [curve for members in groups.values() for curve in members]
-    columns = min(2, len(groups))
-    rows = -(-len(groups) // columns)
-    made = style.figure(style.WIDTH, 0.4 + 3.2 * rows)
-    panels = style.panels(made, len(groups), columns, sharex=True, sharey=True)
+    made, panels = style.panels(len(groups), lambda rows: 0.4 + 3.2 * rows, sharex=True, sharey=True)
     looks = style.depth_styles([curve.depth for curve in drawn])
     rates = [rate for curve in drawn for rate in curve.rate]
     lowest, highest = min(min(c.low) for c in drawn), max(max(c.high) for c in drawn)

@@ -40,6 +40,7 @@ WIDTH = 4.6  # inches
 TEXT = 9.0  # points
 DPI = 160
 LINE = 66  # characters of a line of full width
+COLUMNS = 2  # most panels side by side
 DEPTH_COLOURS = (0.05, 0.64)  # range of the colour map inferno
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">", "d")
 Look = dict[str, Any]
@@ -90,11 +91,6 @@ FILES: dict[str, dict[str, Any]] = {  # no date, no version; beyond level 3 zlib
 }
 
 
-def floats(values: Sequence[float | None]) -> Floats:
-    """Array of a record's numbers, NaN for None."""
-    return np.array(values, dtype=float)
-
-
 def band(axes: Axes, x: Floats, low: Floats, high: Floats, color: str, alpha: float = 0.18) -> None:
     """Draw a pale area between two ends."""
     axes.fill_between(x, low, high, color=color, alpha=alpha, linewidth=0)
@@ -111,12 +107,12 @@ def styled() -> Iterator[None]:
         yield
 
 
-def figure(width_inches: float, height_inches: float) -> Figure:
-    """New figure without a display; drawing solves its layout."""
+def figure(height: float) -> Figure:
+    """New figure of a height in inches, without a display; drawing solves its layout."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=(width_inches, height_inches), layout="constrained")
+    made = Figure(figsize=(WIDTH, height), layout="constrained")
     FigureCanvasAgg(made)
     return made
 
@@ -146,18 +142,21 @@ def note(made: Figure, text: str) -> None:
     made.suptitle(lines(text), x=0.01, ha="left", color=FAINT)
 
 
-def panels(made: Figure, number: int, columns: int, sharex: bool = False, sharey: bool = False) -> list[Axes]:
-    """Panels, ``number`` of them in rows of ``columns``; the lowest of each column carries the ticks of a shared x
-    axis."""
+def panels(
+    number: int, height: Callable[[int], float], sharex: bool = False, sharey: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """New figure with ``number`` panels in rows of COLUMNS; the lowest of each column carries the ticks of a shared x
+    axis. height: inches of so many rows."""
+    columns = min(number, COLUMNS)
     rows = -(-number // columns)
-    grid = made.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey)
-    every = [axes for row in grid for axes in row]
+    made = figure(height(rows))
+    every = made.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey).ravel().tolist()
     for place, axes in enumerate(every):
         if place >= number:
             axes.set_axis_off()
         elif place + columns >= number:
             axes.tick_params(labelbottom=True)
-    return every[:number]
+    return made, every[:number]
 
 
 def files(out_dir: Path, name: str) -> list[Path]:
@@ -188,24 +187,18 @@ def depth_styles(depths: Sequence[float]) -> dict[float, Look]:
     scale = colormaps["inferno"]
     ordered = sorted(set(depths))
     last = max(len(ordered) - 1, 1)
-    return {
-        depth: {
-            "color": to_hex(scale(low + (high - low) * place / last)),
-            "marker": MARKERS[place % len(MARKERS)],
-            "linestyle": LINES[place % len(LINES)],
-        }
-        for place, depth in enumerate(ordered)
-    }
+    colours = [to_hex(scale(low + (high - low) * place / last)) for place in range(len(ordered))]
+    return {depth: _look(place, colours) for place, depth in enumerate(ordered)}
 
 
 def series(place: int) -> Look:
     """Look of a line that is no depth: of an arm, a law, a count of tokens."""
-    colours = (OWN, *OTHERS, INK)
-    return {
-        "color": colours[place % len(colours)],
-        "marker": MARKERS[place % len(MARKERS)],
-        "linestyle": LINES[place % len(LINES)],
-    }
+    return _look(place, (OWN, *OTHERS, INK))
+
+
+def _look(place: int, colours: Sequence[str]) -> Look:
+    kinds: dict[str, Sequence[Any]] = {"color": colours, "marker": MARKERS, "linestyle": LINES}
+    return {name: values[place % len(values)] for name, values in kinds.items()}
 
 
 def plain(value: float) -> str:
@@ -283,8 +276,8 @@ def estimates(
     filled: Callable[[Interval], bool],
 ) -> None:
     """Draw values joined by a line, each with its interval; a mark is open unless ``filled``."""
-    values, color, marker = floats([one.value for one in found]), look["color"], look["marker"]
-    known = np.isfinite(values)
+    values = np.array([one.value for one in found], dtype=float)  # NaN for None
+    known, color, marker = np.isfinite(values), look["color"], look["marker"]
     axes.plot(np.array(x)[known], values[known], **{**look, "marker": None}, linewidth=1.0)
     for at, one in zip(x, found, strict=True):
         interval_mark(axes, at, one, color, marker=marker, face=color if filled(one) else "white", size=4.5)
