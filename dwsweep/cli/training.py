@@ -126,13 +126,15 @@ def status(
 ) -> None:
     """Show the runs of a sweep: state, step, loss, tokens/s, reason of failure."""
     from dwsweep.report import status_report
+    from dwsweep.sweep.snapshot import snapshot
 
     if follow and json:
         raise InputError("--json: prints one moment, --follow all of them; allowed: one of them")
     if follow:
         status_report.follow(directory, terminal.console())
     else:
-        terminal.show(lambda: status_report.render(directory), lambda: status_report.to_json(directory), json)
+        now = snapshot(directory)
+        terminal.show(lambda: status_report.render(now), lambda: status_report.to_json(now), json)
 
 
 @commands.command(epilog="Example: dwsweep verify runs/smoke")

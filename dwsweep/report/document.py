@@ -161,12 +161,6 @@ def estimate(found: Interval, text: Form, missing: str = MISSING) -> list[str]:
     return [found.texts(text)[0] or missing, ends(found, text)]
 
 
-def bullets(lines: Iterable[str]) -> list[Part]:
-    """Bulleted list of the lines that are not empty; no part if none remains."""
-    kept = [line for line in lines if line]
-    return [Lines(kept, listed=True)] if kept else []
-
-
 def markdown(parts: Iterable[Part]) -> str:
     """Markdown of headings, lines and tables."""
     out: list[str] = []

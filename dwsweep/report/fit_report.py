@@ -27,7 +27,6 @@ from dwsweep.report.document import (
     Lines,
     Part,
     TextTable,
-    bullets,
     ends,
     estimate,
     label,
@@ -299,7 +298,7 @@ def write_guideline(result: FitResult, folder: Any) -> list[str]:
         return []
     path = paths.as_path(folder) / "guideline.md"
     title = Heading("Guideline: depth and width at a budget")
-    paths.write_atomic(path, markdown([title, guideline(result), *bullets(_guideline_notes(result))]))
+    paths.write_atomic(path, markdown([title, guideline(result), Lines(_guideline_notes(result), listed=True)]))
     return [str(path)]
 
 

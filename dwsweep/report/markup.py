@@ -98,8 +98,9 @@ class PageSection:
 
 
 def box(kind: str, parts: Sequence[Part]) -> str:
-    """Frame around parts; empty without parts."""
-    return f'<div class="{kind}">{html_of(parts)}</div>' if parts else ""
+    """Frame around parts; empty without a text or a figure."""
+    content = html_of(parts)
+    return f'<div class="{kind}">{content}</div>' if content else ""
 
 
 @cache

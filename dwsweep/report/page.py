@@ -27,7 +27,7 @@ from dwsweep.records.fit import FitResult
 from dwsweep.records.record import to_dict
 from dwsweep.records.run import FINAL, PENDING
 from dwsweep.report import fit_report, guide_report, runs_table
-from dwsweep.report.document import Figure, Fold, Heading, Lines, Part, bullets
+from dwsweep.report.document import Figure, Fold, Heading, Lines, Part
 from dwsweep.report.figures import registry, style
 from dwsweep.report.logs import logged
 from dwsweep.report.markup import PageSection, box, html_of, page
@@ -137,7 +137,7 @@ def _content(
     first = [PageSection("progress", "Progress", box("answer", parts_of(live)), open=True)] if live else []
     if not live:
         screen = _first_screen(fit, build, every, root, figures[:1])
-        warned = box("warnings", bullets(_warnings(fit, every, root, left_out)))
+        warned = box("warnings", [Lines(_warnings(fit, every, root, left_out), listed=True)])
         first = [
             PageSection("answer", "The answer", screen, open=True),
             PageSection("warnings", "Warnings", warned, open=True),
@@ -152,7 +152,7 @@ def _content(
         PageSection("training", "Training curves", html_of(curves)),
         PageSection("conditioning", "Conditioning of attention", html_of(conditioning)),
         PageSection("runs", "Runs" if every else "Shapes trained", html_of(tables)),
-        PageSection("reading", "How to read it", html_of(bullets(HOW_TO_READ)) if fit else ""),
+        PageSection("reading", "How to read it", html_of([Lines(HOW_TO_READ, listed=True)]) if fit else ""),
         PageSection("provenance", "Provenance", html_of(_provenance(fit, every, root))),
     ]
 
@@ -181,7 +181,7 @@ def _first_screen(
     said = [f"{len(every):,} runs have a loss; they are not fitted yet."]
     if fit is not None:
         said = [*fit_report.account(fit), *fit_report.answer(fit)]
-    steps = [Heading("What to do next"), *bullets(next_steps(fit, every, root))]
+    steps: list[Part] = [Heading("What to do next"), Lines(next_steps(fit, every, root), listed=True)]
     words = box("answer", [*build, Lines(said)]) + html_of(steps)
     return f'<div class="first"><div>{words}</div>{html_of(figure)}</div>'
 

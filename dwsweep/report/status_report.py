@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from rich.console import Console, Group
 
-from dwsweep import terminal
 from dwsweep.cost.devices import find
 from dwsweep.cost.duration import seconds_left
 from dwsweep.interval import Form, written
@@ -27,22 +26,13 @@ FOLLOW_SECONDS = 2.0
 _STYLES = {DONE: "green", RUNNING: "cyan", FAILED: "red", OOM: "red", DIVERGED: "yellow", INTERRUPTED: "magenta"}
 
 
-def render(directory: str | os.PathLike[str]) -> Group:
-    """Status of a sweep for a terminal: counts, a table, running packs, reasons of failure; fits hundreds of runs.
-
-    Raises:
-        InputError: not a sweep directory.
-    """
-    return show(snapshot(directory))
+def render(now: Snapshot) -> Group:
+    """Status of a sweep for a terminal: counts, a table, running packs, reasons of failure; fits hundreds of runs."""
+    return rendered(parts_of(now))
 
 
-def to_json(directory: str | os.PathLike[str]) -> dict[str, object]:
-    """Status as plain values for ``--json``: runs with plan and state, running packs, damaged files.
-
-    Raises:
-        InputError: not a sweep directory.
-    """
-    now = snapshot(directory)
+def to_json(now: Snapshot) -> dict[str, object]:
+    """Status as plain values for ``--json``: runs with plan and state, running packs, damaged files."""
     return {
         "name": now.name,
         "live": now.is_live,
@@ -57,23 +47,17 @@ def to_json(directory: str | os.PathLike[str]) -> dict[str, object]:
     }
 
 
-def follow(directory: str | os.PathLike[str], console: Console | None = None) -> None:
+def follow(directory: str | os.PathLike[str], console: Console) -> None:
     """Show the status every two seconds until nobody works on the sweep; Ctrl-C ends it."""
     from rich.live import Live
 
-    console = console or terminal.console()
     now = snapshot(directory)
-    with Live(show(now), console=console, auto_refresh=False) as live:
+    with Live(render(now), console=console, auto_refresh=False) as live:
         while now.is_live:
-            live.update(show(now), refresh=True)
+            live.update(render(now), refresh=True)
             time.sleep(FOLLOW_SECONDS)
             now = snapshot(directory)
-        live.update(show(now), refresh=True)
-
-
-def show(now: Snapshot) -> Group:
-    """Report of a snapshot."""
-    return rendered(parts_of(now))
+        live.update(render(now), refresh=True)
 
 
 def parts_of(now: Snapshot) -> list[Part]:

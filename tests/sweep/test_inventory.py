@@ -80,7 +80,7 @@ def stopped(made: Made, tmp_path: Path) -> Path:
 
 
 def text_of(directory: Path) -> str:
-    return printed(status_report.render(directory), 200)
+    return printed(status_report.render(snapshot(directory)), 200)
 
 
 def listing(directory: Path) -> dict[str, tuple[int, int]]:

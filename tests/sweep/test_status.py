@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("standin")
 
 
 def text_of(directory: Path, width: int = 100) -> str:
-    return printed(status.render(directory), width)
+    return printed(status.render(snapshot(directory)), width)
 
 
 def large(tmp_path: Path) -> tuple[Plan, SweepStore]:
