@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +28,11 @@ def layers(value: float) -> str:
 def written(value: float, text: Form) -> str:
     """One number as text."""
     return format(value, text) if isinstance(text, str) else text(value)
+
+
+def both_ends(values: Collection[float], text: Form, to: str = " … ") -> str:
+    """The smallest and the largest of ``values`` as text, once if they read alike."""
+    return to.join(dict.fromkeys(written(end, text) for end in (min(values), max(values))))
 
 
 @dataclass(frozen=True)

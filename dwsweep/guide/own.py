@@ -20,7 +20,7 @@ from dwsweep.evidence.random_effects import CENTRE
 from dwsweep.evidence.summary import interpolated, own_slope
 from dwsweep.fit.statistics.laws import outside
 from dwsweep.guide.losses import TAIL, parabola
-from dwsweep.interval import Interval
+from dwsweep.interval import Interval, both_ends
 from dwsweep.records.answers import FLOPS
 from dwsweep.text import format_count
 
@@ -78,7 +78,7 @@ class OwnBudgets:
 
     def said(self, size: Interval) -> str:
         """Origin of the size, and its interval, in words."""
-        span = " to ".join(dict.fromkeys(map(format_count, self.flops[[0, -1]])))
+        span = both_ends(self.flops, format_count, " to ")
         how = f"a growth of FLOPs^{self.powers[0]:.2f} beyond, {'assumed' if self.assumed else 'measured'}"
         return f"your own runs put the best size at {size.ends(format_count)}, by those of {span} FLOPs and {how}"
 

@@ -35,7 +35,7 @@ from dwsweep.fit.statistics.laws import RECIPE_FACTOR, outside
 from dwsweep.guide.answers import Trust
 from dwsweep.guide.losses import TAIL, LossAt, TrainingTokens, parabola
 from dwsweep.guide.own import OWN_REACH, OwnBudgets, OwnLosses, Window
-from dwsweep.interval import NORMAL_95
+from dwsweep.interval import NORMAL_95, both_ends
 from dwsweep.text import NATS, format_count, format_factor
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ class Source:
             )
         if not (here and both):
             if found := contradicted(self.everyone, own.depths):
-                span = " to ".join(dict.fromkeys(format_count(math.exp(x + CENTRE)) for x in found))
+                span = both_ends([math.exp(x + CENTRE) for x in found], format_count, " to ")
                 doubts.append(f"your losses contradict public evidence on the best depth at {span}")
             elif self.joined.ess < FEWEST_PAIRS:
                 doubts.append("hardly any recipe of public evidence agrees with your losses")
@@ -411,7 +411,7 @@ def source_of(fit: FitResult, path: str | Path, tokens: TrainingTokens | None = 
     at_one_budget = fit.adjusted is not None and len(fit.adjusted.at_budgets) == 1
     own = OwnLosses(LossSurface(record), fit.nets.tokens if fit.nets else None, fit.unit == NATS, at_one_budget)
     two_sided = any(row.depth is not None for row in record.optima)
-    span = " to ".join(dict.fromkeys(format_count(n) for n in (own.low, own.high)))
+    span = both_ends((own.low, own.high), format_count, " to ")
     notes.append(
         f"your own losses, from {span}{'' if two_sided else ', which bound the best depth on one side'}, answer "
         f"together with public evidence; from {OWN_REACH:g} times outside them on, public evidence alone"

@@ -80,10 +80,6 @@ class Transition(Record):
         return Interval(self.width, self.width_low, self.width_high).with_share(self.n_params_interval.share)
 
     @property
-    def name(self) -> str:
-        return f"{self.shallow} → {self.deep}"
-
-    @property
     def pair(self) -> tuple[int, int]:
         """The two depths."""
         return self.shallow, self.deep

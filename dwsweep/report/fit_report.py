@@ -13,8 +13,8 @@ from dwsweep import paths, published_law
 from dwsweep.fit.answers.guideline import headline
 from dwsweep.fit.answers.transitions import size_ratio
 from dwsweep.fit.statistics.laws import FORMS
-from dwsweep.interval import Interval
-from dwsweep.interval import layers as in_layers
+from dwsweep.guide.sources import PUBLIC
+from dwsweep.interval import Interval, both_ends, layers
 from dwsweep.records.answers import AnswerRow
 from dwsweep.records.fit import FitResult, OtherFit, Surface, WidthLaw
 from dwsweep.records.transitions import CHECKS, Transition
@@ -43,7 +43,7 @@ from dwsweep.text import SHORT, arm_letter, format_count, format_rate, join
 NAMED_PAIRS = 6
 ANSWER_LINES = 5
 BUDGETS_SAID = 3  # most budgets in the answer
-OWN, PUBLIC = "own", "public evidence"  # prefixes of a guideline row's law
+OWN = "own"  # prefix of a guideline row's law, as PUBLIC is
 BUILD = "build: as `dwsweep guide --fit` builds, with the least worst waste over equal size, FLOPs and time on an H100"
 
 
@@ -117,9 +117,8 @@ def _taken(result: FitResult) -> list[str]:
         return lines
     tried = {(row.depth, row.width) for row in result.rates}
     best = {row.learning_rate for row in result.cells if not row.excluded and (row.depth, row.width) in tried}
-    if known := sorted(rate for rate in best if rate is not None):
-        both = dict.fromkeys(map(format_rate, (known[0], known[-1])))
-        lines.append(f"Each shape counts at its best learning rate, {' … '.join(both)}.")
+    if known := [rate for rate in best if rate is not None]:
+        lines.append(f"Each shape counts at its best learning rate, {both_ends(known, format_rate)}.")
     return lines
 
 
@@ -323,16 +322,16 @@ def _best_depths(result: FitResult) -> list[Part]:
     title = f"Best depth at each size (minimum of the loss of all depths together, {level} % intervals)"
     if not result.surface.bounded:
         return [Lines([title], apart=True), Lines(["not known: the data bound it at none of their sizes"], indent=2)]
-    table = TextTable(title, [number(axis), number("depth"), INTERVAL, *([number("width")] if axis == "N" else [])])
+    table = TextTable(title, [number(axis), number("depth"), INTERVAL, number("width")])
     for row in result.answers[: len(result.surface.optima)]:
         depth = row.depth_interval
         # an upper end of one layer only means that one layer is best
-        empty = row.is_one_layer and (depth.texts(in_layers)[2] in (None, "1", "1.0"))
+        empty = row.is_one_layer and (depth.texts(layers)[2] in (None, "1", "1.0"))
         table.add(
             format_count(row.place),
-            depth.texts(in_layers)[0] or ("not known" if depth.unbounded else row.reason),
-            "" if empty else depth.ends(in_layers),
-            *([shown(row.width, ".0f")] if axis == "N" else []),
+            depth.texts(layers)[0] or ("not known" if depth.unbounded else row.reason),
+            "" if empty else depth.ends(layers),
+            shown(row.width, ".0f") if axis == "N" else "",
         )
     return [table]
 
@@ -358,8 +357,8 @@ def _shape_matters(result: FitResult) -> str:
         where = f"{axis} = {format_count(row.place)}"
         assert row.worst_depth is not None and row.worst_percent is not None
         ends = row.worst_percent_interval.ends("{:.2g}".format)
-        layers = f"{row.worst_depth:g} layers lose" if row.worst_depth != 1 else "1 layer loses"
-        return f"{layers} {row.worst_percent:.2g} % ({ends}) of the loss at {where}"
+        worst = f"{row.worst_depth:g} layers lose" if row.worst_depth != 1 else "1 layer loses"
+        return f"{worst} {row.worst_percent:.2g} % ({ends}) of the loss at {where}"
 
     both = dict.fromkeys((rows[0], rows[-1]))
     return f"Shape matters: of the depths tried, {', '.join(map(said, both))}."

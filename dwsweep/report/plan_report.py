@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Group
 
 from dwsweep.cost.arithmetic import CONVENTION
+from dwsweep.interval import both_ends
 from dwsweep.plan import DROP, RUN, SKIP, Plan, Run
 from dwsweep.plan.units import to_rows
 from dwsweep.records.record import plain
@@ -112,7 +113,6 @@ def _table(plan: Plan, notes: dict[str, int], apart: bool) -> TextTable:
         groups.setdefault((run.budget or 0.0, run.shape), []).append(run)
     for (budget, shape), runs in groups.items():
         costs = [plan.estimates.runs[run.run_id] for run in runs]
-        rates = [cost.hidden_learning_rate for cost in costs]
         table.add(
             format_count(budget) if budget else "",
             f"{shape.depth}×{shape.width}",
@@ -120,19 +120,15 @@ def _table(plan: Plan, notes: dict[str, int], apart: bool) -> TextTable:
             format_count(shape.n_params),
             f"{shape.n_params / budget - 1:+.1%}" if budget else "",
             format_count(shape.n_params_total),
-            _ends([run.tokens for run in runs]),
-            _ends([cost.flops for cost in costs]),
-            " … ".join(dict.fromkeys(format_rate(end) for end in (min(rates), max(rates)))),
+            both_ends([run.tokens for run in runs], format_count),
+            both_ends([cost.flops for cost in costs], format_count),
+            both_ends([cost.hidden_learning_rate for cost in costs], format_rate),
             f"{costs[0].residual_multiplier:.3g}",
             *_cost(plan, runs),
             _states(runs, notes),
             soft=all(run.action != RUN for run in runs),
         )
     return table
-
-
-def _ends(values: Sequence[float]) -> str:
-    return " … ".join(dict.fromkeys(format_count(end) for end in (min(values), max(values))))
 
 
 def _cost(plan: Plan, runs: Sequence[Run]) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from rich.console import Console, Group
 
 from dwsweep.cost.devices import find
 from dwsweep.cost.duration import seconds_left
-from dwsweep.interval import Form, written
+from dwsweep.interval import Form, both_ends
 from dwsweep.records.pack import StartFacts
 from dwsweep.records.record import to_dict
 from dwsweep.records.run import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, PENDING, RUN_STATES, RUNNING
@@ -182,6 +182,4 @@ def _mean_text(losses: Sequence[float]) -> str:
 
 
 def _range(values: Sequence[float], text: Form) -> str:
-    if not values:
-        return MISSING
-    return "–".join(dict.fromkeys(written(end, text) for end in (min(values), max(values))))
+    return both_ends(values, text, "–") if values else MISSING
