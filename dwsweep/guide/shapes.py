@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
@@ -250,22 +250,19 @@ class Options:
             least = math.lcm(4, 2 * math.lcm(2, self.together))
             widest = math.floor(math.sqrt(SMALL / 12))
             small = [width for width in range(least, 1 + widest, least) if width % min(step(width), 8) == 0]
-        every = [width for width in every if self._in_proportion(width, self.block(width))]
-        small = [width for width in small if self._in_proportion(width, self.block(width, small=True))]
-        if not every:
+        which = [*((width, True) for width in small), *((width, False) for width in every)]
+        blocks = [(width, few, self.block(width, few)) for width, few in which]
+        blocks = [one for one in blocks if _in_proportion(one[0], one[2])]
+        if all(few for _, few, _ in blocks):
             limits = ((name, getattr(self, name)) for name in OF_WIDTHS)
             asked = ", ".join(f"{named(name)}: {value:,}" for name, value in limits if value not in (None, 1))
             raise InputError(
                 f"{asked}; no width up to {WIDEST:,} has such heads and an inner width near the requested one; change "
                 f"or leave out one of these"
             )
-        return Widths.of(small, every, self)
-
-    def _in_proportion(self, width: int, block: BlockForm) -> bool:
-        """Test that multiples change the inner width by little."""
-        asked = block.mlp_ratio * width
-        inner = block.mlp_multiple * max(1, round(asked / block.mlp_multiple)) / asked
-        return 1 / INNER_OFF <= inner <= INNER_OFF
+        layer = [float(block.shape(1, width).n_params) for width, _, block in blocks]
+        width, few, _ = zip(*blocks, strict=True)
+        return Widths(np.array(width), np.array(few), np.array(layer))
 
     def _widths_of(self, head_sizes: Iterable[int]) -> list[int]:
         """Widths as multiples of head sizes: round numbers of heads, or any number if round ones lie far apart."""
@@ -335,6 +332,13 @@ class Options:
         )
 
 
+def _in_proportion(width: int, block: BlockForm) -> bool:
+    """Test that multiples change the inner width by little."""
+    asked = block.mlp_ratio * width
+    inner = block.mlp_multiple * max(1, round(asked / block.mlp_multiple)) / asked
+    return 1 / INNER_OFF <= inner <= INNER_OFF
+
+
 def step(width: int) -> int:
     """Divisor of a width of this size."""
     return 128 if width >= WIDE else 64 if width >= MIDDLE else 8 if width >= NARROW else 4
@@ -354,13 +358,6 @@ class Widths:
     width: np.ndarray
     small: np.ndarray
     layer: np.ndarray
-
-    @classmethod
-    def of(cls, small: Sequence[int], others: Sequence[int], options: Options) -> Widths:
-        which = [*((width, True) for width in small), *((width, False) for width in others)]
-        layer = np.array([float(options.block(*one).shape(1, one[0]).n_params) for one in which])
-        width, few = (np.array(column) for column in zip(*which, strict=True))
-        return cls(width, few, layer)
 
     def counts(self, depth: int) -> tuple[np.ndarray, np.ndarray]:
         """Widths and the size of a net of this depth at each of them, rising."""

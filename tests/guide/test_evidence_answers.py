@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import re
 from collections.abc import Callable
@@ -14,9 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from bowls import bowl, swept
-from rich.console import Console
 from sentences import says, shows
-from shown import summary
+from shown import printed, summary
 
 from dwsweep import fit_table as complete_fit
 from dwsweep.evidence import levels
@@ -34,9 +32,7 @@ pytestmark = pytest.mark.usefixtures("short_guideline")
 
 
 def text(found: Any) -> str:
-    console = Console(width=400, record=True, file=io.StringIO())
-    console.print(guide_report.render(found))
-    return " ".join(console.export_text().split())
+    return " ".join(printed(guide_report.render(found), 400).split())
 
 
 losses = partial(swept, np.geomspace(3e6, 3e8, 7), seeds=2)
@@ -154,9 +150,7 @@ def test_depths_are_called_cheap_only_where_their_own_row_is() -> None:
         (row,) = answer([float(n)]).budgets
         low, high = guide_report.little(row)
         for c in row.candidates:
-            if c.within_budget and c.size and low == c.depth == high:
-                continue  # the one depth that is left
-            if c.within_budget and c.size and c.depth in (low, high):
+            if c.within_budget and c.depth in (low, high) and low != high:  # else the one depth that is left
                 assert c.size.less_compute <= 100 * LITTLE + 1e-9, (n, c.label)
 
 

@@ -35,7 +35,7 @@ def test_a_size_that_no_width_meets_is_not_answered_by_a_deeper_net() -> None:
         row = answer([n], fit=LAPTOP, source=laptop()).budgets[0]
         assert row.recommended and (row.recommended.depth, row.recommended.width) == (1, width)
         two = next(c for c in row.candidates if c.depth == 2)
-        assert two.size and row.recommended.size and two.size.nats > row.recommended.size.nats + 0.05
+        assert two.size.nats > row.recommended.size.nats + 0.05
 
 
 def test_a_smaller_shape_has_the_loss_of_its_own_size(source: Source) -> None:
@@ -45,8 +45,6 @@ def test_a_smaller_shape_has_the_loss_of_its_own_size(source: Source) -> None:
     assert any(c.mismatch < -BUDGET_TOLERANCE for c in row.candidates)
     for c in row.candidates:
         assert 1 / FARTHEST <= c.n_params / n <= FARTHEST
-        if c.size is None:
-            continue
         off = abs(math.log(c.n_params / n))
         missing = loss.slope * (off - 0.75 * min(off, math.log(1.0 + BUDGET_TOLERANCE)))
         depth = source.loss(c.n_params).penalties(np.array([float(c.depth)]))[0]
