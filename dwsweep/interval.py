@@ -61,10 +61,10 @@ class Interval:
         """Name the three numbers as a table's columns: the inverse of ``IntervalOf``."""
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
-    def map(self, function: Callable[[float], float]) -> Interval:
-        """Apply a rising function to every number present; the error keeps its share of the width."""
-        found = Interval(*(None if x is None else function(x) for x in (self.value, self.low, self.high)))
-        return found.with_share(self.share)
+    def map(self, function: Callable[[float], float | None], falling: bool = False) -> Interval:
+        """Apply a rising or a ``falling`` function to every number present; the error keeps its share of the width."""
+        numbers = (self.value, self.high, self.low) if falling else (self.value, self.low, self.high)
+        return Interval(*(None if x is None else function(x) for x in numbers)).with_share(self.share)
 
     def __neg__(self) -> Interval:
         """Change the sign of every number present."""

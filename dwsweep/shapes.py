@@ -32,9 +32,9 @@ def gate_of(family: str) -> bool | None:
     return False if name in PLAIN_FAMILIES else True if name.startswith(GATED_FAMILIES) else None
 
 
-def width_at(n_params: float, depth: float | None, weights: float = STANDARD) -> float | None:
-    """d_x = √(N/w·L), the width that spends N at ``depth`` with ``weights`` w of a layer over d_x²; None for None."""
-    return None if depth is None else math.sqrt(n_params / (weights * depth))
+def width_at(n_params: float, depth: float, weights: float) -> float:
+    """d_x = √(N/w·L), the width that spends N at ``depth`` with ``weights`` w of a layer over d_x²; it falls with L."""
+    return math.sqrt(n_params / (weights * depth))
 
 
 def are_other_blocks(weights: float, others: float) -> bool:

@@ -18,6 +18,7 @@ from dwsweep.guide.question import Question, parse_shape
 from dwsweep.guide.shapes import Options, named
 from dwsweep.guide.sources import FORMS_AGREE, Source
 from dwsweep.guide.training import Training
+from dwsweep.interval import Interval
 from dwsweep.records.record import to_dict
 from dwsweep.shapes import Shape, width_at
 from dwsweep.text import format_count
@@ -124,12 +125,11 @@ def best_depth(
     name: str, n_params: float, trained: tuple[int, int] | None, source: Source, options: Options
 ) -> BestDepth:
     """Best depth and width at one size, with the GPT-3 shape for reference. options: of the block whose width it is."""
-    best, low, high = source.depth(n_params)
-    rivals = source.forms(n_params)
+    best, rivals = source.depth(n_params)[0], source.forms(n_params)
     every = [best, *rivals.values()]
     if max(every) <= FORMS_AGREE * min(every):
         rivals = {}
-    weights = options.layer_weights(n_params, best)
+    weights, depth = options.layer_weights(n_params, best), Interval(*source.depth(n_params))
     return BestDepth(
         name=name,
         source=source.name_at(n_params),
@@ -139,12 +139,8 @@ def best_depth(
         reach=source.reach(n_params),
         extrapolation_factor=source.extrapolation(n_params),
         trust=guide_sources.judge(source, n_params),
-        depth=best,
-        depth_low=low,
-        depth_high=high,
-        width=width_at(n_params, best, weights),
-        width_low=width_at(n_params, high, weights),
-        width_high=width_at(n_params, low, weights),
+        **depth.columns("depth"),
+        **depth.map(lambda layers: width_at(n_params, layers, weights), falling=True).columns("width"),
         basis=source.basis(n_params),
         rivals=rivals,
         rival_depth_min=min(every) if rivals else None,

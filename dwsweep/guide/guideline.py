@@ -20,6 +20,7 @@ from dwsweep.guide.advice import LITTLE
 from dwsweep.guide.costs import Budget, best_of
 from dwsweep.guide.shapes import Options
 from dwsweep.guide.sources import PUBLIC, Source, source_of
+from dwsweep.interval import Interval
 from dwsweep.records.fit import FitResult
 from dwsweep.records.transitions import GuidelineRow
 from dwsweep.shapes import STANDARD, width_at
@@ -54,22 +55,16 @@ def _row(row: GuidelineRow, source: Source, options: Options | None, confidence:
     if source.own is not None and row.trained_depth is not None:
         row = _with_cost(row, source.own.surface, row.trained_depth)
     loss, tail = source.loss(n), (1.0 - confidence) / 2.0
-    depth: float | None = loss.best_depth[0]
-    low, high = np.exp(quantiles(loss.ln_depth, [tail, 1.0 - tail])).tolist()
+    depth = Interval(loss.best_depth[0], *np.exp(quantiles(loss.ln_depth, [tail, 1.0 - tail])).tolist())
     forms = [loss.best_depth[0], *source.forms(n).values()]
     if source.basis(n) == "range":
-        depth, name, forms = None, f"{name}: {NO_BEST}", []
-        low, high = loss.stretch(LITTLE)
+        depth, name, forms = Interval(None, *loss.stretch(LITTLE)), f"{name}: {NO_BEST}", []
     weights = (source.nets.layer_weights if source.nets else None) or STANDARD
     built = best_of(Budget(n, source, options).candidates(), options.at) if options else None
     return replace(
         row,
-        depth=depth,
-        depth_low=low,
-        depth_high=high,
-        width=width_at(n, depth, weights),
-        width_low=width_at(n, high, weights),
-        width_high=width_at(n, low, weights),
+        **depth.columns("depth"),
+        **depth.map(lambda layers: width_at(n, layers, weights), falling=True).columns("width"),
         depth_int=built.depth if built else None,
         width_int=built.width if built else None,
         n_params_actual=built.n_params if built else None,

@@ -468,11 +468,11 @@ class FitResult(Record):
     def _widths(self, n_params: float, depth: Interval) -> Interval:
         """Width of the best depth at a size, as wide as nets of the table; the deep end is the narrow one."""
 
-        def width(layers: float | None) -> float | None:
-            weights = self.weights_at(layers) if layers else None
+        def width(layers: float) -> float | None:
+            weights = self.weights_at(layers)
             return width_at(n_params, layers, weights) if weights else None
 
-        return Interval(width(depth.value), width(depth.high), width(depth.low))
+        return depth.map(width, falling=True)
 
     def weights_at(self, depth: float) -> float | None:
         """Weights of a layer over d_x², of nets like the ones that were compared: of all, or as trained at the depths
