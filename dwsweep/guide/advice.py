@@ -187,7 +187,8 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
     percent of compute. Too deep or too shallow: wasting more, outside the interval of the best depth; undecided inside
     it."""
     own = _own_shape(depth, width, options)
-    if why := options.refusal(own):
+    if own.heads % (tensor := options.tensor_parallel):
+        why = f"{own.heads} heads are no multiple of {named('tensor_parallel')} {tensor}"
         raise InputError(f"{named('shapes')}: {depth}x{width}; {why}")
     n_params = float(own.n_params)
     found = best_depth(f"{depth}x{width}", n_params, (depth, width), source, options)

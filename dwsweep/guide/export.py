@@ -65,9 +65,4 @@ def _refused(shape: Shape, project: str) -> str:
             "hf's GPT-2 gives every query head its own keys and values; for fewer key/value heads use "
             f"{named('mlp')} gated, which is exported as Llama"
         )
-    if not gated and shape.heads * shape.head_size != shape.width:
-        return (
-            f"{project}; a head must be d_x / heads wide there, and a head of {shape.depth} × {shape.width} is "
-            f"{shape.head_size} wide; leave out {named('head_size')}"
-        )
     return ""

@@ -15,7 +15,6 @@ import numpy as np
 from dwsweep.errors import InputError
 from dwsweep.evidence.random_effects import quantiles
 from dwsweep.fit.statistics import ask
-from dwsweep.fit.statistics.small_matrices import small_matrices
 from dwsweep.guide.advice import LITTLE
 from dwsweep.guide.costs import Budget, best_of
 from dwsweep.guide.shapes import Options
@@ -27,12 +26,6 @@ from dwsweep.shapes import STANDARD, width_at
 
 NO_BEST = "no best depth can be named, these waste at most 5 % of compute"
 GRID = 40  # sizes at which the loss of a trained shape is looked for
-
-
-def completed(fit: FitResult) -> FitResult:
-    """Fit with the answers of ``guide --fit`` at the sizes of its guideline."""
-    with small_matrices():
-        return replace(fit, guideline=answered(fit, fit.guideline))
 
 
 def answered(fit: FitResult, sizes: Iterable[GuidelineRow]) -> list[GuidelineRow]:

@@ -287,15 +287,6 @@ class Options:
             return HeadRule(size=next((size for size in fitting if is_round(width // size)), fitting[0]))
         return HeadRule(count=math.lcm(2 - width % 2, self.together))  # a judged shape may have an odd width
 
-    def refusal(self, shape: Shape) -> str:
-        """Reason why a shape does not meet the options; empty if it does."""
-        tensor, kv = self.tensor_parallel, shape.kv_heads
-        if shape.heads % tensor:
-            return f"{shape.heads} heads are no multiple of {named('tensor_parallel')} {tensor}"
-        if self.kv_heads is not None and kv % tensor and tensor % kv:
-            return f"{kv} key/value heads do not go with {named('tensor_parallel')} {tensor}"
-        return ""
-
     def shape(self, depth: int, width: int) -> Shape:
         """Shape with these options.
 

@@ -27,7 +27,6 @@ from dwsweep.report.document import (
     Lines,
     Part,
     TextTable,
-    ends,
     estimate,
     label,
     markdown,
@@ -247,7 +246,7 @@ def _place(row: Transition) -> str:
     size = row.n_params_interval
     if size.value:
         return size.format(format_count)
-    return _status(row) + ("" if size.unbounded else f" ({ends(size)})")
+    return _status(row) + ("" if size.unbounded else f" ({size.ends(format_count)})")
 
 
 def _law(result: FitResult) -> list[Part]:

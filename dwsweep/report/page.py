@@ -12,6 +12,7 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from os import PathLike
@@ -21,7 +22,7 @@ from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.fit.statistics.small_matrices import small_matrices
 from dwsweep.guide import answer, source_of
-from dwsweep.guide.guideline import completed
+from dwsweep.guide.guideline import answered
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult
 from dwsweep.records.record import to_dict
@@ -164,7 +165,8 @@ def built(fit: FitResult, file: Any, root: Any) -> tuple[list[Part], list[Part]]
     largest = max(LEAST, *sizes)
     with small_matrices():
         whole = guide_report.document(answer([largest], fit=file, source=source_of(fit, file)))
-        listed = fit_report.guideline(fit if any(row.law for row in fit.guideline) else completed(fit))
+        rows = fit.guideline if any(row.law for row in fit.guideline) else answered(fit, fit.guideline)
+    listed = fit_report.guideline(replace(fit, guideline=rows))
     size, command = format_count(largest), f"dwsweep guide --params 3B --fit {shlex.quote(str(root))}"
     # before its heading stands the reason if public evidence answers instead
     before = sum(1 for _ in takewhile(lambda part: isinstance(part, Lines), whole))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -16,7 +17,7 @@ from checkout import ROOT
 import dwsweep
 from dwsweep.fit.analysis import fit_table
 from dwsweep.guide import Options, answer
-from dwsweep.guide.guideline import completed
+from dwsweep.guide.guideline import answered
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitKeywords, FitOptions
 from tests.simulations.along import AlongStudy, draw_along
@@ -55,7 +56,8 @@ def test_every_result_shows_itself(name: str) -> None:
 
 
 def test_a_result_is_the_record_that_the_command_writes_and_guide_takes_either(tmp_path: Path) -> None:
-    found, record = results()["table"], completed(fit_table(LAPTOP))
+    found, record = results()["table"], fit_table(LAPTOP)
+    record = replace(record, guideline=answered(record, record.guideline))
     assert found.to_json() == record.to_json()
     best = [row for row in found.answers if row.question == "best_depth"]
     assert [(row.n_params, row.depth) for row in best] == [(row.n_params, row.depth) for row in found.surface.optima]
