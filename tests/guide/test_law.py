@@ -218,25 +218,15 @@ def test_a_shape_that_spends_as_much_is_as_good_as_its_cost_says() -> None:
 
 
 def test_configurations_hold_the_shape() -> None:
-    """The count of each project's model, from the fields alone, is the shape's own."""
     plain = Options().shape(48, 2304)
     gated = Options(mlp="gated", kv_heads=8, head_size=128).shape(30, 3072)
-
-    def count(f: dict, depth: str, width: str, heads: str, kv: str, mlp: int, matrices: int) -> int:
-        size = f.get("head_dim", f[width] // f[heads])
-        attention = 2 * f[width] * size * (f[heads] + f.get(kv, f[heads]))
-        return f[depth] * (attention + matrices * f[width] * mlp)
-
-    for shape, matrices in ((plain, 2), (gated, 3)):
-        hf = export.fields(shape, "hf")
-        if matrices == 3:
-            names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads")
-            assert count(hf, *names, hf["intermediate_size"], 3) == shape.n_params
-        else:
-            assert count(hf, "n_layer", "n_embd", "n_head", "none", hf["n_inner"], 2) == shape.n_params
-            nanochat = export.fields(shape, "nanochat")
-            names = ("n_layer", "n_embd", "n_head", "n_kv_head")
-            assert count(nanochat, *names, 4 * nanochat["n_embd"], 2) == shape.n_params
+    gpt = {"n_layer": 48, "n_embd": 2304, "n_head": 18, "vocab_size": 50_257}
+    gpt2 = {"model_type": "gpt2", **gpt, "n_inner": 9216, "n_positions": 2048, "tie_word_embeddings": False}
+    llama = {"model_type": "llama", "num_hidden_layers": 30, "hidden_size": 3072, "intermediate_size": 8192}
+    llama |= {"num_attention_heads": 24, "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 2048}
+    assert export.fields(plain, "hf") == gpt2
+    assert export.fields(plain, "nanochat") == {**gpt, "n_kv_head": 18, "sequence_len": 2048}
+    assert export.fields(gated, "hf") == {**llama, "vocab_size": 50_257, "tie_word_embeddings": False}
     for shape, project in ((gated, "nanochat"), (Options(kv_heads=2, head_size=64).shape(8, 512), "hf")):
         with pytest.raises(InputError, match="project: "):
             export.fields(shape, project)

@@ -63,12 +63,8 @@ def fitted(name: str) -> Any:
     return dwsweep.fit_table(TABLES[name]())
 
 
-def rows_of(result: Any) -> dict[Any, dict[str, str]]:
-    return first_rows(csv_text(result.transitions, Transition))
-
-
 def verdicts(result: Any) -> dict[Any, Claim]:
-    return {pair: of_row(row) for pair, row in rows_of(result).items()}
+    return {pair: of_row(row) for pair, row in first_rows(csv_text(result.transitions, Transition)).items()}
 
 
 def agree(expected: dict[Any, Claim], found: dict[Any, Claim], where: str) -> None:
