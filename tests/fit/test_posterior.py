@@ -158,8 +158,8 @@ def test_losses_of_the_shapes_are_the_design_of_their_data_times_the_coefficient
     """But for what shapes of one depth share, which is an error and no loss of other nets."""
     found = posterior("asymmetric, laptop")
     rows = found.losses(found.cells.x, found.cells.y)
-    for place, own in enumerate(found.rows):
-        draws = found.forms[place]
+    edges = np.cumsum([len(one.scramble) for one in found.forms])[:-1]
+    for draws, own in zip(found.forms, np.split(rows, edges), strict=True):
         model, eta = draws.model, draws.eta
         law, n = draws.parts["law"], len(draws.scramble)
         parts = [draws.parts["asymptote"][:, None], law[:, [0, 1, 3]], law[:, 2:3]] if model.form.effect else []
@@ -169,7 +169,7 @@ def test_losses_of_the_shapes_are_the_design_of_their_data_times_the_coefficient
         if model.form.effect:
             waves = model.departures(found.cells.x, found.cells.y)
             expected += draws.parts["departures"].reshape(n, -1) @ waves.T
-        assert rows[own] == pytest.approx(expected, abs=1e-9), model.form.name
+        assert own == pytest.approx(expected, abs=1e-9), model.form.name
     assert ask.best_depths(found, math.log(1e3)).min() == 0.0  # one layer is the least
 
 

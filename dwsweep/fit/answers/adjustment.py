@@ -75,7 +75,7 @@ def _rates(means: HeapMeans, design: Design, surface: ask.LossSurface) -> tuple[
     depths = np.unique(means.depth)
     u, v = frame.u(np.full(len(depths), frame.x0)), frame.v(np.log(depths.astype(float)))
     effects = [one for one in posterior.forms if one.model.form.effect]
-    values = [posterior.tuned_values(one, place, u, v)[0] for one in effects]
+    values = [one.tuned_values(place, u, v)[0] for one in effects]
     if not values:
         return ()
     ln_best = level + by_size * u + by_depth * v + term.scale.spread * np.concatenate(values)

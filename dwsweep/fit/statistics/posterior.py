@@ -6,7 +6,6 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -38,10 +37,11 @@ KEPT = 6_000_000  # most numbers of profiles that are kept: some thirty sizes of
 
 @dataclass(frozen=True)
 class Draws:
-    """Coefficients of D draws of one form, all of equal weight.
+    """D draws of one form, all of equal weight, and the losses by them.
 
-    eta: name → (D,) hyperparameters. powers: distinct p, and the place (D,) of each draw's. parts: by
+    eta: name → (D,) hyperparameters. powers: distinct p, and the place (D,) of each draw's. parts: coefficients, by
     ``LossModel.split``. scramble: (D,). other: (D, M) standard normals of departures beyond the sizes of the data.
+    misfit: (D,) ln N, by which the error of the form moves its transitions there. grid, inside: of the ``Posterior``.
     """
 
     model: LossModel
@@ -50,6 +50,128 @@ class Draws:
     parts: dict[str, np.ndarray]
     scramble: np.ndarray
     other: np.ndarray
+    misfit: np.ndarray
+    grid: np.ndarray
+    inside: slice
+
+    @cached_property
+    def on_grid(self) -> FormEffect:
+        """The form on the grid for each of its powers."""
+        return self.model.law(self.powers[0], self.grid)
+
+    def effect(self, x: np.ndarray, at: np.ndarray | None, walk: np.ndarray) -> np.ndarray:
+        """(D, n) effect of depth: see ``Posterior._effect``. walk: (D, n) of ``Posterior._walks`` there."""
+        if not self.model.form.effect:
+            return np.zeros_like(walk)
+        frame, eta, grid = self.model.frame, self.eta, self.grid if at is None else self.grid[at]
+        sizes, of = np.unique(x, return_inverse=True)
+        decayed = decay(eta["a"][:, None], sizes, frame)[:, of]
+        out = self._law(x, at)
+        out *= decayed
+        if at is None:
+            self._limit(frame.inside(x[0]) == x[0], out)
+        waves = frame.in_y(grid).T * self.model.effect.scale(np.clip(x, frame.low, frame.high), grid)
+        for k, size in enumerate(sizes.tolist()):
+            same = slice(None) if len(sizes) == 1 else np.flatnonzero(of == k)
+            out[:, same] += self._departing(size) @ waves[:, same]
+        out += (BRIDGE * self.model.effect.E * np.exp(eta["share"]))[:, None] * walk * decayed
+        every = [one.name for one in self.model.cells.columns]
+        out += self.tuned(np.clip(frame.u(x), -1.0, 1.0), frame.v(grid), every)
+        if (beyond := x[0] - frame.high) > 0.0:  # further decay beyond the largest size
+            out *= np.exp(-np.maximum(eta["a"], 0.0) * beyond)[:, None]
+        return out
+
+    def _law(self, x: np.ndarray, at: np.ndarray | None) -> np.ndarray:
+        """(D, n) effect of depth by the form alone, nats, before its decay with size. Beyond the sizes x is moved by
+        the error of the form, which there is as large as the data's departures."""
+        law = self.parts["law"]
+        columns = [one[self.powers[1]] for one in self.on_grid.columns(x, at)]
+        found = _times(columns, law)
+        if away := abs(x[0] - self.model.frame.inside(x[0])):
+            moved = (min(1.0, away / MISFIT_FROM) * self.misfit)[:, None]
+            found -= moved * law[:, 2:3] * (columns[0] + columns[1])
+        return found
+
+    def _limit(self, among_sizes: bool, out: np.ndarray) -> None:
+        """Limit the slopes in y of ``out`` (D, G), the effect by the form: beyond the depths trained, and everywhere
+        unless ``among_sizes``, none is steeper than among the nets trained. Powers of L and N are not trusted to go on
+        rising beyond them. The limit keeps signs, so it moves no best depth."""
+        steps, most = np.diff(out, axis=1), self._steepest * np.diff(self.grid)
+        kept = slice(self.inside.start, self.inside.stop - 1) if among_sizes else slice(0, 0)
+        for beyond in (slice(0, kept.start), slice(kept.stop, None)):
+            np.clip(steps[:, beyond], -most[:, beyond], most[:, beyond], out=steps[:, beyond])
+        out[:, 0] = 0.0
+        np.cumsum(steps, axis=1, out=out[:, 1:])
+        out -= between(self.grid, out, np.array([self.model.frame.y0]))
+
+    @cached_property
+    def _steepest(self) -> np.ndarray:
+        """(D, 1) largest slope in y of the effect by the form among the nets trained."""
+        slopes, frame = [], self.model.frame
+        for x in (frame.low, frame.high):
+            effect = self._law(np.full(len(self.grid), x), None) * decay(self.eta["a"][:, None], np.array(x), frame)
+            slopes.append(np.abs(np.diff(effect[:, self.inside], axis=1) / np.diff(self.grid[self.inside])))
+        return np.concatenate(slopes, axis=1).max(axis=1, keepdims=True)
+
+    def _departing(self, x: float) -> np.ndarray:
+        """(D, M) waves in y of the departures at x, forgotten beyond the sizes of the data."""
+        frame, eta, delta = self.model.frame, self.eta, self.parts["departures"][:, 0]
+        at = frame.inside(x)
+        waves = np.einsum("j,djm->dm", frame.in_x(np.array(at)), delta)
+        if x != at:
+            away = (x - at) / np.exp(eta["len_x"])
+            rho = np.exp(-0.5 * away**2)[:, None]
+            rough = np.exp(eta["share"])[:, None] * frame.rough_sd(eta["len_y"])
+            waves = rho * waves + np.sqrt(1.0 - rho**2) * self.other * rough
+        return waves
+
+    def level(self, x: np.ndarray) -> np.ndarray:
+        """(D, n) level common to all depths at x (n,) inside the sizes of the data, nats."""
+        model, middle = self.model, np.full(len(x), self.model.frame.y0)
+        rows = self.parts["level"] @ model.level(x, middle, {}).T + model.reference(x)
+        level = asymptotic(np.exp(self.eta["alpha"])[:, None], x, model.frame)
+        return rows + self.parts["asymptote"][:, None] * level
+
+    def of_columns(self, x: np.ndarray, y: np.ndarray, z: Mapping[str, np.ndarray]) -> np.ndarray:
+        """(D, n): see ``Posterior.of_columns``. z: (n,) values."""
+        parts, model, frame = self.parts, self.model, self.model.frame
+        rows: np.ndarray = parts["level"] @ (model.level(x, y, z) - model.level(x, y, {})).T
+        if moving := [(z[one.name], k) for k, one in enumerate(model.moving) if one.name in z]:
+            (sizes, of_size), (depths, of_depth) = (np.unique(one, return_inverse=True) for one in (x, y))
+            straight = [one[self.powers[1]] for one in model.law(self.powers[0], depths).straight(x, of_depth)]
+            h = sum((value * _times(straight, parts["moves"][:, k]) for value, k in moving), start=0.0)
+            rows += h * decay(self.eta["a"][:, None], sizes, frame)[:, of_size]
+        if departing := [(z[one.name], k) for k, one in enumerate(model.departing, start=1) if one.name in z]:
+            waves = model.departures(x, y).T
+            for value, k in departing:
+                rows += value * (parts["departures"][:, k].reshape(len(rows), -1) @ waves)
+        return rows - self.tuned(frame.u(x), frame.v(y), z)
+
+    def tuned(self, u: np.ndarray, v: np.ndarray, names: Collection[str]) -> np.ndarray | float:
+        """(D, n) gain of nets at u, v (n,) from the best value of each tuned column in ``names``, a learning rate."""
+        places = [k for k, one in enumerate(self.model.cells.columns) if one.tuned and one.name in names]
+        return sum((self.tuned_values(place, u, v)[1] for place in places), start=0.0)
+
+    def tuned_values(self, place: int, u: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(best value (D, n), its loss less the loss at value 0 (D, n)) of the tuned column ``place`` at u, v (n,)."""
+        columns = self.model.cells.columns
+        one = columns[place]
+        assert one.tuned
+        first = self.model.frame.waves[0] + sum(len(before.kept) for before in columns[:place])
+        of = dict(zip(one.kept, self.parts["level"][:, first:].T, strict=False))
+        b, bend = of[0][:, None] + of[1][:, None] * u + of[4][:, None] * v, of[3][:, None]
+        low, high = one.tuned
+        opens = bend > 0.0
+        best = b * (-0.5 / np.where(opens, bend, 1.0))
+        np.clip(best, low, high, out=best)
+        if not opens.all():  # a parabola that opens downwards is least at an end
+            rows = ~opens[:, 0]
+            at_low, at_high = (b[rows] * end + bend[rows] * end**2 for end in (low, high))
+            best[rows] = np.where(at_low < at_high, low, high)
+        gain = bend * best
+        gain += b
+        gain *= best
+        return best, gain
 
 
 Setting = Mapping[str, float]
@@ -76,7 +198,6 @@ class Posterior:
         self.grid = np.concatenate([below, inside, above])
         self.inside = slice(len(below), len(below) + len(inside))
         self._profiles: dict[tuple, np.ndarray] = {}
-        self._steep: dict[int, np.ndarray] = {}  # (D, 1) by form: the same at every size
         self.levels: dict[tuple, Any] = {}  # polynomials of the best depth's loss by range of sizes and setting
 
     @classmethod
@@ -97,8 +218,13 @@ class Posterior:
         rows = model.drawn(chosen.nodes, normal, chosen.counts)
         eta = {name: values.repeat(chosen.counts) for name, values in model.eta(chosen.nodes).items()}
         other = rng.standard_normal((len(rows), self.frame.waves[1]))
-        powers = np.unique(eta["p"], return_inverse=True)
-        return Draws(model, eta, powers, model.split(rows), chosen.scrambles.repeat(chosen.counts), other)
+        powers, parts = np.unique(eta["p"], return_inverse=True), model.split(rows)
+        # as wide as departures move a transition: the sd of their slope in y over the gain at the middle depth
+        slope = math.sqrt(3.0) * math.hypot(self.effect.E, self.effect.rough) * np.exp(eta["share"] - eta["len_y"])
+        sd = np.minimum(slope / np.maximum(np.abs(parts["law"][:, 2]), 1e-9), LARGEST_MISFIT)
+        misfit = sd * np.random.default_rng([self.seed, 13, place]).standard_normal(len(sd))
+        scramble = chosen.scrambles.repeat(chosen.counts)
+        return Draws(model, eta, powers, parts, scramble, other, misfit, self.grid, self.inside)
 
     @cached_property
     def scramble(self) -> np.ndarray:
@@ -114,19 +240,13 @@ class Posterior:
         return np.concatenate([one.eta[name] for one in self.forms])
 
     @cached_property
-    def rows(self) -> list[slice]:
-        """Rows of each form among all draws."""
-        edges = np.cumsum([0, *(len(one.scramble) for one in self.forms)]).tolist()
-        return [slice(first, last) for first, last in pairwise(edges)]
-
-    @cached_property
     def without_effect(self) -> np.ndarray:
         """(D,) True for a draw without an effect of depth."""
         return np.concatenate([np.full(len(one.scramble), not one.model.form.effect) for one in self.forms])
 
     @cached_property
-    def _walks(self) -> np.ndarray:
-        """(D, G) Brownian bridges between the depths trained, zero at each and outside them, per √ln L."""
+    def _walks(self) -> list[np.ndarray]:
+        """Per form (D, G) Brownian bridges between the depths trained, zero at each and outside them, per √ln L."""
         at = self.grid[self.inside]
         rng = np.random.default_rng([self.seed, 11])
         step = np.sqrt(np.diff(at)) * rng.standard_normal((len(self.scramble), len(at) - 1))
@@ -137,30 +257,7 @@ class Posterior:
         walk -= walk[:, known[left]] * (1.0 - share) + walk[:, known[left + 1]] * share
         out = np.zeros((len(walk), len(self.grid)))
         out[:, self.inside] = walk
-        return out
-
-    @cached_property
-    def _cosines(self) -> np.ndarray:
-        """(M, G) waves in y on the grid."""
-        return self.frame.in_y(self.grid).T
-
-    @cached_property
-    def _laws(self) -> list[FormEffect]:
-        """Per form: its law on the grid for each of its powers."""
-        return [one.model.law(one.powers[0], self.grid) for one in self.forms]
-
-    @cached_property
-    def _misfits(self) -> list[np.ndarray]:
-        """Per form (D,) normal draws, ln N, as wide as departures move a transition: √3·e^share·S/e^len_y, the sd of
-        their slope in y, over the gain at the middle depth."""
-        found = []
-        size = math.sqrt(3.0) * math.hypot(self.effect.E, self.effect.rough)
-        for place, one in enumerate(self.forms):
-            rng = np.random.default_rng([self.seed, 13, place])
-            slope = size * np.exp(one.eta["share"] - one.eta["len_y"])
-            sd = np.minimum(slope / np.maximum(np.abs(one.parts["law"][:, 2]), 1e-9), LARGEST_MISFIT)
-            found.append(sd * rng.standard_normal(len(sd)))
-        return found
+        return np.split(out, np.cumsum([len(one.scramble) for one in self.forms])[:-1])
 
     def profile(self, x: float, setting: Setting | None = None) -> np.ndarray:
         """(D, G) effect of depth at x = ln axis, relative to the middle depth, nats; zero in a draw without one.
@@ -186,75 +283,9 @@ class Posterior:
     def _effect(self, x: np.ndarray, at: np.ndarray | None) -> np.ndarray:
         """(D, n) ``profile`` at x (n,), inside the sizes and depths of the data, and at places ``at`` (n,) of the grid;
         None: at one size, and on the whole grid."""
-        found = np.zeros((self.n_draws, len(x)))
-        for place, rows in enumerate(self.rows):
-            if self.forms[place].model.form.effect:
-                self._add(place, x, at, found[rows])
-        return found
-
-    def _add(self, place: int, x: np.ndarray, at: np.ndarray | None, out: np.ndarray) -> None:
-        """Add a form's effect of depth to its rows ``out`` (D, n) of ``_effect``."""
-        draws, frame, own = self.forms[place], self.frame, slice(None) if at is None else at
-        eta, grid, (sizes, of) = draws.eta, self.grid[own], np.unique(x, return_inverse=True)
-        decayed = decay(eta["a"][:, None], sizes, frame)[:, of]
-        out += self._law(place, x, at)
-        out *= decayed
-        if at is None:
-            self._limit(place, frame.inside(x[0]) == x[0], out)
-        waves = self._cosines[:, own] * self.effect.scale(np.clip(x, frame.low, frame.high), grid)
-        for k, size in enumerate(sizes.tolist()):
-            same = slice(None) if len(sizes) == 1 else np.flatnonzero(of == k)
-            out[:, same] += self._departing(draws, size) @ waves[:, same]
-        walk = self._walks[self.rows[place]][:, own]
-        out += (BRIDGE * self.effect.E * np.exp(eta["share"]))[:, None] * walk * decayed
-        every = [one.name for one in self.cells.columns]
-        out += self._tuned(draws, np.clip(frame.u(x), -1.0, 1.0), frame.v(grid), every)
-        if (beyond := x[0] - frame.high) > 0.0:  # further decay beyond the largest size
-            out *= np.exp(-np.maximum(eta["a"], 0.0) * beyond)[:, None]
-
-    def _law(self, place: int, x: np.ndarray, at: np.ndarray | None) -> np.ndarray:
-        """(D, n) effect of depth by a form alone, nats, before its decay with size. Beyond the sizes x is moved by the
-        error of the form, which there is as large as the data's departures."""
-        law = self.forms[place].parts["law"]
-        columns = [one[self.forms[place].powers[1]] for one in self._laws[place].columns(x, at)]
-        found = _times(columns, law)
-        if away := abs(x[0] - self.frame.inside(x[0])):
-            moved = (min(1.0, away / MISFIT_FROM) * self._misfits[place])[:, None]
-            found -= moved * law[:, 2:3] * (columns[0] + columns[1])
-        return found
-
-    def _limit(self, place: int, among_sizes: bool, out: np.ndarray) -> None:
-        """Limit the slopes in y of ``out`` (D, G), the effect by a form: beyond the depths trained, and everywhere
-        unless ``among_sizes``, none is steeper than among the nets trained. Powers of L and N are not trusted to go on
-        rising beyond them. The limit keeps signs, so it moves no best depth."""
-        spacing = np.diff(self.grid)
-        trained = slice(self.inside.start, self.inside.stop - 1)
-        if place not in self._steep:
-            slopes = []
-            for x in (self.frame.low, self.frame.high):
-                effect = self._law(place, np.full(len(self.grid), x), None)
-                effect *= decay(self.forms[place].eta["a"][:, None], np.array(x), self.frame)
-                slopes.append(np.abs(np.diff(effect, axis=1) / spacing)[:, trained])
-            self._steep[place] = np.concatenate(slopes, axis=1).max(axis=1, keepdims=True)
-        steps, most = np.diff(out, axis=1), self._steep[place] * spacing
-        kept = trained if among_sizes else slice(0, 0)
-        for beyond in (slice(0, kept.start), slice(kept.stop, None)):
-            np.clip(steps[:, beyond], -most[:, beyond], most[:, beyond], out=steps[:, beyond])
-        out[:, 0] = 0.0
-        np.cumsum(steps, axis=1, out=out[:, 1:])
-        out -= between(self.grid, out, np.array([self.frame.y0]))
-
-    def _departing(self, draws: Draws, x: float) -> np.ndarray:
-        """(D, M) waves in y of the departures at x, forgotten beyond the sizes of the data."""
-        frame, eta, delta = self.frame, draws.eta, draws.parts["departures"][:, 0]
-        at = frame.inside(x)
-        waves = np.einsum("j,djm->dm", frame.in_x(np.array(at)), delta)
-        if x != at:
-            away = (x - at) / np.exp(eta["len_x"])
-            rho = np.exp(-0.5 * away**2)[:, None]
-            rough = np.exp(eta["share"])[:, None] * frame.rough_sd(eta["len_y"])
-            waves = rho * waves + np.sqrt(1.0 - rho**2) * draws.other * rough
-        return waves
+        own = slice(None) if at is None else at
+        both = zip(self.forms, self._walks, strict=True)
+        return np.concatenate([one.effect(x, at, walk[:, own]) for one, walk in both])
 
     def level(self, x: float, setting: Setting | None = None) -> np.ndarray:
         """(D,) level common to all depths at x, nats, to which ``profile`` adds. Beyond the sizes of the data it is the
@@ -279,12 +310,7 @@ class Posterior:
 
     def _levels(self, x: np.ndarray) -> np.ndarray:
         """(D, n) ``level`` at each x (n,) inside the sizes of the data."""
-        found, middle = [], np.full(len(x), self.frame.y0)
-        for draws in self.forms:
-            rows = draws.parts["level"] @ draws.model.level(x, middle, {}).T + draws.model.reference(x)
-            level = asymptotic(np.exp(draws.eta["alpha"])[:, None], x, self.frame)
-            found.append(rows + draws.parts["asymptote"][:, None] * level)
-        return np.concatenate(found)
+        return np.concatenate([one.level(x) for one in self.forms])
 
     def losses(self, x: np.ndarray, y: np.ndarray, setting: Setting | None = None) -> np.ndarray:
         """(D, n) losses of nets at x, y (n,), beyond the sizes and depths of the data too, nats. Between places of the
@@ -324,54 +350,14 @@ class Posterior:
         found = []
         for cut in (slice(k, k + most) for k in range(0, max(1, len(x)), most)):
             own = {name: value[cut] for name, value in z.items()}
-            found.append(np.concatenate([self._of_columns(draws, x[cut], y[cut], own) for draws in self.forms]))
+            found.append(np.concatenate([one.of_columns(x[cut], y[cut], own) for one in self.forms]))
         return np.concatenate(found, axis=1)
-
-    def _of_columns(self, draws: Draws, x: np.ndarray, y: np.ndarray, z: Mapping[str, np.ndarray]) -> np.ndarray:
-        """``of_columns`` by a form."""
-        parts, eta, model, frame = draws.parts, draws.eta, draws.model, self.frame
-        rows: np.ndarray = parts["level"] @ (model.level(x, y, z) - model.level(x, y, {})).T
-        if moving := [(z[one.name], k) for k, one in enumerate(model.moving) if one.name in z]:
-            (sizes, of_size), (depths, of_depth) = (np.unique(one, return_inverse=True) for one in (x, y))
-            straight = [one[draws.powers[1]] for one in model.law(draws.powers[0], depths).straight(x, of_depth)]
-            h = sum((value * _times(straight, parts["moves"][:, k]) for value, k in moving), start=0.0)
-            rows += h * decay(eta["a"][:, None], sizes, frame)[:, of_size]
-        if departing := [(z[one.name], k) for k, one in enumerate(model.departing, start=1) if one.name in z]:
-            waves = model.departures(x, y).T
-            for value, k in departing:
-                rows += value * (parts["departures"][:, k].reshape(len(rows), -1) @ waves)
-        return rows - self._tuned(draws, frame.u(x), frame.v(y), set(z))
 
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:
         """``LossModel.held_out`` of the likeliest form at its mean hyperparameters."""
         k = int(np.argmax([len(one.scramble) for one in self.forms]))
         mean = np.average(self.chosen[k].nodes, axis=0, weights=self.chosen[k].counts)
         return self.forms[k].model.held_out(mean)
-
-    def tuned_values(self, draws: Draws, place: int, u: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(best value (D, n), its loss less the loss at value 0 (D, n)) of the tuned column ``place`` at u, v (n,)."""
-        one = self.cells.columns[place]
-        assert one.tuned
-        first = self.frame.waves[0] + sum(len(before.kept) for before in self.cells.columns[:place])
-        of = dict(zip(one.kept, draws.parts["level"][:, first:].T, strict=False))
-        b, bend = of[0][:, None] + of[1][:, None] * u + of[4][:, None] * v, of[3][:, None]
-        low, high = one.tuned
-        opens = bend > 0.0
-        best = b * (-0.5 / np.where(opens, bend, 1.0))
-        np.clip(best, low, high, out=best)
-        if not opens.all():  # a parabola that opens downwards is least at an end
-            rows = ~opens[:, 0]
-            at_low, at_high = (b[rows] * end + bend[rows] * end**2 for end in (low, high))
-            best[rows] = np.where(at_low < at_high, low, high)
-        gain = bend * best
-        gain += b
-        gain *= best
-        return best, gain
-
-    def _tuned(self, draws: Draws, u: np.ndarray, v: np.ndarray, names: Collection[str]) -> np.ndarray | float:
-        """(D, n) gain of nets at u, v (n,) from the best value of each tuned column in ``names``, a learning rate."""
-        places = [k for k, one in enumerate(self.cells.columns) if one.tuned and one.name in names]
-        return sum((self.tuned_values(draws, place, u, v)[1] for place in places), start=0.0)
 
     @cached_property
     def of_depth(self) -> np.ndarray:
@@ -386,14 +372,11 @@ class Posterior:
         return [(y, float(mean), float(sd)) for (y, _), mean, sd in found]
 
 
-def _times(A: np.ndarray | Sequence[np.ndarray], coefficients: np.ndarray) -> np.ndarray:
-    """(D, n) of A (n, v), or of v columns (D, n) each, times coefficients (D, …) of v numbers."""
-    flat = coefficients.reshape(len(coefficients), -1)
-    if isinstance(A, np.ndarray):
-        return flat @ A.T
-    found = A[0] * flat[:, :1]
-    for k, column in enumerate(A[1:], start=1):
-        found += column * flat[:, k : k + 1]
+def _times(columns: Sequence[np.ndarray], coefficients: np.ndarray) -> np.ndarray:
+    """(D, n) sum of v columns (D, n) times coefficients (D, v)."""
+    found = columns[0] * coefficients[:, :1]
+    for k, column in enumerate(columns[1:], start=1):
+        found += column * coefficients[:, k : k + 1]
     return found
 
 
