@@ -115,6 +115,11 @@ def fit_options(**given: Any) -> FitOptions:
     columns, where = options.columns, options.where
     if not 0.5 <= options.confidence < 1.0:
         raise InputError(f"{argument('confidence')}: {options.confidence!r}; must be a number from 0.5 to below 1")
+    if (sd := options.noise) is not None and not (isinstance(sd, int | float) and 1e-12 <= sd <= 100):
+        raise InputError(
+            f"{argument('noise')}: {sd!r}; must be the standard deviation of one run's loss in nats, above 0 "
+            "(1e-12), at most 100"
+        )
     lengths = {"at_tokens": options.at_tokens, "tokens_per_param": options.tokens_per_param}
     for name, value in lengths.items():
         if value is not None and not 0.0 < value < math.inf:

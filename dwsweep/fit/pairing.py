@@ -131,7 +131,7 @@ def pair_arms(a: Arm, b: Arm) -> Pairing:
     losses, (present, cell) = np.array(values), np.unique(which, return_inverse=True)
     cells = [cells[m] for m in present]
     i, j = (np.array(side) for side in zip(*cells, strict=True))
-    shared = _shared(a.curves, b.curves, losses, cell, seeds, len(cells))
+    shared = _shared(a.curves, b.curves, losses, cell, seeds)
     runs[i, j] = shared * np.bincount(cell) / (a.curves.n[i] * b.curves.n[j])
     documents = same_documents(a, b)
     level = seed_level(losses, cell, seeds)
@@ -143,17 +143,14 @@ def pair_arms(a: Arm, b: Arm) -> Pairing:
     return Pairing(runs, documents, cells, variance, df, how, level is None)
 
 
-def _shared(
-    a: Curves, b: Curves, losses: np.ndarray, cell: np.ndarray, seeds: Sequence[Hashable], n_cells: int
-) -> float:
+def _shared(a: Curves, b: Curves, losses: np.ndarray, cell: np.ndarray, seeds: Sequence[Hashable]) -> float:
     """Variance that a run of ``a`` and one of ``b`` share, nats², by their differences ``losses`` (n,) run by run; 0
     without replicates. Few differences leave the variance of one unsure: it counts as that of its t distribution."""
-    means = cell_means(losses, cell, seeds, n_cells)
-    free = float((1.0 - means.leverage).sum())
+    apart, free = cell_means(losses, cell, seeds).of_run
     one, two = (curves.noise.sigma or 0.0 for curves in (a, b))
-    if free < 0.5:
+    if apart is None:
         return 0.0
-    apart = float((means.residual**2).sum()) / free * (t_two_sided(USUAL, free) / t_two_sided(USUAL, math.inf)) ** 2
+    apart *= (t_two_sided(USUAL, free) / t_two_sided(USUAL, math.inf)) ** 2
     return min(max(0.0, (one**2 + two**2 - apart) / 2.0), MOST_SHARED * min(one, two) ** 2)
 
 

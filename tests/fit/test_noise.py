@@ -43,7 +43,7 @@ def test_missing_seeds_do_not_break_the_pairing_and_the_covariance_of_the_means_
     keep = np.setdiff1d(np.arange(28), [0, 5, 6, 19])
     cells, seeds, variance = cells[keep], [seeds[i] for i in keep], rng.uniform(0.5, 3.0, 7)
     losses = cell[cells] + seed[seeds]
-    means = cell_means(losses, cells, seeds, 7)
+    means = cell_means(losses, cells, seeds)
     assert means.paired
     np.testing.assert_allclose(means.mean - means.mean.mean(), cell - cell.mean(), atol=1e-12)
     np.testing.assert_allclose(weights(means) @ losses, means.mean, atol=1e-12)
@@ -73,7 +73,7 @@ def test_fifty_thousand_shapes_need_no_matrix_of_their_square():
     ids=["paired", "own", "unknown"],
 )
 def test_degrees_of_freedom_are_those_of_the_design_and_seeds_that_link_nothing_pair_nothing(seeds, df):
-    means = cell_means(np.random.default_rng(1).normal(size=12), grid(4, 3)[0], seeds, 4)
+    means = cell_means(np.random.default_rng(1).normal(size=12), grid(4, 3)[0], seeds)
     assert (1.0 - means.leverage).sum() == pytest.approx(df) and means.paired == (df == 6)
 
 
@@ -119,7 +119,7 @@ def test_scatter_that_replicates_explain_is_not_counted_twice_and_needs_four_siz
 
 
 def noise_of(losses, cells, seeds, depth_of_cell, x, **options):
-    means = cell_means(losses, cells, seeds, len(depth_of_cell))
+    means = cell_means(losses, cells, seeds)
     noise, covariance = estimate_noise(means, **options)
     found = of_curves(means.mean, depth_of_cell, x, covariance, noise.replicate_df)
     return noise.with_scatter(found, covariance), covariance

@@ -18,8 +18,8 @@ from dwsweep.fit.statistics.noise import (
     FLOOR_NATS,
     MeanCovariance,
     Noise,
+    averages,
     cell_means,
-    chi2_quantile,
     estimate_noise,
     root,
 )
@@ -78,7 +78,7 @@ def means_of(
     order = sorted(range(len(runs)), key=lambda k: (keys[k], runs[k].loss))
     cell = np.array([place[keys[k]] for k in order])
     losses, seeds = np.array([runs[k].loss for k in order]), [runs[k].seed for k in order]
-    found = replace(cell_means(losses, cell, seeds, len(place)), points=points)
+    found = replace(cell_means(losses, cell, seeds), points=points)
     noise, covariance = estimate_noise(found, declared, documents.covariance if documents else None, unit)
     if documents and documents.number is not None and documents.number < FEW_DOCUMENTS:
         noise = noise.of_few_documents(documents.number)
@@ -97,12 +97,6 @@ def means_of(
         covariance=covariance,
         paired=found.paired,
     )
-
-
-def averages(values: Sequence[float], of: np.ndarray) -> np.ndarray:
-    """(K,) averages of ``values`` (n,) by group ``of`` (n,)."""
-    found: np.ndarray = np.bincount(of, values) / np.bincount(of)
-    return found
 
 
 @dataclass(frozen=True)
@@ -198,10 +192,12 @@ class SimultaneousBand:
 
         The χ² factors are quantiles in a fixed order, unrelated to that of the draws, so that they repeat.
         """
+        from scipy.special import gammaincinv
+
         if not math.isfinite(self.df):
             return self.deviations
         n = len(self.deviations)
-        factors = np.sqrt(chi2_quantile((np.arange(n) + 0.5) / n, self.df) / self.df)
+        factors = np.sqrt(2.0 * gammaincinv(self.df / 2.0, (np.arange(n) + 0.5) / n) / self.df)
         return self.deviations / factors[np.random.default_rng(0).permutation(n), None]
 
     @property

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -56,10 +55,6 @@ class MeanCovariance:
         """The covariance of the means ``where``."""
         return MeanCovariance(self.diagonal[where], self.factors[where])
 
-    def plus(self, factors: np.ndarray) -> MeanCovariance:
-        """The covariance with ``factors`` (K, R) of further errors."""
-        return replace(self, factors=np.hstack([self.factors, factors]))
-
     def draws(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """(n, K) draws of a centred Gaussian."""
         drawn = rng.standard_normal((n, len(self.diagonal)))
@@ -88,6 +83,12 @@ class CellMeans:
     gain: np.ndarray
     points: float = 1.0
 
+    @property
+    def of_run(self) -> tuple[float | None, float]:
+        """σ² of a run and its degrees of freedom, from the residuals of all runs; None without replicates."""
+        free = float((1.0 - self.leverage).sum())
+        return (float((self.residual**2).sum()) / free, free / self.points) if free >= 0.5 else (None, 0.0)
+
     def covariance(self, variance: np.ndarray) -> MeanCovariance:
         """The covariance of the means, for runs of ``variance`` (K,) nats² in each cell.
 
@@ -105,20 +106,21 @@ def seed_level(losses: np.ndarray, cell: np.ndarray, seeds: Sequence[Hashable]) 
     The mean over cells of each seed's deviation has variance s² + σ²/K; the second part is in the cells' own noise
     already. Runs without seeds, or whose seeds do not link the cells, have all of it there.
     """
-    names = list(dict.fromkeys(seeds))
-    if len(names) == 1 and names[0] is not None:
+    if len(names := set(seeds)) == 1 and None not in names:
         return None
-    n_cells = int(cell.max()) + 1
-    means = cell_means(losses, cell, seeds, n_cells)
+    means = cell_means(losses, cell, seeds)
     if not means.paired:
         return 0.0, math.inf
-    centre = np.bincount(cell, losses, n_cells) / np.maximum(np.bincount(cell, minlength=n_cells), 1)
-    away = losses - centre[cell]
-    of_seeds = np.array([np.mean([v for v, s in zip(away, seeds, strict=True) if s == name]) for name in names])
-    free = float((1.0 - means.leverage).sum())
-    own = float((means.residual**2).sum()) / free / n_cells if free > 0.5 else 0.0
+    of_seeds = averages(losses - averages(losses, cell)[cell], means.codes)
+    own = (means.of_run[0] or 0.0) / len(means.mean)
     spread = float(of_seeds @ of_seeds) / (len(names) - 1)
     return max(0.0, spread - own) / len(names), len(names) - 1.0
+
+
+def averages(values: Sequence[float] | np.ndarray, of: np.ndarray) -> np.ndarray:
+    """(K,) averages of ``values`` (n,) by group ``of`` (n,)."""
+    found: np.ndarray = np.bincount(of, values) / np.bincount(of)
+    return found
 
 
 def _within(shares: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -205,18 +207,18 @@ class Noise:
         )
 
 
-def cell_means(losses: np.ndarray, cells: np.ndarray, seeds: Sequence[Hashable], n_cells: int) -> CellMeans:
-    """Least squares of losses (n,) on ``n_cells`` cells and on seeds whose effects sum to zero.
+def cell_means(losses: np.ndarray, cells: np.ndarray, seeds: Sequence[Hashable]) -> CellMeans:
+    """Least squares of losses (n,) on cells, numbered without a gap, and on seeds whose effects sum to zero.
 
     With missing runs, a cell's fitted mean is what it would be over all seeds, so a missing seed does not break the
     pairing. Where seeds do not link the cells (or are not named, or are more than ``MOST_SEEDS``), the model is loss =
     cell alone. Cells are eliminated first: no matrix is larger than cells by seeds.
     """
-    n, names = len(losses), {seed: k for k, seed in enumerate(dict.fromkeys(seeds))}
+    names = {seed: k for k, seed in enumerate(dict.fromkeys(seeds))}
     codes, n_seeds = np.array([names[seed] for seed in seeds]), len(names)
-    counts = np.bincount(cells, minlength=n_cells)
-    average = np.bincount(cells, losses, n_cells) / counts
-    enough = 1 < n_seeds <= MOST_SEEDS and None not in names and n > n_cells + n_seeds - 1
+    counts, average = np.bincount(cells), averages(losses, cells)
+    n_cells = len(counts)
+    enough = 1 < n_seeds <= MOST_SEEDS and None not in names and len(losses) > n_cells + n_seeds - 1
     if not (enough and _linked(cells, codes, n_cells, n_seeds)):
         residual = _but_rounding(losses - average[cells])
         nothing = np.zeros((n_cells, 0))
@@ -262,15 +264,11 @@ def estimate_noise(
 
     σ² = Σ r² / Σ (1 − h) over all runs: the few of one depth would leave its own σ unsure.
     """
-    sigma2: float | None
-    if declared is not None:
-        sigma2, df, source = _declared(declared) ** 2, math.inf, DECLARED
-    else:
-        sigma2, df = _sigma(means)
-        source = "none" if sigma2 is None else "replicates"
+    sigma2, df = means.of_run if declared is None else (declared**2, math.inf)
+    source = DECLARED if declared is not None else "none" if sigma2 is None else "replicates"
     covariance = means.covariance(np.full(len(means.mean), sigma2 or 0.0))
     if extra is not None:
-        covariance = covariance.plus(root(extra))
+        covariance = replace(covariance, factors=np.hstack([covariance.factors, root(extra)]))
     noise = Noise(
         source=source,
         sigma=None if sigma2 is None else math.sqrt(sigma2),
@@ -292,28 +290,6 @@ def root(covariance: np.ndarray) -> np.ndarray:
     return (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
 
 
-def _declared(value: Any) -> float:
-    """sd of one run's loss, nats.
-
-    Raises:
-        InputError: it is no number in the range.
-    """
-    if not isinstance(value, int | float) or not 1e-12 <= value <= 100:
-        raise InputError(
-            f"{argument('noise')}: {value!r}; must be the standard deviation of one run's loss in nats, above 0 "
-            "(1e-12), at most 100"
-        )
-    return float(value)
-
-
-def _sigma(means: CellMeans) -> tuple[float | None, float]:
-    """σ² and its degrees of freedom, from the residuals; None without replicates."""
-    free = float((1.0 - means.leverage).sum())
-    if free < 0.5:
-        return None, 0.0
-    return float((means.residual**2).sum()) / free, free / means.points
-
-
 # Quantiles and tails of the usual distributions, from scipy.special: importing scipy.stats costs about a second.
 # Degrees of freedom of t may be infinite.
 
@@ -324,13 +300,6 @@ def t_two_sided(confidence: float, df: float) -> float:
 
     level = 0.5 + confidence / 2.0
     return float(stdtrit(df, level) if math.isfinite(df) else ndtri(level))
-
-
-def chi2_quantile(p: np.ndarray | float, df: float) -> np.ndarray:
-    """x with P(χ²_df ≤ x) = p."""
-    from scipy.special import gammaincinv
-
-    return 2.0 * gammaincinv(df / 2.0, p)
 
 
 def summed(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
