@@ -72,7 +72,7 @@ def expected_posterior(prior: AssumedTruth, cells: Planned, precise: bool = Fals
     factors = (vectors * np.sqrt(np.maximum(values, 0.0)))[:, kept]
     given = Cells(x, np.log(depth), prior.losses(depth, x), own, factors, math.inf, declared(prior.shape_sd))
     enough, draws = PRECISE if precise else ROUGH
-    return Posterior(given, weigh(given, enough=enough, draws=draws))
+    return Posterior(given, weigh(given, enough=enough, draws=draws)[0])
 
 
 def law_errors(prior: AssumedTruth, posterior: Posterior) -> tuple[float | None, float | None]:

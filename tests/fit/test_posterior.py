@@ -126,7 +126,7 @@ def test_the_nodes_of_a_record_give_the_same_draws() -> None:
     cells = cells_of("asymmetric, laptop")
     one, two = Posterior.of(cells, 3), Posterior.of(cells, 3)
     assert (one.profile(12.0) == two.profile(12.0)).all() and one.n_draws == two.n_draws > 200
-    assert one.weighed.ess >= 75.0 and set(one.scramble) == set(range(SCRAMBLES))
+    assert set(one.scramble) == set(range(SCRAMBLES))
 
 
 BOTH = ("asymmetric", "asymmetric, gemstones")
@@ -182,7 +182,7 @@ def test_depths_far_from_the_best_one_do_not_widen_its_interval() -> None:
 
 
 def weight_of_none(found: Posterior) -> float:
-    return next(one.weight for one in found.weighed.forms if one.form == "none")
+    return next(one.weight for one in found.weighed if one.form == "none")
 
 
 @pytest.mark.parametrize(("name", "n"), [("flat, laptop", 3e5), ("flat, scatter along a depth", N)])
@@ -232,8 +232,8 @@ def test_a_budget_of_another_level_is_a_column() -> None:
 
 def test_more_nodes_are_taken_where_few_carry_the_weight() -> None:
     cells = cells_of("asymmetric, laptop")
-    assert weigh(cells, enough=50.0).ess < weigh(cells, enough=800.0).ess
-    assert weigh(cells, enough=800.0).ess >= 800.0
+    few, many = (weigh(cells, enough=enough)[1] for enough in (50.0, 800.0))
+    assert few < 800.0 <= many
 
 
 def test_where_most_draws_lie_beyond_the_depths_a_bound_is_all() -> None:

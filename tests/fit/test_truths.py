@@ -144,7 +144,7 @@ def test_no_depth_is_odd_where_losses_are_smooth_in_depth(effect):
 
 def test_two_wells_are_an_effect_of_depth_and_both_are_held():
     found = Posterior.of(curves(table(wells(ridge=0.02), (4, 6, 12, 22, 32), EIGHT)).cells)
-    assert {one.form: one.weight for one in found.weighed.forms}["none"] < 0.05
+    assert {one.form: one.weight for one in found.weighed}["none"] < 0.05
     drawn = np.exp(ask.best_depths(found, math.log(4e7)))
     near = [np.mean((drawn > well / 1.35) & (drawn < well * 1.35)) for well in (6.0, 22.0)]
     assert sum(near) > 0.9

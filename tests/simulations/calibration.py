@@ -90,7 +90,7 @@ def simulation(scenario: Scenario, rng: np.random.Generator, index: int = 0) -> 
         best=tuple(None if depth is None else math.log(depth) for depth in best),
         medians=tuple(medians),
         ends=tuple(ends),
-        ess=posterior.weighed.ess,
+        ess=result.surface.ess,
         pairs=tuple(_held(sweep.truth, result.verdicts)),
     )
 

@@ -26,7 +26,7 @@ from dwsweep.fit.statistics.model import (
     distinct_sizes,
     is_one_size,
 )
-from dwsweep.fit.statistics.nodes import SCRAMBLES, Weighed, weigh, with_odd_depths
+from dwsweep.fit.statistics.nodes import SCRAMBLES, weigh, with_odd_depths
 from dwsweep.fit.statistics.parabola import vertex
 from dwsweep.fit.statistics.posterior import Posterior, Setting, between
 from dwsweep.interval import NORMAL_95, Interval
@@ -151,23 +151,6 @@ def at_depths(posterior: Posterior, x: np.ndarray, depths: np.ndarray, setting: 
     y = np.log(np.asarray(depths, dtype=float))
     rows = posterior.losses(np.repeat(x, len(y)), np.tile(y, len(x)), setting)
     return rows.reshape(len(rows), -1, len(y))
-
-
-def above_best(posterior: Posterior, rows: np.ndarray, depths: np.ndarray, trained: bool = False) -> np.ndarray:
-    """(D, M) nats of ``rows`` (D, G) on the grid at ``depths``, above the best whole number of layers of each row:
-    between the depths trained, or beyond their end where it is the best of them (``best_depths``)."""
-    grid, inside = posterior.grid, posterior.inside
-    first, deepest = inside.start, inside.stop - 1
-    best = lowest(grid[inside], rows[:, inside])
-    if trained:
-        grid, rows = grid[inside], rows[:, inside]
-    else:
-        at = rows[:, inside].argmin(axis=1) + first
-        for edge, beyond in ((deepest, slice(deepest, None)), (first, slice(0, first + 1))):
-            if edge != 0 and (here := at == edge).any():
-                best[here] = np.minimum(best[here], lowest(grid[beyond], rows[here][:, beyond]))
-    values = between(grid, rows, np.log(np.asarray(depths, dtype=float)))
-    return np.maximum(values - best, 0.0)
 
 
 def lowest(grid: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -309,9 +292,16 @@ class LossSurface:
         reached = ((span.low - room, span.high + room, span.depth) for span in self.record.spans)
         return hull((end, math.log(depth)) for *both, depth in reached for end in both)
 
-    def penalties(self, n: float, depths: np.ndarray, trained: bool = False) -> np.ndarray:
-        """(D, M) regret of ``depths`` at a size, nats: see ``above_best``."""
-        return above_best(self.posterior, self.posterior.profile(math.log(n)), depths, trained)
+    def penalties(self, n: float, depths: np.ndarray) -> np.ndarray:
+        """(D, M) regret of ``depths`` at a size, nats, above the best whole number of layers of each draw: between the
+        depths trained, or beyond their end where it is the best of them (``best_depths``)."""
+        rows, grid, inside = self.profile(math.log(n)), self.grid, self.posterior.inside
+        first, deepest = inside.start, inside.stop - 1
+        best, at = lowest(grid[inside], rows[:, inside]), rows[:, inside].argmin(axis=1) + first
+        for edge, beyond in ((deepest, slice(deepest, None)), (first, slice(0, first + 1))):
+            if edge != 0 and (here := at == edge).any():
+                best[here] = np.minimum(best[here], lowest(grid[beyond], rows[here][:, beyond]))
+        return np.maximum(between(grid, rows, np.log(np.asarray(depths, dtype=float))) - best, 0.0)
 
     def losses(self, x: float) -> tuple[np.ndarray, np.ndarray]:
         """(ln L of the depths trained (M,), losses there (D, M) in nats) at ln axis x inside the data."""
@@ -342,11 +332,6 @@ class LossSurface:
 
     def _level(self, x: float) -> float:
         return float(self.losses(x)[1].mean(axis=0).min())
-
-    @property
-    def measured(self) -> bool:
-        """True if the data alone bound the best depth on both sides at two sizes or more; one size shows no growth."""
-        return sum(None not in (row.depth, row.depth_low, row.depth_high) for row in self.record.optima) >= 2
 
 
 def hull(points: Iterable[tuple[float, float]]) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
@@ -411,10 +396,8 @@ def surface_of(
     apart."""
     spans = spans_of(depth[:own], cells.x[:own])
     cells = cells if forms else with_odd_depths(cells, seed)
-    found = weigh(cells, seed, forms)
-    record = Surface(
-        spans=spans, confidence=confidence, forms=found.forms, ess=found.ess, optima=(), cells=cells, seed=seed
-    )
+    weighed, ess = weigh(cells, seed, forms)
+    record = Surface(spans=spans, confidence=confidence, forms=weighed, ess=ess, optima=(), cells=cells, seed=seed)
     return with_optima(replace(record, held_out=held_out(depth, width, read(record))))
 
 
@@ -454,7 +437,7 @@ def read(record: Surface) -> Posterior:
             return posterior
     if unknown := [form.form for form in record.forms if form.form not in FORMS]:
         raise InputError(f"surface.forms: {unknown[0]!r}; must be one of {', '.join(FORMS)}: run `dwsweep fit` again")
-    posterior = Posterior(record.cells, Weighed(record.forms, record.ess), record.seed)
+    posterior = Posterior(record.cells, record.forms, record.seed)
     _READ.append((record, posterior))
     return posterior
 

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -383,18 +383,25 @@ class FormEffect:
 
 @dataclass
 class LossModel:
-    """One form on the cells, linearised at ``ends`` = (x_lo, x_hi)."""
+    """One form on the cells, linearised at ``ends`` = (x_lo, x_hi), by default those of the sizes."""
 
     cells: Cells
     form: Form
     frame: Frame
     effect: Effect
-    ends: np.ndarray = field(default_factory=lambda: np.zeros(2))
+    ends: np.ndarray = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        cells, frame = self.cells, self.frame
-        priors = priors_of(cells)
-        self.names = self.names_of(cells, self.form)
+        cells, frame, form, priors = self.cells, self.frame, self.form, priors_of(self.cells)
+        has = {
+            "scale": cells.df > 0.0,
+            "shared": cells.shared is not None,
+            "depthwise": len(np.unique(cells.y)) < len(cells.y),
+            "interact": form.effect and any(one.moves_depth or one.own_departures for one in cells.columns),
+            **dict.fromkeys(("p", "a", "skew"), form.law),
+            **dict.fromkeys(("share", "len_x", "len_y"), form.effect),
+        }
+        self.names = [name for name in PRIORS if has.get(name, True)]  # hyperparameters
         self.typical = {name: prior.mean for name, prior in priors.items()}
         self.prior_mean = np.array([priors[name].mean for name in self.names])
         self.prior_sd = np.array([priors[name].sd for name in self.names])
@@ -405,7 +412,7 @@ class LossModel:
         own = self.at_depth[:, None] == np.arange(len(self.depths))
         own = own[:, :, None] * frame.in_x(cells.x)[:, None, : self.n_own]
         departures = []
-        if self.form.effect:
+        if form.effect:
             waves = self.departures(cells.x, cells.y)
             departures = [waves, *(waves * one.value[:, None] for one in self.departing)]
         level = self.level(cells.x, cells.y, own_values)
@@ -431,24 +438,8 @@ class LossModel:
         self.XX = np.array([self.X[m].T @ self.X[m] for m in members])
         self.Xy = np.array([self.X[m].T @ self.y[m] for m in members])
         self.yy = np.array([self.y[m] @ self.y[m] for m in members])
-        self.locate_at(self.ends if self.ends.any() else np.array([frame.low, frame.high]))
-
-    @staticmethod
-    def names_of(cells: Cells, form: Form) -> list[str]:
-        """Hyperparameters that a form has on these cells."""
-        has = {
-            "scale": cells.df > 0.0,
-            "shared": cells.shared is not None,
-            "depthwise": len(np.unique(cells.y)) < len(cells.y),
-            "interact": form.effect and any(one.moves_depth or one.own_departures for one in cells.columns),
-            **dict.fromkeys(("p", "a", "skew"), form.law),
-            **dict.fromkeys(("share", "len_x", "len_y"), form.effect),
-        }
-        return [name for name in PRIORS if has.get(name, True)]
-
-    def locate_at(self, ends: np.ndarray) -> None:
-        """Linearise at x_T = ``ends`` of the shallowest and of the deepest net."""
-        self.ends = np.asarray(ends, dtype=float)
+        if self.ends is None:
+            self.ends = np.array([frame.low, frame.high])
 
     def law(self, p: np.ndarray, y: np.ndarray) -> FormEffect:
         """The columns of h at depths y (M,), for powers p (N,)."""
@@ -613,7 +604,7 @@ class LossModel:
         if abs(gain) < 0.05 * self.effect.E:
             gain = math.copysign(0.05 * self.effect.E, gain)
         away = np.clip(w[1:3] / gain, -3.0 * self.frame.xs, 3.0 * self.frame.xs)
-        self.locate_at(self.frame.x0 + away)
+        self.ends = self.frame.x0 + away
 
     def drawn(self, z: np.ndarray, normal: np.ndarray, count: np.ndarray) -> np.ndarray:
         """(T, P) coefficients at z (N, n), one row for each row of the standard ``normal`` (T, P): the first

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -45,32 +45,6 @@ SHRINK = 2.0  # weight of the prior of zero correlations, in effective nodes per
 ROUNDS = 12
 LONGEST_STEP = 5.0  # of a search for a mode, in units of the root so far
 PASSES = 2  # searches for a mode, each linearised where the last one ended
-
-
-@dataclass(frozen=True)
-class Nodes:
-    """Hyperparameters of one form. ends: x_T about which it is linearised. z: (N, n) standardised η. log_weight: (N,)
-    of the posterior, up to a constant that all forms share. scramble: (N,)."""
-
-    form: str
-    ends: tuple[float, float]
-    z: np.ndarray
-    log_weight: np.ndarray
-    scramble: np.ndarray
-
-    @property
-    def ess(self) -> float:
-        """Effective number of nodes."""
-        w = np.exp(self.log_weight - self.log_weight.max())
-        return float(w.sum() ** 2 / (w**2).sum())
-
-
-@dataclass(frozen=True)
-class Weighed:
-    """Forms with their nodes, and the effective number of all nodes, 1/Σw²."""
-
-    forms: tuple[LossForm, ...]
-    ess: float
 
 
 def newton(
@@ -114,7 +88,12 @@ def newton(
 
 
 class Sampler:
-    """The nodes of one form."""
+    """Nodes of one form. z: (N, n) their standardised η. log_weight: (N,) of the posterior, up to a constant that all
+    forms share. scramble: (N,)."""
+
+    z: np.ndarray
+    log_weight: np.ndarray
+    scramble: np.ndarray
 
     def __init__(self, model: LossModel, start: np.ndarray, seed: int, passes: int = PASSES) -> None:
         self.model, self.seed = model, seed
@@ -126,23 +105,27 @@ class Sampler:
             model.locate(z)
         self.mode = z
         self.centre, self.root = z, WIDER * root
-        self.nodes = self._sampled(FEW)
+        self._sample(FEW)
         self._move()
 
     def more(self, each: int) -> None:
         """Take ``each`` nodes per scramble around the weight found so far."""
         self._move()
-        self.nodes = self._sampled(each)
+        self._sample(each)
+
+    @property
+    def weight(self) -> np.ndarray:
+        """(N,) weights, of which the largest is 1."""
+        found: np.ndarray = np.exp(self.log_weight - self.log_weight.max())
+        return found
 
     def _move(self) -> None:
         """Centre and shape the normal on the weight of the nodes."""
-        t = np.linalg.solve(self.root, (self.nodes.z - self.centre).T).T
-        n = t.shape[1]
-        log_weight, power = self.nodes.log_weight - self.nodes.log_weight.max(), 1.0
+        t = np.linalg.solve(self.root, (self.z - self.centre).T).T
+        n, power = t.shape[1], 1.0
         while True:  # tempered weights: a few heavy nodes do not give a spread
-            w = np.exp(power * log_weight)
-            ess = float(w.sum() ** 2 / (w**2).sum())
-            if ess >= LEAST_ESS * n or power < LEAST_POWER:
+            w = self.weight**power
+            if (ess := effective(w)) >= LEAST_ESS * n or power < LEAST_POWER:
                 break
             power /= 2.0
         w /= w.sum()
@@ -156,7 +139,7 @@ class Sampler:
         self.centre = self.centre + self.root @ mean
         self.root = self.root @ (sds[:, None] * np.linalg.cholesky(correlation))
 
-    def _sampled(self, each: int) -> Nodes:
+    def _sample(self, each: int) -> None:
         from scipy.special import gammaincinv, ndtri
 
         n = len(self.centre)
@@ -168,9 +151,13 @@ class Sampler:
         z = self.centre + t @ self.root.T
         proposed = -0.5 * (TAILS + n) * np.log1p((t**2).sum(axis=1) / TAILS) - np.linalg.slogdet(self.root)[1]
         middle = math.lgamma((TAILS + n) / 2.0) - math.lgamma(TAILS / 2.0) - 0.5 * n * math.log(TAILS / 2.0)
-        log_weight = self.model.density(z) - proposed - middle - math.log(len(t))
-        ends = (float(self.model.ends[0]), float(self.model.ends[1]))
-        return Nodes(self.model.form.name, ends, z, log_weight, np.repeat(np.arange(SCRAMBLES), each))
+        self.z, self.scramble = z, np.repeat(np.arange(SCRAMBLES), each)
+        self.log_weight = self.model.density(z) - proposed - middle - math.log(len(t))
+
+
+def effective(weight: np.ndarray) -> float:
+    """Effective number of nodes of ``weight`` (N,)."""
+    return float(weight.sum() ** 2 / (weight**2).sum())
 
 
 def weigh(
@@ -179,32 +166,31 @@ def weigh(
     forms: Sequence[str] = (),
     draws: int = DRAWS,
     enough: float = ENOUGH,
-    passes: int = PASSES,
-) -> Weighed:
-    """Importance nodes of every form, and the number of draws of each. forms: by default all that the depths can tell
-    apart: of two depths every law is a power. enough: effective nodes up to which more are
-    taken. passes: see ``PASSES``."""
+) -> tuple[tuple[LossForm, ...], float]:
+    """Importance nodes of every form with the number of draws of each, and the effective number of all nodes. forms: by
+    default all that the depths can tell apart: of two depths every law is a power. enough: effective nodes up to which
+    more are taken."""
     samplers: list[Sampler] = []
     start: dict[str, float] = {}
     depths = len(np.unique(cells.y))
     known = ("none",) if depths == 1 else ("power", "free", "none") if depths == 2 else tuple(FORMS)
     for model in models(cells, forms or known).values():
         z = np.array([start.get(name, 0.0) for name in model.names])
-        samplers.append(Sampler(model, z, seed, passes))
+        samplers.append(Sampler(model, z, seed))
         start.update(zip(model.names, samplers[-1].mode, strict=True))
     each = dict.fromkeys(range(len(samplers)), FEW)
     left = dict.fromkeys(each, TRIES)
     while True:
-        nodes = [one.nodes for one in samplers]
-        share = _shares(nodes)
-        weight = _weights(nodes, share)
-        ess = float(1.0 / (weight**2).sum())
+        share = _shares(samplers)
+        own = [one.weight for one in samplers]
+        weight = np.concatenate([part * one / one.sum() for part, one in zip(share, own, strict=True)])
+        ess = effective(weight)
         if max(each.values()) == FEW:
             wanted = [k for k, part in enumerate(share) if part > LEAST_SHARE]
         elif ess >= enough:
             break
         else:  # forms with the largest part of 1/ess
-            lost = [part**2 / one.ess for part, one in zip(share, nodes, strict=True)]
+            lost = [part**2 / effective(one) for part, one in zip(share, own, strict=True)]
             wanted = [k for k in each if lost[k] > 0.5 / (enough * len(each)) and left[k]]
         if not wanted:
             break
@@ -212,28 +198,28 @@ def weigh(
             left[k] -= 1
             each[k] = min(MOST, max(2 * each[k], MANY))
             samplers[k].more(each[k])
-    scramble = np.concatenate([one.scramble for one in nodes])
+    scramble = np.concatenate([one.scramble for one in samplers])
     count = _systematic(weight, scramble, draws, seed)
-    own = np.split(count, np.cumsum([len(one.z) for one in nodes])[:-1])
-    found = tuple(_form(*each, cells) for each in zip(nodes, share, own, strict=True))
-    return Weighed(found, ess)
+    counts = np.split(count, np.cumsum([len(one) for one in own])[:-1])
+    return tuple(_form(*each) for each in zip(samplers, share, counts, strict=True)), ess
 
 
-def _form(nodes: Nodes, weight: float, count: np.ndarray, cells: Cells) -> LossForm:
+def _form(sampler: Sampler, weight: float, count: np.ndarray) -> LossForm:
     """Record of a form. count: (N,) draws of each node; nodes without a draw are left out."""
-    has, form = count > 0, FORMS[nodes.form]
-    names, z, counts = LossModel.names_of(cells, form), nodes.z[has].round(DIGITS), count[has]
-    scatter = np.median(z.repeat(counts, axis=0)[:, names.index("scatter")]) if len(z) else -math.inf
+    has, model = count > 0, sampler.model
+    z, counts, prior = sampler.z[has].round(DIGITS), count[has], model.cells.scatter
+    scatter = np.median(z.repeat(counts, axis=0)[:, model.names.index("scatter")]) if len(z) else -math.inf
+    low, high = model.ends.round(DIGITS).tolist()
     return LossForm(
-        form=nodes.form,
+        form=model.form.name,
         weight=weight,
-        rejected=weight < LEAST_WEIGHT or not form.effect,
-        tau=math.exp(cells.scatter.mean + cells.scatter.sd * scatter),
-        ends=(round(nodes.ends[0], DIGITS), round(nodes.ends[1], DIGITS)),
-        names=tuple(names),
+        rejected=weight < LEAST_WEIGHT or not model.form.effect,
+        tau=math.exp(prior.mean + prior.sd * scatter),
+        ends=(low, high),
+        names=tuple(model.names),
         nodes=z,
         counts=counts,
-        scrambles=nodes.scramble[has],
+        scrambles=sampler.scramble[has],
     )
 
 
@@ -270,27 +256,20 @@ def with_odd_depths(cells: Cells, seed: int = 0) -> Cells:
 def _evidence(cells: Cells, seed: int) -> float:
     """ln of the evidence of the form without a law, up to a constant of the table."""
     model = models(cells, ("free",))["free"]
-    nodes = Sampler(model, np.zeros(len(model.names)), seed, passes=1).nodes
-    return float(np.logaddexp.reduce(nodes.log_weight))
+    return float(np.logaddexp.reduce(Sampler(model, np.zeros(len(model.names)), seed, passes=1).log_weight))
 
 
-def _shares(nodes: Sequence[Nodes]) -> list[float]:
+def _shares(samplers: Sequence[Sampler]) -> list[float]:
     """Weights of the forms: each is a priori as likely as the others, and evidence between forms in which depth does
     something counts by its root. Evidence assumes that one of the forms is true; if none is true, it prefers one just
     as strongly, and outside the data the wrong one."""
-    top = max(float(one.log_weight.max()) for one in nodes)
-    evidence = np.array([np.exp(one.log_weight - top).sum() for one in nodes])
-    effect = np.array([FORMS[one.form].effect for one in nodes])
+    top = max(float(one.log_weight.max()) for one in samplers)
+    evidence = np.array([np.exp(one.log_weight - top).sum() for one in samplers])
+    effect = np.array([one.model.form.effect for one in samplers])
     tempered = np.where(effect, evidence**TEMPER, 0.0)
     if effect.any():
         evidence = np.where(effect, tempered / tempered.sum() * evidence[effect].sum(), evidence)
     return (evidence / evidence.sum()).tolist()
-
-
-def _weights(nodes: Sequence[Nodes], share: Sequence[float]) -> np.ndarray:
-    """(N,) weights of all nodes: the weights of a form add up to its share."""
-    own = [np.exp(one.log_weight - one.log_weight.max()) for one in nodes]
-    return np.concatenate([part * w / w.sum() for part, w in zip(share, own, strict=True)])
 
 
 def _systematic(weight: np.ndarray, scramble: np.ndarray, draws: int, seed: int) -> np.ndarray:

@@ -20,7 +20,7 @@ from dwsweep.fit.statistics.model import (
     asymptotic,
     decay,
 )
-from dwsweep.fit.statistics.nodes import DRAWS, Weighed, weigh, with_odd_depths
+from dwsweep.fit.statistics.nodes import DRAWS, weigh, with_odd_depths
 from dwsweep.fit.statistics.small_matrices import small_matrices
 from dwsweep.records.cells import SAME, Cells
 from dwsweep.records.fit import LossForm
@@ -184,9 +184,9 @@ class Posterior:
     grid: (G,) ln L, dense over the depths trained, which it holds, with wider steps outside.
     """
 
-    def __init__(self, cells: Cells, weighed: Weighed, seed: int = 0) -> None:
+    def __init__(self, cells: Cells, weighed: Sequence[LossForm], seed: int = 0) -> None:
         self.cells, self.weighed, self.seed = cells, weighed, seed
-        self.chosen = [one for one in weighed.forms if one.has_draws]
+        self.chosen = [one for one in weighed if one.has_draws]
         self.frame = Frame.of(cells.x, cells.y)
         self.effect = Effect.of(cells, self.frame)
         self.depths = np.unique(cells.y)
@@ -203,7 +203,7 @@ class Posterior:
     @classmethod
     def of(cls, cells: Cells, seed: int = 0, forms: Sequence[str] = (), draws: int = DRAWS) -> Posterior:
         cells = with_odd_depths(cells, seed)
-        return cls(cells, weigh(cells, seed, forms, draws), seed)
+        return cls(cells, weigh(cells, seed, forms, draws)[0], seed)
 
     @cached_property
     def forms(self) -> list[Draws]:

@@ -63,7 +63,7 @@ def of_curves(mean: np.ndarray, curve: np.ndarray, x: np.ndarray, known: MeanCov
         scatter=PRIORS["scatter"] if df > 0.0 else UNREPLICATED,
         columns=tuple(columns),
     ).with_few_factors()
-    posterior = Posterior(cells, weigh(cells, forms=("none",), enough=NODES))
+    posterior = Posterior(cells, weigh(cells, forms=("none",), enough=NODES)[0])
     return _of(posterior, max(sizes.values()) >= SEPARABLE_SIZES)
 
 
