@@ -21,7 +21,7 @@ import numpy as np
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.answers import follows
 from dwsweep.fit.answers.adjustment import adjustment_of, sentences
-from dwsweep.fit.answers.equal_what import equal_what
+from dwsweep.fit.answers.equal_what import Question, equal_what
 from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import HEAD_SIZE, LEARNING_RATE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates
 from dwsweep.fit.data.impossible import BadRun, finished, impossible, without
@@ -317,7 +317,7 @@ def _fitted(
     base = np.flatnonzero(means.arm[means.of] == 0)
     rows = [{**runs[k].row, "loss": runs[k].loss} for k in base]
     terms = [one.at(means.of[base]) for one in design.terms]
-    record = replace(record, **equal_what(losses, rows, terms, data.theirs, options.seed, trained))
+    record = replace(record, **equal_what(Question(losses, rows, terms, data.theirs, options.seed), trained))
     outside = [one for one in columns if one.kind == NUMBER and not one.low <= float(one.held) <= one.high]
     said = sentences(record, budget, outside)
     left = {*asked.leave, *found.follow}

@@ -35,7 +35,7 @@ from dwsweep.fit.data.covariates import RATE, TOKENS
 from dwsweep.fit.data.lengths import FLOP, TIME, TIMES, TrainedBudgets
 from dwsweep.fit.data.rows import ALIKE, Row, positive
 from dwsweep.fit.data.shape import places
-from dwsweep.fit.statistics import ask
+from dwsweep.fit.statistics.ask import LossSurface, effect, quantiles
 from dwsweep.fit.statistics.curves import gaussian
 from dwsweep.fit.statistics.design import Scale, Term
 from dwsweep.fit.statistics.posterior import Posterior
@@ -49,6 +49,7 @@ FAR = 4.0  # robust standard deviations beyond which a run's time belongs to ano
 EXACT = 1e-3  # scatter of ln cost due to rounding
 MOST_EMBEDDING_SCATTER = 0.15  # scatter of ln (embeddings / width) beyond which embeddings do not follow the width
 CODES = {FLOP: FLOPS, TIME: WALL_TIME}  # unit of a cost → quantity held equal
+AT_SIZE = {unit: f"{N_PARAMS} and {equal}" for unit, equal in CODES.items()}  # the same beside equal N
 FEWEST_BUDGETS = 3  # budgets that show a power
 GROWING = ("n_params", "tokens", "depth")  # quantities of the best net that grow with the budget
 Drawn = dict[str, np.ndarray]  # quantity → (D,) its logarithm, ±inf where it is a bound
@@ -72,25 +73,14 @@ class TokenCost:
         return [math.exp(float(np.nanquantile(self.spent, share))) for share in SHARES]
 
 
-def equal_what(
-    surface: ask.LossSurface,
-    rows: Sequence[Row],
-    terms: Sequence[Term],
-    theirs: Mapping[str, str],
-    seed: int,
-    trained: TrainedBudgets | None = None,
-) -> dict[str, Any]:
+def equal_what(asked: Question, trained: TrainedBudgets | None) -> dict[str, Any]:
     """Best depths at each kind of equality that the runs support, as fields of an ``Adjustment``: ``equal``, empty if
     equal size is the only kind; ``at_budgets``, the rows of it at the budgets that the runs were trained to, the
-    smallest first; ``growth``, powers of the budget.
-
-    rows: n runs. terms: covariates of the posterior at each. theirs: our column → its name in the table. trained:
-    budgets of all runs; losses stand at the only one.
+    smallest first; ``growth``, powers of the budget. trained: budgets of all runs; losses stand at the only one.
     """
-    flat = surface.record.flat  # a budget has a best size all the same
-    if not (flat or surface.has_best):
+    flat = asked.surface.record.flat  # a budget has a best size all the same
+    if not (flat or asked.surface.has_best):
         return {}
-    asked = _Question(surface, rows, terms, theirs, np.random.default_rng([seed, 17]))
     costs = [*asked.costs()] if np.isfinite(asked.tokens).any() else []
     budget = trained if trained and trained.alone else None
     own = next((one for one in costs if trained and one.unit == trained.unit), None)
@@ -112,20 +102,17 @@ def equal_what(
     return {"equal": equal, "at_budgets": own_rows, "growth": tuple(asked.growth(at_budgets))}
 
 
-class _Question:
-    """Questions to one surface. x, y: (n,) ln N, ln L of the runs. column: of tokens in the posterior, empty without
-    one; scale: of it. tokens: (n,) their ln. held: ln tokens of the answer at equal size; None if they are not known or
-    follow the shape."""
+class Question:
+    """Questions to one surface, of whose ``rows`` each is a run. terms: covariates of the posterior at each. theirs:
+    our column → its name in the table.
+
+    x, y: (n,) ln N, ln L of the runs. column: of tokens in the posterior, empty without one; scale: of it. tokens: (n,)
+    their ln. held: ln tokens of the answer at equal size; None if they are not known or follow the shape."""
 
     def __init__(
-        self,
-        surface: ask.LossSurface,
-        rows: Sequence[Row],
-        terms: Sequence[Term],
-        theirs: Mapping[str, str],
-        rng: np.random.Generator,
+        self, surface: LossSurface, rows: Sequence[Row], terms: Sequence[Term], theirs: Mapping[str, str], seed: int
     ) -> None:
-        self.surface, self.rows, self.theirs, self.rng = surface, rows, theirs, rng
+        self.surface, self.rows, self.theirs, self.rng = surface, rows, theirs, np.random.default_rng([seed, 17])
         self.x, self.y = places(rows)
         self.others = [term.column.value for term in terms if term.of.kind != RATE and term.of.name != TOKENS]
         of_tokens = ((term.column.name, term.scale) for term in terms if term.of.name == TOKENS)
@@ -144,14 +131,11 @@ class _Question:
         """(n,) a positive column of numbers; NaN where it is blank."""
         return np.array([float(v) if positive(v := row.get(name)) else math.nan for row in self.rows])
 
-    def named(self, name: str) -> str:
-        return self.theirs.get(name, name)
-
     # Lines that need no cost
 
     def sizes(self, budget: TrainedBudgets | None = None) -> Iterator[AnswerRow]:
         """Best depth at equal size, and at the ``budget`` of all runs where they had one."""
-        equal, cost, said = (_at_size(budget.unit), budget.main, budget.known_from) if budget else (N_PARAMS, None, "")
+        equal, cost, said = (AT_SIZE[budget.unit], budget.main, budget.known_from) if budget else (N_PARAMS, None, "")
         for x in self.asked_sizes:
             yield self._row(equal, cost, said, x, self.surface.at(math.exp(x)), None if budget else self.held)
 
@@ -169,7 +153,7 @@ class _Question:
             total = math.exp(x) + per_width * math.sqrt(math.exp(x) / (ratio * best))
             size = 2.0 * np.log((np.sqrt(b * b + 4.0 * total) - b) / 2.0)
             if depth := self._best_of(size, y):
-                said = f"{self.named('n_params_total')} less N, in proportion to the width"
+                said = f"{self.theirs.get('n_params_total', 'n_params_total')} less N, in proportion to the width"
                 at = float(np.interp(math.log(depth.value or best), y, size))
                 yield self._row(TOTAL, total, said, at, depth, self.held)
 
@@ -180,7 +164,7 @@ class _Question:
         for x in self.asked_sizes:
             t = x + math.log(ratio)
             if self.low <= t <= self.high:
-                setting = {self.column: float(self._standard(t))}
+                setting = {self.column: float(self.scale.value(t))}
                 yield self._row(PER_PARAM, ratio, "", x, self.surface.at(math.exp(x), setting), t)
 
     # Lines of a cost
@@ -209,7 +193,7 @@ class _Question:
             if np.ptp(middle) >= SAME_COST and (depth := self._best_of(places, y, held - dearer)):
                 spent = math.exp(held + float(np.median(of_best)))
                 tokens = held - float(np.interp(math.log(depth.value), y, middle)) if depth.value else held
-                yield self._row(_at_size(cost.unit), spent, cost.said, x, depth, tokens)
+                yield self._row(AT_SIZE[cost.unit], spent, cost.said, x, depth, tokens)
 
     def at_costs(
         self, unit: str, cost: TokenCost | None, every: Sequence[float], said: str, moved: bool = True
@@ -286,7 +270,7 @@ class _Question:
             y = np.array([np.clip(one, few.min(), few.max()) for one, few in zip(drawn, finite, strict=True)])
             weight = 1.0 / y.var(axis=1)
             away = x - float(weight @ x) / weight.sum()
-            slope = ask.effect((weight * away) @ y / float(weight @ away**2), confidence)
+            slope = effect((weight * away) @ y / float(weight @ away**2), confidence)
             yield AnswerRow(question=GROWTH, equal=found[0][0].equal, column=name, **slope.columns("estimate"))
 
     # Costs
@@ -318,7 +302,7 @@ class _Question:
         drawn = beta[:6] + scatter * away[:, :6]
 
         out = int(np.isfinite(ln).sum() - use.sum())
-        said = f"{self.named(column)} of {int(use.sum())} runs"
+        said = f"{self.theirs.get(column, column)} of {int(use.sum())} runs"
         said += f", ± {100.0 * scatter:.2g} % about their line" if scatter > EXACT else ""
         said += f"; {out} far off it left out" if out else ""
         return TokenCost(
@@ -340,10 +324,6 @@ class _Question:
 
     # Tokens
 
-    def _standard(self, t: np.ndarray | float) -> np.ndarray | float:
-        """ln tokens on the scale of the posterior."""
-        return self.scale.value(np.asarray(t))
-
     def _between(self, t: np.ndarray) -> np.ndarray:
         """True if ln tokens lie within the range of the runs."""
         return (self.low - 1e-9 <= t) & (t <= self.high + 1e-9)
@@ -351,7 +331,7 @@ class _Question:
     def _moved(self, t: np.ndarray, by_tokens: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
         """(D, n) change of the loss from the held tokens to e^t (D | 1, n), by the coefficients ``_by_tokens``."""
         straight, bent = by_tokens
-        value = np.asarray(self._standard(np.clip(t, self.low, self.high)), dtype=straight.dtype)
+        value = self.scale.value(np.clip(t, self.low, self.high)).astype(straight.dtype)
         return (straight + bent * value) * value
 
     def _by_tokens(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -364,13 +344,11 @@ class _Question:
 
     def _aspect(self) -> float:
         """N / (L·d²) of the runs: 12 in a standard block."""
-        width = np.array([float(row["width"]) for row in self.rows])
-        return float(np.exp(np.median(self.x - self.y - 2.0 * np.log(width))))
+        return float(np.exp(np.median(self.x - self.y - 2.0 * np.log(self.numbers("width")))))
 
     def _embeddings(self) -> float | None:
         """Parameters beyond N per unit of width; None if no column has them, or they do not follow the width."""
-        width = np.array([float(row["width"]) for row in self.rows])
-        more = (self.numbers("n_params_total") - np.exp(self.x)) / width
+        more = (self.numbers("n_params_total") - np.exp(self.x)) / self.numbers("width")
         known = more[np.isfinite(more)]
         if len(known) < len(more) / 2 or (known <= 0.0).any() or np.log(known).std() > MOST_EMBEDDING_SCATTER:
             return None
@@ -418,9 +396,9 @@ class _Question:
         if of_depth:
             side = np.where(np.arange(len(drawn)) % 2, np.inf, -np.inf)
             drawn = np.where(self.posterior.without_effect, side, drawn)
-        low = ask.quantiles(np.where(edge == -np.inf, -np.inf, drawn), confidence)[0]
-        high = ask.quantiles(np.where(edge == np.inf, np.inf, drawn), confidence)[2]
-        middle = ask.quantiles(np.where(edge == 0.0, drawn, edge), confidence)[1]
+        low = quantiles(np.where(edge == -np.inf, -np.inf, drawn), confidence)[0]
+        high = quantiles(np.where(edge == np.inf, np.inf, drawn), confidence)[2]
+        middle = quantiles(np.where(edge == 0.0, drawn, edge), confidence)[1]
         low = low if low == -math.inf else min(low, ends[1])
         high = high if high == math.inf else max(high, ends[0])
         return Interval(*(v if math.isfinite(v) else None for v in (middle, low, high))).map(math.exp)
@@ -439,8 +417,3 @@ class _Question:
             monte_carlo_error=depth.error or None,
             reason="" if depth.value is not None else "at an edge of the nets or tokens tried",
         )
-
-
-def _at_size(unit: str) -> str:
-    """Name of an equal cost beside equal N."""
-    return f"{N_PARAMS} and {CODES[unit]}"

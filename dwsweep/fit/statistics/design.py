@@ -186,9 +186,9 @@ class Scale:
     spread: float
     power: float = 0.0
 
-    def value(self, ln: np.ndarray) -> np.ndarray:
+    def value(self, ln: np.ndarray | float) -> np.ndarray:
         """Values of logarithms."""
-        w, bend = (ln - self.at) / self.spread, self.power * self.spread
+        w, bend = (np.asarray(ln) - self.at) / self.spread, self.power * self.spread
         return -np.expm1(-bend * w) / bend if bend else w
 
     def ln(self, value: np.ndarray) -> np.ndarray:
