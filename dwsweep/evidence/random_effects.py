@@ -82,9 +82,6 @@ class Quantity:
     def t(self) -> np.ndarray:
         return np.log(np.array(self.tokens_per_param) / TOKENS_PER_PARAM)
 
-    def __bool__(self) -> bool:
-        return len(self) > 0
-
 
 class Drawn:
     """A record of (D,) arrays, one number per draw."""

@@ -19,7 +19,7 @@ from dwsweep.fit.statistics.ask import LossSurface, fit_loss_model
 from dwsweep.fit.statistics.curves import Curves, build_curves
 from dwsweep.fit.statistics.documents import Documents, document_covariance
 from dwsweep.fit.statistics.scatter import judged
-from dwsweep.fit.warnings import check_runs, confounds, left_out_line, noise_warnings, still_falling
+from dwsweep.fit.warnings import check_runs, left_out_line, noise_warnings, rate_warnings, still_falling, width_warnings
 from dwsweep.records.fit import FitOptions, NoiseSummary
 from dwsweep.records.transitions import Cell, RateRun
 from dwsweep.text import NATS, join
@@ -175,8 +175,7 @@ def analysed(
         warnings += held_out.warnings
     if data.directory:
         warnings += still_falling(data.directory, runs)
-    one_variable = width_follows(runs)
-    if not alone or one_variable:
+    if (why := width_follows(runs)) or not alone:
         surface = None
     elif surface is None and (record := fit_loss_model(curves, options.confidence, options.seed)):
         surface = LossSurface(record)
@@ -184,21 +183,10 @@ def analysed(
     warnings += noise_warnings(curves, data.unit)
     if surface and (fitted := len(surface.record.cells.x)) < len(curves.x):
         warnings.append(f"surface: {fitted:,} of {len(curves.x):,} shapes, drawn at random, are fitted")
-    warnings += confounds(runs, curves, selection.lost_rates)
+    warnings += [*rate_warnings(runs, curves, selection.lost_rates), *width_warnings(runs)]
     if bad:
         warnings.insert(0, left_out_line(bad))
-    return Arm(
-        label,
-        selection,
-        curves,
-        warnings,
-        surface,
-        bad,
-        held_out,
-        rows,
-        one_variable=one_variable,
-        unit=data.unit,
-    )
+    return Arm(label, selection, curves, warnings, surface, bad, held_out, rows, one_variable=why, unit=data.unit)
 
 
 def _whole(value: float) -> int | float:

@@ -63,7 +63,7 @@ from dwsweep.records.answers import (
     Comparison,
 )
 from dwsweep.records.cells import Cells
-from dwsweep.records.fit import FitOptions, FitResult, LeftOutRows, Surface
+from dwsweep.records.fit import FitOptions, FitResult, LeftOutRows
 from dwsweep.text import BITS, OF_TEXT, format_count, join
 
 MOST_ARMS = 12  # limit, since one posterior holds them: its cost grows with the cube of their number
@@ -280,7 +280,12 @@ class Together:
         base, *others = arms
         held = join(dict.fromkeys(one.held for one in heap.record.columns)) if heap else ""
         pairings = {} if held else {one.label: pair_arms(base, one) for one in others}
-        record = heap.surface if heap else _surface(arms, list(pairings.values()), options)
+        if heap:
+            record = heap.surface
+        else:
+            cells, curves = pooled(arms, list(pairings.values())), [one.curves for one in arms]
+            depth, width = (np.concatenate([vars(one)[name] for one in curves]) for name in ("depth", "width"))
+            record = surface_of(cells, depth, width, options.confidence, options.seed, own=len(curves[0].x))
         surfaces = {base.label: LossSurface(record)}
         for one in others:
             own = spans_of(one.curves.depth, one.curves.x)
@@ -393,13 +398,6 @@ def _sizes(low: float, high: float, count: int) -> list[float]:
     if high - low > SAME_BUDGET:
         return np.linspace(low, high, count).tolist()
     return [(low + high) / 2.0] if low - high <= SAME_SIZE else []
-
-
-def _surface(arms: Sequence[Arm], pairings: Sequence[Pairing], options: FitOptions) -> Surface:
-    """The posterior of arms that are grids, the base first."""
-    cells, curves, base = pooled(arms, pairings), [one.curves for one in arms], arms[0].curves
-    depth, width = (np.concatenate([vars(one)[name] for one in curves]) for name in ("depth", "width"))
-    return surface_of(cells, depth, width, options.confidence, options.seed, own=len(base.x))
 
 
 def pooled(arms: Sequence[Arm], pairings: Sequence[Pairing]) -> Cells:

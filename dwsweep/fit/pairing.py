@@ -161,8 +161,8 @@ def same_documents(a: Arm, b: Arm) -> np.ndarray:
     if len(held) < 2 or not np.array_equal(np.asarray(held[0].tokens), np.asarray(held[1].tokens)):
         return np.zeros((len(a.curves.x), len(b.curves.x)))
     influence = [
-        np.stack([one.influence[_cell(arm.curves, k)] for k in range(len(arm.curves.x))])
-        for one, arm in zip(held, (a, b), strict=True)
+        np.stack([one.influence[Setup(curves.shape(k), rate)] for k, rate in enumerate(curves.learning_rate)])
+        for one, curves in zip(held, (a.curves, b.curves), strict=True)
     ]
     return over_documents(np.vstack(influence))[: len(influence[0]), len(influence[0]) :]
 
@@ -195,10 +195,6 @@ def _run_differences(a: Arm, b: Arm, cells: Sequence[tuple[int, int]]) -> list[t
     found = [(*matched[i], seed, loss) for (i, seed), loss in of_a.items() if i in matched]
     both = [(m, seed, float(of_b[j, seed] - loss)) for m, j, seed, loss in found if (j, seed) in of_b]
     return sorted(both, key=itemgetter(0))
-
-
-def _cell(curves: Curves, k: int) -> Setup:
-    return Setup(curves.shape(k), curves.learning_rate[k])
 
 
 def _as_one_run(curves: Curves) -> tuple[float, float]:

@@ -156,14 +156,8 @@ def left_out_line(bad: Sequence[BadRun]) -> str:
     )
 
 
-def confounds(runs: Sequence[Run], curves: Curves, lost_rates: Mapping[TableShape, set[float]]) -> Iterator[str]:
-    """Warnings about ``runs``, one line each. lost_rates: learning rates of a shape whose runs have no loss, since they
-    diverged."""
-    yield from _learning_rates(runs, curves, lost_rates)
-    yield from _capacity(runs)
-
-
-def _learning_rates(runs: Sequence[Run], curves: Curves, lost: Mapping[TableShape, set[float]]) -> Iterator[str]:
+def rate_warnings(runs: Sequence[Run], curves: Curves, lost: Mapping[TableShape, set[float]]) -> Iterator[str]:
+    """Warnings about learning rates. lost: those of a shape whose runs have no loss, since they diverged."""
     by_depth: dict[int, set[float]] = defaultdict(set)
     highest: dict[tuple[int, float], float] = defaultdict(float)
     least: dict[tuple[int, float], float] = defaultdict(lambda: math.inf)
@@ -189,7 +183,8 @@ def _learning_rates(runs: Sequence[Run], curves: Curves, lost: Mapping[TableShap
         yield f"learning_rate: the best rate is at the edge of the tried rates for {shapes}; the optimum may lie beyond"
 
 
-def _capacity(runs: Sequence[Run]) -> Iterator[str]:
+def width_warnings(runs: Sequence[Run]) -> Iterator[str]:
+    """Warnings about widths beyond what the embedding can carry."""
     wide: dict[str, set[TableShape]] = defaultdict(set)
     for run in runs:
         if cap := theory.embedding_cap(run.width, run.row.get("vocab_size"), run.row.get("embedding_rank")):

@@ -70,10 +70,11 @@ def depth_scatter_warnings(surface: LossSurface, unit: str) -> list[str]:
         "check how its nets were trained"
         for y, off, sd in posterior.odd()
     ]
-    ratio = posterior.of_depth / np.exp(posterior.stacked("scatter"))
-    if np.mean(ratio > MUCH_SHARED) > LEAST_SHARED:
+    ratio, several = np.exp(posterior.stacked("depthwise")), len(posterior.depths) < len(posterior.cells.y)
+    if several and np.mean(ratio > MUCH_SHARED) > LEAST_SHARED:
+        shared = np.median(ratio * np.exp(posterior.stacked("scatter")))
         lines.append(
-            f"surface: shapes of one depth share a scatter of {np.median(posterior.of_depth):.2g} {unit} (sd), which "
+            f"surface: shapes of one depth share a scatter of {shared:.2g} {unit} (sd), which "
             "more seeds do not average out; it widens the intervals of the best depth"
         )
     return lines

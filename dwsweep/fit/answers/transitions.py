@@ -18,7 +18,6 @@ from dwsweep.fit.answers.crossing import APART, FEW_SHAPES, NOISE, Crossing, cla
 from dwsweep.fit.answers.paper import own_curves
 from dwsweep.fit.statistics.ask import LossSurface
 from dwsweep.fit.statistics.curves import Curves, SimultaneousBand
-from dwsweep.interval import Interval
 from dwsweep.records.fit import Surface
 from dwsweep.records.transitions import LEVINE, SURFACE, Transition
 
@@ -84,8 +83,7 @@ def transition_rows(
 def _transition_row(curves: Curves, pair: Pair, c: Crossing, estimator: str, confidence: float) -> Transition:
     shallow, deep = pair
     both = np.concatenate([curves.at(shallow), curves.at(deep)])
-    at = Interval(c.root, c.low, c.high)
-    n_params = partial(n_params_at, curves, shallow)
+    at, n_params = c.interval, partial(n_params_at, curves, shallow)
     width, axis = at.map(lambda x: float(np.exp(curves.ln_width_of(shallow, x)))), at.map(math.exp)
     return Transition(
         shallow=shallow,

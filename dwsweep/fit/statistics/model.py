@@ -18,7 +18,7 @@ h       depth by a form of the transition. With x_T(y) the size at which depth e
         the loss above it, so that shapes far from the best one do not set the size of departures beside it
         (``Effect``).
 scatter of a shape, and a smooth curve of x that all shapes of a depth share: such scatter is no effect of depth. A
-        depth whose shapes all lie off the others has an offset of its own (``posterior.with_odd_depths``).
+        depth whose shapes all lie off the others has an offset of its own (``nodes.with_odd_depths``).
 
 Given the form and the hyperparameters η the model is linear in Gaussian coefficients. One Cholesky factor of their
 precision, bordered by the losses, gives the evidence (``density``), back substitution draws (``drawn``). Sums over the
@@ -159,12 +159,6 @@ def rate(name: str, value: np.ndarray, effect: float) -> ModelColumn:
     value = np.asarray(value, dtype=float)
     sds = (effect, effect, 0.0, effect, effect)
     return ModelColumn(name, value, sds, shrunk=True, tuned=(float(value.min()), float(value.max())))
-
-
-def priors_of(cells: Cells) -> dict[str, Prior]:
-    """Priors of the hyperparameters of ``cells``."""
-    few = {"share": OF_FEW_SIZES} if distinct_sizes(cells.x) <= FEW_SIZES else {}
-    return {**PRIORS, **few, "scatter": cells.scatter, **cells.learnt}
 
 
 def distinct_sizes(x: np.ndarray) -> int:
@@ -392,7 +386,9 @@ class LossModel:
     ends: np.ndarray = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        cells, frame, form, priors = self.cells, self.frame, self.form, priors_of(self.cells)
+        cells, frame, form = self.cells, self.frame, self.form
+        few = {"share": OF_FEW_SIZES} if distinct_sizes(cells.x) <= FEW_SIZES else {}
+        priors = {**PRIORS, **few, "scatter": cells.scatter, **cells.learnt}
         has = {
             "scale": cells.df > 0.0,
             "shared": cells.shared is not None,
@@ -522,7 +518,8 @@ class LossModel:
         moving = [E * np.exp(eta["interact"])[:, None] * SHIFT_SD for _ in self.moving]
         # unit of the skew is c, about as large as E
         law, skew = [one * ENDS_SD * E, one * ENDS_SD * E, *moving], np.exp(eta["skew"])[:, None] * E
-        waves = self.departure_sds(eta).reshape(n, -1)
+        rough = np.exp(eta["share"])[:, None] * frame.rough_sd(eta["len_y"])  # in units of S
+        waves = (frame.smooth_sd(eta["len_x"])[:, :, None] * rough[:, None, :]).reshape(n, -1)
         # departures of another arm's depth effects from the first arm's, not from the form
         of_arm = OWN_DEPARTURES * np.exp(eta["interact"] - eta["share"])[:, None] * waves
         return np.hstack([steepness, *law, *fixed, waves, *(of_arm for _ in self.departing), skew, one * GAIN_SD * E])
@@ -531,11 +528,6 @@ class LossModel:
         """(N, groups) variance of a mean of each group, nats²."""
         scatter, scale = (np.exp(2.0 * eta[name])[:, None] for name in ("scatter", "scale"))
         return scatter + NO_SCATTER**2 + scale * self.group_variance
-
-    def departure_sds(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:
-        """(N, J, M) prior sd of the waves of δ, in units of S."""
-        rough = np.exp(eta["share"])[:, None] * self.frame.rough_sd(eta["len_y"])
-        return self.frame.smooth_sd(eta["len_x"])[:, :, None] * rough[:, None, :]
 
     def factored(
         self, z: np.ndarray, root: Callable[[np.ndarray], np.ndarray] = rooted
@@ -599,10 +591,8 @@ class LossModel:
         if not self.form.effect:
             return
         w = self.drawn(z[None], np.zeros((1, self.n_changing + self.X.shape[1])), np.ones(1, dtype=int))[0]
-        gain = w[-1] if self.form.law else math.copysign(max(abs(w[-1]), 1e-12), w[-1])
-        gain = max(gain, 0.05 * self.effect.E) if self.form.law else gain
-        if abs(gain) < 0.05 * self.effect.E:
-            gain = math.copysign(0.05 * self.effect.E, gain)
+        least = 0.05 * self.effect.E
+        gain = max(w[-1], least) if self.form.law else math.copysign(max(abs(w[-1]), least), w[-1])
         away = np.clip(w[1:3] / gain, -3.0 * self.frame.xs, 3.0 * self.frame.xs)
         self.ends = self.frame.x0 + away
 

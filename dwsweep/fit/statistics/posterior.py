@@ -252,9 +252,7 @@ class Posterior:
         step = np.sqrt(np.diff(at)) * rng.standard_normal((len(self.scramble), len(at) - 1))
         walk = np.concatenate([np.zeros((len(step), 1)), np.cumsum(step, axis=1)], axis=1)
         known = np.searchsorted(at, self.depths - 1e-9)
-        left = np.clip(np.searchsorted(self.depths, at + 1e-9) - 1, 0, len(self.depths) - 2)
-        share = (at - self.depths[left]) / (self.depths[left + 1] - self.depths[left])
-        walk -= walk[:, known[left]] * (1.0 - share) + walk[:, known[left + 1]] * share
+        walk -= between(self.depths, walk[:, known], at)
         out = np.zeros((len(walk), len(self.grid)))
         out[:, self.inside] = walk
         return np.split(out, np.cumsum([len(one.scramble) for one in self.forms])[:-1])
@@ -283,6 +281,8 @@ class Posterior:
     def _effect(self, x: np.ndarray, at: np.ndarray | None) -> np.ndarray:
         """(D, n) ``profile`` at x (n,), inside the sizes and depths of the data, and at places ``at`` (n,) of the grid;
         None: at one size, and on the whole grid."""
+        if self.without_effect.all():  # one depth has no bridges
+            return np.zeros((self.n_draws, len(x)))
         own = slice(None) if at is None else at
         both = zip(self.forms, self._walks, strict=True)
         return np.concatenate([one.effect(x, at, walk[:, own]) for one, walk in both])
@@ -358,12 +358,6 @@ class Posterior:
         k = int(np.argmax([len(one.scramble) for one in self.forms]))
         mean = np.average(self.chosen[k].nodes, axis=0, weights=self.chosen[k].counts)
         return self.forms[k].model.held_out(mean)
-
-    @cached_property
-    def of_depth(self) -> np.ndarray:
-        """(D,) sd of the scatter that all shapes of a depth share, nats; zero where each depth has one shape."""
-        one = np.exp(self.stacked("scatter") + self.stacked("depthwise"))
-        return one if len(self.depths) < len(self.cells.y) else 0.0 * one
 
     def odd(self) -> list[tuple[float, float, float]]:
         """(ln depth, nats by which all its shapes lie above the others, sd) of each odd depth."""
