@@ -82,8 +82,7 @@ class AssumedTruth:
         u = at_x[..., None] - self.transition(layers)
         u = u + gain.skew * u * u / np.sqrt(u * u + TURN**2)
         lead = (gain.at_six * (layers / 6.0) ** -gain.power * u * weight * half).sum(axis=-1)
-        found: np.ndarray = 1.5 + 8.0 * np.exp(-0.1 * at_x) - lead * np.exp(-gain.decay * (at_x - gain.size))
-        return found
+        return 1.5 + 8.0 * np.exp(-0.1 * at_x) - lead * np.exp(-gain.decay * (at_x - gain.size))
 
     def lead(self, shallow: int, deep: int, x: float) -> float:
         """Lead of the deeper depth at ln N = x: loss of the shallower minus loss of the deeper, nats."""

@@ -44,8 +44,7 @@ class OwnDepths:
     @property
     def inside(self) -> np.ndarray:
         """(D, K) True for a best depth between the depths tried."""
-        found: np.ndarray = (self.best > self.low) & (self.best < self.high)
-        return found
+        return (self.best > self.low) & (self.best < self.high)
 
     def among(self, kept: np.ndarray) -> OwnDepths:
         """Draws at the sizes ``kept``."""
@@ -118,8 +117,7 @@ def _rises(
         counts = own.known[which] & (above | (best <= own.low[k]))
         total += np.where(counts, np.log1p((ratio / SHAPE_SD) ** 2 / TAILS), 0.0)
         beyond += counts
-    found: np.ndarray = -0.5 * (TAILS + 1.0) * total / np.maximum(beyond, 1.0)
-    return found
+    return -0.5 * (TAILS + 1.0) * total / np.maximum(beyond, 1.0)
 
 
 def contradicted(everyone: Populations, own: OwnDepths) -> tuple[float, float] | None:

@@ -258,14 +258,12 @@ class Contrast:
     @property
     def correction(self) -> np.ndarray:
         """(J,) nats, the part of ``mean`` that the correction to one size added."""
-        found: np.ndarray = self.mean - self.arm.curves.mean[self.cells]
-        return found
+        return self.mean - self.arm.curves.mean[self.cells]
 
     @property
     def gaps(self) -> np.ndarray:
         """(J,) ln N of the cells − ln N of the budget."""
-        found: np.ndarray = self.arm.curves.x[self.cells] - self.x
-        return found
+        return self.arm.curves.x[self.cells] - self.x
 
     @property
     def noise(self) -> Noise:

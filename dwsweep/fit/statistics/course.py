@@ -48,8 +48,7 @@ class Course:
         normal = np.random.default_rng([self.seed, 17, end + 1]).standard_normal(len(mean))
         spread = self.sd * np.sqrt(np.maximum(variance - least, 0.0))
         # from the course itself at the last size, which the nugget leaves by a hair
-        found: np.ndarray = self.rows[:, end] + mean - there + spread * (normal - normal.mean())
-        return found
+        return self.rows[:, end] + mean - there + spread * (normal - normal.mean())
 
     @cached_property
     def sizes(self) -> np.ndarray:
@@ -58,8 +57,7 @@ class Course:
     def _kernel(self, x: np.ndarray) -> np.ndarray:
         """(n, POINTS) correlations of the waves at x (n,) with the waves at the sizes."""
         away = (x[:, None] - self.sizes) / (LEVEL_LENGTH * self.frame.xs)
-        found: np.ndarray = np.exp(-0.5 * away**2)
-        return found
+        return np.exp(-0.5 * away**2)
 
     @cached_property
     def _inverse(self) -> np.ndarray:
@@ -84,8 +82,7 @@ class Course:
         weight = np.cumsum(np.exp(log - log.max(axis=1, keepdims=True)), axis=1)
         place = (weight < rng.random((len(log), 1)) * weight[:, -1:]).sum(axis=1)
         z = ALPHAS[place] + (rng.random(len(log)) - 0.5) * (ALPHAS[1] - ALPHAS[0])
-        found: np.ndarray = np.exp(prior.mean + prior.sd * z)
-        return found
+        return np.exp(prior.mean + prior.sd * z)
 
     @cached_property
     def _fitted(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -160,8 +160,7 @@ class Curves(Means):
         trained = np.log(self.depths)
         offset = [x - 2.0 * float(self.ln_width_of(depth, x)) for depth in self.depths]
         near = np.clip(y, trained[0], trained[-1])
-        found: np.ndarray = (x - np.interp(near, trained, offset) - (y - near)) / 2.0
-        return found
+        return (x - np.interp(near, trained, offset) - (y - near)) / 2.0
 
     def _offset(self, where: np.ndarray) -> np.ndarray:
         """ln of the axis less 2 ln d of the shapes ``where``, of which all have one depth."""

@@ -23,11 +23,9 @@ def lattice(n: int, dimensions: int, rng: np.random.Generator) -> np.ndarray:
     """
     vector = rng.permutation(VECTOR)[:dimensions]
     even = np.arange(n)[:, None] * (vector % n) % n / n
-    found: np.ndarray = (even + rng.random(dimensions)) % 1.0
-    return found
+    return (even + rng.random(dimensions)) % 1.0
 
 
 def standard_error(answers: np.ndarray) -> np.ndarray:
     """(…) standard error of the answer of all shifts, by the ``answers`` (S, …), S ≥ 2, that each gives alone."""
-    found: np.ndarray = answers.std(axis=0, ddof=1) / (UNBIASED * np.sqrt(len(answers)))
-    return found
+    return answers.std(axis=0, ddof=1) / (UNBIASED * np.sqrt(len(answers)))

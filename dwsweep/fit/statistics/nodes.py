@@ -116,8 +116,7 @@ class Sampler:
     @property
     def weight(self) -> np.ndarray:
         """(N,) weights, of which the largest is 1."""
-        found: np.ndarray = np.exp(self.log_weight - self.log_weight.max())
-        return found
+        return np.exp(self.log_weight - self.log_weight.max())
 
     def _move(self) -> None:
         """Centre and shape the normal on the weight of the nodes."""

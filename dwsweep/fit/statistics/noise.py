@@ -119,8 +119,7 @@ def seed_level(losses: np.ndarray, cell: np.ndarray, seeds: Sequence[Hashable]) 
 
 def averages(values: Sequence[float] | np.ndarray, of: np.ndarray) -> np.ndarray:
     """(K,) averages of ``values`` (n,) by group ``of`` (n,)."""
-    found: np.ndarray = np.bincount(of, values) / np.bincount(of)
-    return found
+    return np.bincount(of, values) / np.bincount(of)
 
 
 def _within(shares: np.ndarray, weight: np.ndarray) -> np.ndarray:

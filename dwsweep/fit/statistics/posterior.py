@@ -305,8 +305,7 @@ class Posterior:
     def _least(self, x: float) -> np.ndarray:
         """(D,) least effect of depth at x: of the depths trained, and of others within a factor of ``NEARBY``."""
         near = (self.grid > self.frame.first - math.log(NEARBY)) & (self.grid < self.frame.last + math.log(NEARBY))
-        found: np.ndarray = self.profile(x)[:, near].min(axis=1)
-        return found
+        return self.profile(x)[:, near].min(axis=1)
 
     def _levels(self, x: np.ndarray) -> np.ndarray:
         """(D, n) ``level`` at each x (n,) inside the sizes of the data."""
