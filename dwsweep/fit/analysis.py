@@ -11,12 +11,7 @@ from typing import Any
 
 from dwsweep.errors import InputError, argument, check_keywords, either
 from dwsweep.fit.answers.crossing import Crossing
-from dwsweep.fit.answers.guideline import (
-    depth_scatter_warnings,
-    falling_warning,
-    guideline_sizes,
-    held_out_warnings,
-)
+from dwsweep.fit.answers.guideline import guideline_sizes, surface_warnings
 from dwsweep.fit.answers.transitions import Pair, analyse_pairs, transition_rows
 from dwsweep.fit.answers.width_law import LawReport, fit_laws
 from dwsweep.fit.arm import Arm, analysed
@@ -54,7 +49,6 @@ from dwsweep.records.footing import versions
 from dwsweep.records.transitions import Transition, verdicts
 from dwsweep.text import format_count
 
-FEWEST_NODES = 300  # effective draws of a posterior whose numbers are sure to three digits
 # dwsweep itself may be a clone's folder in sys.path, and not installed
 PACKAGES = {name: name for name in ("dwsweep", "numpy", "scipy")}
 N_PARAMS = "n_params"  # default axis
@@ -274,16 +268,7 @@ def _found(asked: Request, arms: Sequence[Arm] = ()) -> FitResult:
             f"three; {either(argument('along', '--along depth'))} compares the losses of each size"
         )
     if drawn:
-        if drawn.record.ess < FEWEST_NODES:
-            warnings.append(
-                f"surface: its draws rest on {drawn.record.ess:.0f} effective nodes, fewer than {FEWEST_NODES}; ends "
-                "of intervals may move with the seed by more than their Monte-Carlo errors"
-            )
-        warnings += [
-            *falling_warning(drawn.record, axis),
-            *held_out_warnings(drawn.record, axis),
-            *depth_scatter_warnings(drawn, asked.data.unit),
-        ]
+        warnings += surface_warnings(drawn, axis, asked.data.unit)
     return FitResult(
         format=FORMAT,
         cells=arm.cells(),

@@ -13,12 +13,12 @@ from shown import summary
 
 import dwsweep
 from dwsweep.design.prior import own_law
-from dwsweep.fit.answers.guideline import headline, held_out_warnings
+from dwsweep.fit.answers.guideline import headline, surface_warnings
 from dwsweep.fit.statistics.ask import LossSurface
 from dwsweep.fit.statistics.model import SAME_BUDGET
 from dwsweep.guide import source_of
 from dwsweep.guide import sources as guide_sources
-from dwsweep.text import format_count
+from dwsweep.text import NATS, format_count
 from tests.simulations.sweeps import SmoothTruth, draw
 
 SIZES = (1e7, 3e7, 1e8)
@@ -198,7 +198,8 @@ def test_draws_honour_the_data_where_the_form_is_hardly_known():
 
 def test_a_surface_that_foretells_too_few_shapes_is_said_not_to_fit():
     found = fitted(SmoothTruth(depths=(6, 12, 18)), sigma=0.001).surface
-    assert found.held_out.shapes == 27 and not found.held_out.too_few and held_out_warnings(found, "N") == []
+    assert found.held_out.shapes == 27 and not found.held_out.too_few
+    assert not [*surface_warnings(LossSurface(found), "N", NATS)]
     bad = replace(found, held_out=replace(found.held_out, inside=found.held_out.shapes - 7, worst=6.0))
-    (line,) = held_out_warnings(bad, "N")
+    (line,) = surface_warnings(LossSurface(bad), "N", NATS)
     assert says(line, "fit: no form fits") and "+6.0" in line

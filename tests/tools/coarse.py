@@ -30,15 +30,14 @@ def whole(patch: pytest.MonkeyPatch) -> None:
 def _fewer() -> Iterator[tuple[Any, str, Any]]:
     # imported where it is used: a test without a fit does not wait for one
     from dwsweep.design import expected_fit
-    from dwsweep.fit import analysis
-    from dwsweep.fit.answers import nets
+    from dwsweep.fit.answers import guideline, nets
     from dwsweep.fit.statistics import ask, posterior
 
     for function in (posterior.weigh, posterior.Posterior.of.__func__):
         code, defaults = function.__code__, function.__defaults__
         names = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
         yield function, "__defaults__", tuple(map(FEW.get, names, defaults))
-    yield analysis, "FEWEST_NODES", 75
+    yield guideline, "FEWEST_NODES", 75
     yield ask, "LEVELS", 9
     yield import_module("dwsweep.evidence.joined"), "PAIRS", 20_000  # the package has a function of its name
     yield from ((expected_fit, name, value) for name, value in (("ROUGH", (60.0, 256)), ("PRECISE", (240.0, 1024))))

@@ -7,7 +7,7 @@ hurried reader, are made here: the best depth over all sizes, and the transition
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
@@ -25,59 +25,54 @@ from dwsweep.text import SHORT, format_count
 SMALLEST, LARGEST = 1e3, 1e12  # parameters of a guideline's row
 # scatter that a depth shares over the scatter of a shape, and its probability, from which a line names it
 MUCH_SHARED, LEAST_SHARED = 0.7, 0.8
+FEWEST_NODES = 300  # effective draws of a posterior whose numbers are sure to three digits
 
 
-def falling_warning(surface: Surface, axis: str) -> list[str]:
-    """Warning about a best depth that falls with size, which no form of the law allows."""
-    if surface.falls is None:
-        return []
-    small, large = surface.falls
-    return [
-        f"surface: the best depth falls with size, contrary to every form of the law: at least {small.depth_low:.3g} "
-        f"layers at {axis} {format_count(small.place)}, at most {large.depth_high:.3g} at "
-        f"{format_count(large.place)}; no form carries it beyond the sizes of the losses"
-    ]
-
-
-def held_out_warnings(surface: Surface, axis: str) -> list[str]:
-    """Warnings about a surface that fails to predict held-out shapes, or the losses of a held-out size."""
-    found, lines = surface.held_out, []
-    if found is None:
-        return []
-    if found.too_few:
+def surface_warnings(surface: LossSurface, axis: str, unit: str) -> Iterator[str]:
+    """Warnings about draws that rest on few nodes; a best depth that falls with size, which no form of the law allows;
+    a surface that fails to predict held-out shapes, or the losses of a held-out size; and errors that all shapes of one
+    depth share."""
+    record, posterior, nats = surface.record, surface.posterior, SHORT[unit]
+    if record.ess < FEWEST_NODES:
+        yield (
+            f"surface: its draws rest on {record.ess:.0f} effective nodes, fewer than {FEWEST_NODES}; ends of "
+            "intervals may move with the seed by more than their Monte-Carlo errors"
+        )
+    if record.falls is not None:
+        small, large = record.falls
+        yield (
+            f"surface: the best depth falls with size, contrary to every form of the law: at least "
+            f"{small.depth_low:.3g} layers at {axis} {format_count(small.place)}, at most {large.depth_high:.3g} at "
+            f"{format_count(large.place)}; no form carries it beyond the sizes of the losses"
+        )
+    found = record.held_out
+    if found and found.too_few:
         far = "far" if found.worst is None else f"{found.worst:+.1f} standard deviations"  # None: no noise is known
-        lines.append(
+        yield (
             f"surface: no form fits, {found.shapes - found.inside} of {found.shapes} shapes lie outside the 95 % "
             f"intervals predicted from the other shapes; the farthest is {found.worst_depth}×{found.worst_width:.4g}, "
             f"off by {far}"
         )
-    if found.jumps and found.steepest and found.steepest_at:
+    if found and found.jumps and found.steepest and found.steepest_at:
         deeper = "deeper" if found.steepest < 0.0 else "shallower"
-        lines.append(
+        yield (
             f"surface: the best depth jumps near {axis} {format_count(found.steepest_at)}, where losses favour "
             f"{deeper} nets by {abs(found.steepest):.1f} standard deviations more than the other sizes predict; near "
             "it the intervals of the best depth are too narrow"
         )
-    return lines
-
-
-def depth_scatter_warnings(surface: LossSurface, unit: str) -> list[str]:
-    """Warnings about errors that all shapes of one depth share."""
-    posterior, unit = surface.posterior, SHORT[unit]
-    lines = [
-        f"surface: depth {math.exp(y):.0f} lies {abs(off):.2g} {unit} {'above' if off > 0 else 'below'} the others at "
-        f"all sizes (± {2 * sd:.1g}), which no smooth effect of depth does; the best depth rests on the other depths: "
-        "check how its nets were trained"
-        for y, off, sd in posterior.odd()
-    ]
+    for y, off, sd in posterior.odd():
+        yield (
+            f"surface: depth {math.exp(y):.0f} lies {abs(off):.2g} {nats} {'above' if off > 0 else 'below'} the others "
+            f"at all sizes (± {2 * sd:.1g}), which no smooth effect of depth does; the best depth rests on the other "
+            "depths: check how its nets were trained"
+        )
     ratio, several = np.exp(posterior.stacked("depthwise")), len(posterior.depths) < len(posterior.cells.y)
     if several and np.mean(ratio > MUCH_SHARED) > LEAST_SHARED:
         shared = np.median(ratio * np.exp(posterior.stacked("scatter")))
-        lines.append(
-            f"surface: shapes of one depth share a scatter of {shared:.2g} {unit} (sd), which "
-            "more seeds do not average out; it widens the intervals of the best depth"
+        yield (
+            f"surface: shapes of one depth share a scatter of {shared:.2g} {nats} (sd), which more seeds do not "
+            "average out; it widens the intervals of the best depth"
         )
-    return lines
 
 
 def guideline_sizes(params: Iterable[float] = ()) -> list[GuidelineRow]:

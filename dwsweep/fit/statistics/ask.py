@@ -391,14 +391,24 @@ def surface_of(
     own: int | None = None,
     forms: Sequence[str] = (),
 ) -> Surface:
-    """Posterior of ``cells`` for nets of ``depth`` and ``width`` (K,), with cached answers. own: number of cells of the
-    first arm, whose answers they are; None: all. forms: of the effect of depth, by default all that the depths can tell
-    apart."""
+    """Posterior of ``cells`` for nets of ``depth`` and ``width`` (K,), with the best depths at a few sizes and the
+    effect of shape there. own: number of cells of the first arm, whose answers they are; None: all. forms: of the
+    effect of depth, by default all that the depths can tell apart."""
     spans = spans_of(depth[:own], cells.x[:own])
     cells = cells if forms else with_odd_depths(cells, seed)
     weighed, ess = weigh(cells, seed, forms)
     record = Surface(spans=spans, confidence=confidence, forms=weighed, ess=ess, optima=(), cells=cells, seed=seed)
-    return with_optima(replace(record, held_out=held_out(depth, width, read(record))))
+    record = replace(record, held_out=held_out(depth, width, read(record)))
+    surface = LossSurface(record)
+    ends = (x for span in spans for x in (span.low, span.high))
+    # from the smallest to the largest size that three depths have
+    shared = [x for x in ends if len(surface.present(x)) >= FEWEST_SHARED_DEPTHS] or [record.low, record.high]
+    sizes = np.linspace(min(shared), max(shared), ROWS).tolist()
+    rows = []
+    for x in [float(np.mean(cells.x))] if surface.posterior.frame.one_size else sizes:
+        if found := surface.optimum(x):
+            rows.append(replace(found, **surface.worst(x)))
+    return replace(record, optima=tuple(rows))
 
 
 def spans_of(depth: np.ndarray, x: np.ndarray) -> tuple[DepthSpan, ...]:
@@ -443,18 +453,3 @@ def read(record: Surface) -> Posterior:
 
 
 _READ: deque[tuple[Surface, Posterior]] = deque(maxlen=MOST_READ)
-
-
-def with_optima(record: Surface) -> Surface:
-    """The record with the best depths at a few sizes, from the smallest to the largest one that three depths have, and
-    the effect of shape there."""
-    surface = LossSurface(record)
-    ends = (x for span in record.spans for x in (span.low, span.high))
-    shared = [x for x in ends if len(surface.present(x)) >= FEWEST_SHARED_DEPTHS] or [record.low, record.high]
-    sizes = np.linspace(min(shared), max(shared), ROWS)
-    rows = []
-    for x in [np.mean(record.cells.x)] if surface.posterior.frame.one_size else sizes:
-        found = surface.optimum(float(x))
-        if found is not None:
-            rows.append(replace(found, **surface.worst(float(x))))
-    return replace(record, optima=tuple(rows))

@@ -58,10 +58,14 @@ class Means:
     @property
     def cells(self) -> Cells:
         """Data of the posterior, with their noise as it was estimated or declared."""
-        known, df = self.covariance, self.noise.replicate_df
-        scatter = PRIORS["scatter"] if df > 0.0 else UNREPLICATED
-        found = Cells(self.x, self.y, self.mean, known.diagonal, known.factors, df, scatter)
-        return found.with_few_factors()
+        return cells_of(self.x, self.y, self.mean, self.covariance, self.noise.replicate_df)
+
+
+def cells_of(x: np.ndarray, y: np.ndarray, mean: np.ndarray, known: MeanCovariance, df: float) -> Cells:
+    """Data of a posterior. known: covariance of the means by replicates and documents; df: degrees of freedom of the
+    replicates, 0 without."""
+    scatter = PRIORS["scatter"] if df > 0.0 else UNREPLICATED
+    return Cells(x, y, mean, known.diagonal, known.factors, df, scatter).with_few_factors()
 
 
 def means_of(

@@ -12,16 +12,16 @@ One number stands for the draws of τ, their median. The degrees of freedom belo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from dwsweep.fit.statistics.curves import Curves
-from dwsweep.fit.statistics.model import PRIORS, UNREPLICATED, budget_column, curved
+from dwsweep.fit.statistics.curves import Curves, cells_of
+from dwsweep.fit.statistics.model import budget_column, curved
 from dwsweep.fit.statistics.nodes import weigh
 from dwsweep.fit.statistics.noise import MeanCovariance, Scatter
 from dwsweep.fit.statistics.posterior import Posterior
-from dwsweep.records.cells import Cells
 
 FEWEST_SIZES = 4  # fewest sizes of a curve that leave residuals about a parabola
 SEPARABLE_SIZES = 6  # fewest sizes that separate scatter from the bend of a curve
@@ -50,19 +50,10 @@ def of_curves(mean: np.ndarray, curve: np.ndarray, x: np.ndarray, known: MeanCov
     labels = _spread(long, MOST_CURVES)
     each = max(MOST_CELLS // len(labels), SEPARABLE_SIZES)
     pick = np.concatenate([_spread(np.flatnonzero(curve == label), each) for label in labels])
-    own = known.at(pick)
     place = np.searchsorted(labels, curve[pick])
-    columns = [(budget_column if k else curved)(str(k), place == k) for k in range(len(labels))]
-    cells = Cells(
-        x=x[pick],
-        y=np.zeros(len(pick)),  # cells of one depth: columns of effects that depths share
-        mean=mean[pick],
-        variance=own.diagonal,
-        factors=own.factors,
-        df=df,
-        scatter=PRIORS["scatter"] if df > 0.0 else UNREPLICATED,
-        columns=tuple(columns),
-    ).with_few_factors()
+    columns = tuple((budget_column if k else curved)(str(k), place == k) for k in range(len(labels)))
+    # cells of one depth: columns of effects that depths share
+    cells = replace(cells_of(x[pick], np.zeros(len(pick)), mean[pick], known.at(pick), df), columns=columns)
     posterior = Posterior(cells, weigh(cells, forms=("none",), enough=NODES)[0])
     return _of(posterior, max(sizes.values()) >= SEPARABLE_SIZES)
 
