@@ -122,11 +122,6 @@ def write(sources: Sequence[Evidence], path: Path = SUMMARIES, fitted: Path = PO
     fitted.write_text(reader.line_of(kept) + "\n", "utf-8")
 
 
-def summaries() -> list[Evidence]:
-    """All sources with their numbers, by name."""
-    return [summarised(path) for path in sorted((HERE / "sources").glob("*.yaml"))]
-
-
 def summarised(path: Path) -> Evidence:
     """One source with its numbers, from its YAML file."""
     from dwsweep.spec.bounded_yaml import load_yaml_file  # a guide without a spec starts without it

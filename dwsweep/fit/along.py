@@ -45,13 +45,13 @@ from dwsweep.fit.data.one_unit import in_one_unit
 from dwsweep.fit.data.one_variable import width_follows
 from dwsweep.fit.data.roles import RECIPE, TUNING
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.data.runs import Run, Selection, number, select_runs
+from dwsweep.fit.data.runs import Selection, number, select_runs
 from dwsweep.fit.data.shape import BLOCK, SAME_SIZE, n_params_of
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.fit.data.table import Table, account
 from dwsweep.fit.pairing import SEED, UNCORRECTED, at_size, pair_arms
 from dwsweep.fit.statistics.ask import enough
-from dwsweep.fit.statistics.curves import Curves, SimultaneousBand, build_curves
+from dwsweep.fit.statistics.curves import SimultaneousBand, build_curves
 from dwsweep.fit.statistics.documents import document_covariance
 from dwsweep.fit.statistics.noise import FLOOR_NATS, Noise
 from dwsweep.fit.statistics.posterior import Posterior
@@ -181,7 +181,7 @@ def _rows(group: Contrast, above_base: Mapping[Any, Interval], column: str, conf
                 n=int(curves.n[cell]),
                 loss=float(group.mean[k]),
                 se=float(group.se[k]) if group.noise.known else None,
-                correction=float(group.correction[k]),
+                correction=float(group.mean[k] - curves.mean[cell]),
                 **above.columns("above_best"),
                 **above_base.get(value, Interval()).columns("above_base"),
                 verdict=verdict if group.noise.known else UNKNOWN,
@@ -194,7 +194,7 @@ def _rows(group: Contrast, above_base: Mapping[Any, Interval], column: str, conf
 def _notes(groups: Sequence[Contrast], single: int, column: str) -> list[str]:
     """Sentences on the premises: unequal sizes and their correction. single: number of groups with a single value."""
     notes = []
-    gap = max(float(np.abs(group.gaps).max()) for group in groups)
+    gap = max(float(np.abs(group.arm.curves.x[group.cells] - group.x).max()) for group in groups)
     if gap > UNCORRECTED:
         curves = [(group.arm.curves, depth) for group in groups for depth in group.arm.curves.depth[group.cells]]
         alone = any(len(one.sizes(int(depth))) < 2 for one, depth in curves)
@@ -254,16 +254,6 @@ class Contrast:
         x = curves.x[where] if key[1] is None else np.full(len(where), math.log(key[1]))
         mean, deviations = at_size(curves, where, x, curves.draws - curves.mean)
         return cls(arm, key, list(cells), where, [rows[k] for k in where], mean, deviations, x)
-
-    @property
-    def correction(self) -> np.ndarray:
-        """(J,) nats, the part of ``mean`` that the correction to one size added."""
-        return self.mean - self.arm.curves.mean[self.cells]
-
-    @property
-    def gaps(self) -> np.ndarray:
-        """(J,) ln N of the cells − ln N of the budget."""
-        return self.arm.curves.x[self.cells] - self.x
 
     @property
     def noise(self) -> Noise:
@@ -361,7 +351,9 @@ def arms_along(
         held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
         rng = np.random.default_rng(options.seed)
         curves = build_curves(runs, options.noise, rng, held_out, data.unit)
-        curves = _judged(curves, runs, column, options)
+        # the scatter between shapes is that of a plain fit where each curve is a depth
+        alone = column not in ("depth", *SIZES) or width_follows(runs) or not enough(curves)
+        curves = judged(curves, None if alone else Posterior.of(curves.cells, options.seed))
         warnings = [*data.doubts, *selection.warnings, *checked, *([left_out_line(bad)] if bad else [])]
         warnings += held_out.warnings if held_out else []
         found.append(Arm(name, selection, curves, warnings, bad=bad, held_out=held_out, unit=data.unit))
@@ -370,14 +362,6 @@ def arms_along(
         own = _groups(rows, column, sizes, data.source)
         groups += [Contrast.of(found[-1], key, cells, rows) for key, cells in own.items()]
     return found, groups
-
-
-def _judged(curves: Curves, runs: Sequence[Run], column: str, options: FitOptions) -> Curves:
-    """The curves of an arm with the scatter between shapes: of a plain fit of ``runs`` where each curve is a depth."""
-    if column not in ("depth", *SIZES):
-        return judged(curves)
-    alone = width_follows(runs) or not enough(curves)
-    return judged(curves, None if alone else Posterior.of(curves.cells, options.seed))
 
 
 def _place_of(row: Row, column: str) -> tuple[float, ...]:

@@ -46,13 +46,6 @@ def differing(a: Arm, b: Arm, names: Iterable[str], apart: bool) -> Iterator[tup
             yield name, shown[0], shown[1]
 
 
-def different_text(a: Arm, b: Arm) -> str:
-    """Reason why the arms saw different texts in training or evaluation; empty if nothing shows that."""
-    for name, one, two in differing(a, b, TEXT, apart=False):
-        return f"different {TEXT[name]} ({join(one)} and {join(two)})"
-    return ""
-
-
 @dataclass(frozen=True)
 class Pairing:
     """Covariance of the errors of two arms.
@@ -116,7 +109,8 @@ def pair_arms(a: Arm, b: Arm) -> Pairing:
     """Covariance of the errors of arms ``a`` and ``b``."""
     cells, runs = matched(a.curves, b.curves), np.zeros((len(a.curves.x), len(b.curves.x)))
     differences, documents = _run_differences(a, b, cells), np.zeros_like(runs)
-    why_not = different_text(a, b)
+    of_text = differing(a, b, TEXT, apart=False)  # in training or evaluation
+    why_not = next((f"different {TEXT[name]} ({join(one)} and {join(two)})" for name, one, two in of_text), "")
     if not why_not and not cells:
         why_not = "no two shapes of one depth have nearly the same size"
     if not why_not and not differences:

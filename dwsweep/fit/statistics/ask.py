@@ -370,16 +370,12 @@ def enough(curves: Curves) -> bool:
     depths, sizes = len(curves.depths), min(distinct_sizes(curves.x), FEWEST_SIZES)
     if depths < 2 or (depths == 2 and sizes < FEWEST_SIZES):
         return False
-    compared = _shared_depths(curves, min(depths, FEWEST_SHARED_DEPTHS))
+    near = np.abs(curves.x[:, None] - curves.x) <= max(SAME_BUDGET, is_one_size(curves.x) * np.ptp(curves.x))
+    least = min(depths, FEWEST_SHARED_DEPTHS)  # depths with nets of one size
+    compared = any(len(np.unique(curves.depth[row])) >= least for row in near)
     if len(curves.x) >= FEWEST_ALONE - 1 + sizes and (sizes == FEWEST_SIZES or compared):
         return True
     return curves.noise.replicate_df > 0.0 and not curves.noise.why_unknown and compared
-
-
-def _shared_depths(curves: Curves, least: int) -> bool:
-    """True if ``least`` depths have nets of one size."""
-    near = np.abs(curves.x[:, None] - curves.x) <= max(SAME_BUDGET, is_one_size(curves.x) * np.ptp(curves.x))
-    return any(len(np.unique(curves.depth[row])) >= least for row in near)
 
 
 def surface_of(
