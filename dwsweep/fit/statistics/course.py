@@ -26,16 +26,13 @@ NUGGET = 1e-3  # variance of the course about its waves, over theirs: kinks of a
 ALPHAS = np.linspace(-3.0, 3.0, 241)  # exponents tried, in prior sds
 
 
-def sizes_of(frame: Frame) -> np.ndarray:
-    """(POINTS,) sizes, ln axis, at which the course is read."""
-    return np.linspace(frame.low, frame.high, POINTS)
-
-
 @dataclass(frozen=True)
 class Course:
-    """Loss of the best depth at ``sizes``. rows: (D, POINTS) nats. sd: (D,) of the waves, nats. seed: of the draws."""
+    """Loss of the best depth. sizes: (POINTS,) ln axis. rows: (D, POINTS) nats there. sd: (D,) of the waves, nats.
+    seed: of the draws."""
 
     frame: Frame
+    sizes: np.ndarray
     rows: np.ndarray
     sd: np.ndarray
     seed: int
@@ -49,10 +46,6 @@ class Course:
         spread = self.sd * np.sqrt(np.maximum(variance - least, 0.0))
         # from the course itself at the last size, which the nugget leaves by a hair
         return self.rows[:, end] + mean - there + spread * (normal - normal.mean())
-
-    @cached_property
-    def sizes(self) -> np.ndarray:
-        return sizes_of(self.frame)
 
     def _kernel(self, x: np.ndarray) -> np.ndarray:
         """(n, POINTS) correlations of the waves at x (n,) with the waves at the sizes."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.fit.statistics.course import Course, sizes_of
+from dwsweep.fit.statistics.course import POINTS, Course
 from dwsweep.fit.statistics.model import (
     FORMS,
     Effect,
@@ -298,9 +298,9 @@ class Posterior:
 
     @cached_property
     def _course(self) -> Course:
-        inside = sizes_of(self.frame)
-        least = np.stack([self._least(x) for x in inside.tolist()], axis=1)
-        return Course(self.frame, self._levels(inside) + least, np.exp(self.stacked("level")), self.seed)
+        sizes = np.linspace(self.frame.low, self.frame.high, POINTS)
+        least = np.stack([self._least(x) for x in sizes.tolist()], axis=1)
+        return Course(self.frame, sizes, self._levels(sizes) + least, np.exp(self.stacked("level")), self.seed)
 
     def _least(self, x: float) -> np.ndarray:
         """(D,) least effect of depth at x: of the depths trained, and of others within a factor of ``NEARBY``."""
