@@ -88,14 +88,7 @@ def fit_table(
     check_status(data.rows)
     check_one_arm(data.rows, data.source)
     with small_matrices():
-        return answered(Request.of(data, chosen, params), beside)
-
-
-def answered(asked: Request, beside: Iterable[Any] = (), arms: Sequence[Arm] = ()) -> FitResult:
-    """The answer to a request. arms: runs of other recipes in its heap."""
-    others = [_other(other, asked.options) for other in beside]
-    adjusted = asked.heap.record if asked.heap else None
-    return replace(_found(asked, arms), others=others, adjusted=adjusted)
+        return answered(Request.of(data, chosen), params, beside)
 
 
 def fit_options(**given: Any) -> FitOptions:
@@ -157,45 +150,42 @@ class Request:
 
     trained: the budgets that its runs were trained to, where they are too few for a heap; none if losses after equal
     tokens are asked for.
-    params: further sizes of the guideline. heap: set if its runs differ in more than depth and size. surface: the model
-    of all depths by its heap, or by several recipes.
+    heap: set if its runs differ in more than depth and size. surface: the model of all depths by its heap, or by
+    several recipes.
     """
 
     data: Table
     options: FitOptions
     trained: TrainedBudgets | None
-    params: Iterable[float]
     heap: Heap | None = None
     surface: LossSurface | None = None
 
     @classmethod
-    def of(cls, data: Table, options: FitOptions, params: Iterable[float] = ()) -> Request:
-        asked = cls.of_heap(data, options, params)
+    def of(cls, data: Table, options: FitOptions) -> Request:
+        asked = cls.of_heap(data, options)
         return asked if asked.heap else asked.of_grid()
 
     @classmethod
-    def at_length(cls, data: Table, options: FitOptions, params: Iterable[float] = ()) -> Request:
+    def at_length(cls, data: Table, options: FitOptions) -> Request:
         """The request with one row per run, without a heap."""
         if "tokens" not in options.adjust:
             data = at_equal_length(data, options)
         as_they_are = options.at_tokens is options.tokens_per_param is None
-        return cls(data, options, trained_budgets(data) if as_they_are else None, params)
+        return cls(data, options, trained_budgets(data) if as_they_are else None)
 
     @classmethod
-    def of_heap(
-        cls, data: Table, options: FitOptions, params: Iterable[float] = (), arms: tuple[str, ...] = ()
-    ) -> Request:
+    def of_heap(cls, data: Table, options: FitOptions, arms: tuple[str, ...] = ()) -> Request:
         """The request with the heap in the table, if there is one. arms: recipes that are compared, the base first."""
         if heap := over_tokens(data, options, arms):
-            asked = cls(data, options, None, params)
+            asked = cls(data, options, None)
         else:
-            asked = cls.at_length(data, options, params)
+            asked = cls.at_length(data, options)
             heap = heap_of(asked.data, options, asked.trained, arms)
         check_answered(asked.data, options, heap)
         if heap is None:
             return asked
         # nets of all budgets are compared at equal N, and asked at each budget
-        return cls(heap.data, replace(options, axis=N_PARAMS), None, params, heap, LossSurface(heap.surface))
+        return cls(heap.data, replace(options, axis=N_PARAMS), None, heap, LossSurface(heap.surface))
 
     def of_grid(self) -> Request:
         """The request of a table whose losses are adjusted for nothing.
@@ -222,7 +212,7 @@ class Request:
         return token_groups(self.heap.rows() if self.heap else self.data.rows)
 
     def arm(self, tokens: float | None, rows: list[Row]) -> Arm:
-        shorter = self.heap.shorter if self.heap else self.trained is not None
+        shorter = self.trained is not None
         found = analysed(self.data, rows, self.options, shorter=shorter, heap=self.heap, surface=self.surface)
         return replace(found, tokens=tokens)
 
@@ -247,9 +237,13 @@ def _other(table: Any, options: FitOptions) -> OtherFit:
     )
 
 
-def _found(asked: Request, arms: Sequence[Arm] = ()) -> FitResult:
-    """Curves over the axis, pair by pair and all together: transitions, best depths, width law, guideline. arms: runs
-    of other recipes, which are part of the account."""
+def answered(
+    asked: Request, params: Iterable[float], beside: Iterable[Any] = (), arms: Sequence[Arm] = ()
+) -> FitResult:
+    """The answer to a request: curves over the axis, pair by pair and all together: transitions, best depths, width
+    law, guideline. params: its further sizes. arms: runs of other recipes in the heap, which are part of the
+    account."""
+    others = [_other(other, asked.options) for other in beside]
     rows, axis, confidence = asked.rows(), asked.options.axis, asked.options.confidence
     main = largest(rows)
     arm = asked.arm(main, rows[main])
@@ -275,13 +269,15 @@ def _found(asked: Request, arms: Sequence[Arm] = ()) -> FitResult:
         transitions=transitions,
         **vars(report),
         surface=drawn.record if drawn else None,
-        guideline=guideline_sizes(asked.params),
+        guideline=guideline_sizes(params),
         warnings=warnings,
         noise=arm.noise,
         rates=arm.rates(),
         nets=_nets(arm.runs, asked.heap),
         unit=asked.data.unit,
         provenance=provenance(asked.data, asked.options, _account(asked, [arm, *arms])),
+        others=others,
+        adjusted=asked.heap.record if asked.heap else None,
     )
 
 

@@ -163,7 +163,7 @@ def analysed(
         own = data.named, data.unit, data.settings
         selection, bad = without_bad_runs(select_runs(list(rows), options.axis, *own, theirs=data.theirs))
     runs = selection.runs
-    warnings = [*data.doubts, *selection.warnings, *check_runs(runs, data, shorter)]
+    warnings = [*data.doubts, *selection.warnings, *check_runs(runs, data, heap.shorter if heap else shorter)]
     if not runs:
         warnings = [*warnings, "no finished run with a usable loss: nothing to fit"]
         return Arm(label, selection, None, warnings, rows=rows, unit=data.unit)

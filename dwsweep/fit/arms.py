@@ -98,7 +98,7 @@ def compare_arms(
     # losses of another vocabulary in the nats of the first, by their bits per byte
     tables = [tables[0], *(in_one_unit([tables[0], data], of_first=True)[1] for data in tables[1:])]
     with small_matrices():
-        asked = Request.of_heap(_in_one(tables, bool(others), names), chosen, params, tuple(names))
+        asked = Request.of_heap(_in_one(tables, bool(others), names), chosen, tuple(names))
         if heap := asked.heap:
             of_heap = [heap.rows(name) or data.rows for name, data in zip(names, tables, strict=True)]
             lacking = [_lacks(data, heap) for data in tables]
@@ -108,7 +108,7 @@ def compare_arms(
             left = LeftOutRows(rows=sum(len(data.rows) for data in tables[1:]), why="are of other arms")
             account = tables[0].account if others else (*tables[0].account, left)
             tables = [at_equal_length(data, chosen) for data in (replace(tables[0], account=account), *tables[1:])]
-            asked = Request.at_length(tables[0], chosen, params).of_grid()
+            asked = Request.at_length(tables[0], chosen).of_grid()
         every = _analysed(tables, names, asked.options, heap)
         if not every[0].runs:
             raise InputError(
@@ -121,7 +121,7 @@ def compare_arms(
         together = Together.of([arm for arm in every if arm.runs], asked.options, heap)
         in_heap = [arm for arm in every if heap and arm.label in heap.arms[1:]]
         own = together.surfaces[names[0]] if heap or enough(together.base.curves) else None
-        result = answered(replace(asked, surface=own), beside, in_heap)
+        result = answered(replace(asked, surface=own), params, beside, in_heap)
         return replace(result, comparisons=[together.compare(arm) for arm in every[1:]])
 
 
@@ -203,8 +203,7 @@ def _analysed(tables: Sequence[Table], names: Sequence[str], options: FitOptions
         key = tokens if tokens in groups else largest(groups)
         tokens = tokens if found else key
         try:
-            shorter = bool(heap and heap.shorter)
-            found.append(analysed(data, groups[key], options, name, shorter, alone=False, heap=heap))
+            found.append(analysed(data, groups[key], options, name, alone=False, heap=heap))
         except InputError as error:  # names the arm that failed
             raise InputError(*(f"{name}: {line}" for line in error.templates)) from None
     return found
