@@ -71,12 +71,7 @@ Key = tuple[int | None, float | None]  # (depth, budget) of a group; None if the
 GROUPS_SAID = 6  # groups of each arm that the answer names, at most
 
 
-def fit_along(
-    table: Any,
-    column: str,
-    others: Iterable[Any] = (),
-    **options: Any,
-) -> FitResult:
+def fit_along(table: Any, column: str, others: Iterable[Any] = (), **options: Any) -> FitResult:
     """Losses along ``column``: the record behind ``dwsweep.fit_table(table, along=column)``; of one arm along its depth
     or size beside the plain fit. options: as for ``fit_table``."""
     chosen = fit_options(**options)

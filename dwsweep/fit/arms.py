@@ -38,14 +38,7 @@ from dwsweep.fit.data.shape import SAME_SIZE
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.heap import Heap
 from dwsweep.fit.pairing import USUAL, Pairing, differing, pair_arms, same_documents
-from dwsweep.fit.statistics.ask import (
-    LossSurface,
-    at_depths,
-    enough,
-    quantiles,
-    spans_of,
-    surface_of,
-)
+from dwsweep.fit.statistics.ask import LossSurface, at_depths, enough, quantiles, spans_of, surface_of
 from dwsweep.fit.statistics.model import PRIORS, SAME_BUDGET, arm_column, declared
 from dwsweep.fit.statistics.model import of_arm as column_of
 from dwsweep.fit.statistics.noise import t_two_sided

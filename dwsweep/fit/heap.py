@@ -32,14 +32,7 @@ from dwsweep.fit.data.runs import Run, Selection, select_runs
 from dwsweep.fit.data.shape import n_params_of, places
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.statistics import ask
-from dwsweep.fit.statistics.design import (
-    FEWEST_ROWS_EACH,
-    cells_of,
-    design_of,
-    heap_means,
-    layer_weights,
-    members_of,
-)
+from dwsweep.fit.statistics.design import FEWEST_ROWS_EACH, cells_of, design_of, heap_means, layer_weights, members_of
 from dwsweep.fit.statistics.model import Frame, distinct_sizes
 from dwsweep.records.adjusted import Adjustment
 from dwsweep.records.fit import FitOptions, LeftOutRows, Surface

@@ -19,25 +19,14 @@ import numpy as np
 from dwsweep.errors import InputError
 from dwsweep.fit.data.shape import SAME_SIZE
 from dwsweep.fit.statistics.lattice import standard_error
-from dwsweep.fit.statistics.model import (
-    FORMS,
-    ROUNDING,
-    SAME_BUDGET,
-    distinct_sizes,
-    is_one_size,
-)
+from dwsweep.fit.statistics.model import FORMS, ROUNDING, SAME_BUDGET, distinct_sizes, is_one_size
 from dwsweep.fit.statistics.nodes import SCRAMBLES, weigh, with_odd_depths
 from dwsweep.fit.statistics.parabola import vertex
 from dwsweep.fit.statistics.posterior import Posterior, Setting, between
 from dwsweep.interval import NORMAL_95, Interval
 from dwsweep.records.answers import ABOVE, BELOW, BEST_DEPTH, AnswerRow
 from dwsweep.records.cells import Cells
-from dwsweep.records.fit import (
-    FEWEST_SHARED_DEPTHS,
-    DepthSpan,
-    HeldOut,
-    Surface,
-)
+from dwsweep.records.fit import FEWEST_SHARED_DEPTHS, DepthSpan, HeldOut, Surface
 
 if TYPE_CHECKING:
     from dwsweep.fit.statistics.curves import Curves

@@ -14,15 +14,7 @@ import numpy as np
 from dwsweep.fit.data.runs import Run, TableShape
 from dwsweep.fit.statistics.documents import FEW_DOCUMENTS, Documents
 from dwsweep.fit.statistics.model import PRIORS, UNREPLICATED
-from dwsweep.fit.statistics.noise import (
-    FLOOR_NATS,
-    MeanCovariance,
-    Noise,
-    averages,
-    cell_means,
-    estimate_noise,
-    root,
-)
+from dwsweep.fit.statistics.noise import FLOOR_NATS, MeanCovariance, Noise, averages, cell_means, estimate_noise, root
 from dwsweep.records.cells import Cells
 from dwsweep.text import NATS
 

@@ -160,11 +160,7 @@ def effective(weight: np.ndarray) -> float:
 
 
 def weigh(
-    cells: Cells,
-    seed: int = 0,
-    forms: Sequence[str] = (),
-    draws: int = DRAWS,
-    enough: float = ENOUGH,
+    cells: Cells, seed: int = 0, forms: Sequence[str] = (), draws: int = DRAWS, enough: float = ENOUGH
 ) -> tuple[tuple[LossForm, ...], float]:
     """Importance nodes of every form with the number of draws of each, and the effective number of all nodes. forms: by
     default all that the depths can tell apart: of two depths every law is a power. enough: effective nodes up to which

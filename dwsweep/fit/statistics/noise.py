@@ -251,10 +251,7 @@ def _linked(cells: np.ndarray, codes: np.ndarray, n_cells: int, n_seeds: int) ->
 
 
 def estimate_noise(
-    means: CellMeans,
-    declared: float | None = None,
-    extra: np.ndarray | None = None,
-    unit: str = NATS,
+    means: CellMeans, declared: float | None = None, extra: np.ndarray | None = None, unit: str = NATS
 ) -> tuple[Noise, MeanCovariance]:
     """The noise by replicates, and the covariance of the fitted cell means, nats²; both without scatter of shapes.
 

@@ -11,15 +11,7 @@ from typing import Any
 import numpy as np
 
 from dwsweep.fit.statistics.course import POINTS, Course
-from dwsweep.fit.statistics.model import (
-    FORMS,
-    Effect,
-    FormEffect,
-    Frame,
-    LossModel,
-    asymptotic,
-    decay,
-)
+from dwsweep.fit.statistics.model import FORMS, Effect, FormEffect, Frame, LossModel, asymptotic, decay
 from dwsweep.fit.statistics.nodes import DRAWS, weigh, with_odd_depths
 from dwsweep.fit.statistics.small_matrices import small_matrices
 from dwsweep.records.cells import SAME, Cells
