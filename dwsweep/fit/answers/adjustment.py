@@ -43,25 +43,22 @@ def adjustment_of(means: HeapMeans, design: Design, held: ask.LossSurface, follo
 
 
 def _column(term: Term, means: HeapMeans, surface: ask.LossSurface) -> AdjustedColumn:
-    posterior, confidence, one, name = surface.posterior, surface.record.confidence, term.of, term.column.name
-    tuned = one.kind == RATE
-    moved = posterior.of_columns(means.x, means.y, {name: term.column.value})
+    one, name = term.of, term.column.name
+    tuned, is_text = one.kind == RATE, one.kind == TEXT
+    moved = surface.posterior.of_columns(means.x, means.y, {name: term.column.value})
     sizes = moved.std(axis=1) if not tuned else np.sqrt((moved**2).mean(axis=1))
-    matters = ask.effect(sizes, confidence)
-    held = f"{one.name} {one.held}" if one.kind == TEXT else one.said(one.held)
+    held = f"{one.name} {one.held}" if is_text else one.said(one.held)
     return AdjustedColumn(
-        name=name if one.kind == TEXT else one.name,
+        name=name if is_text else one.name,
         column=one.column,
-        kind="rate" if tuned else "text" if one.kind == TEXT else "number",
+        kind=one.kind,
         held="each net's best learning rate" if tuned else held,
-        value=None if tuned or one.kind == TEXT else float(one.held),
-        low=None if one.kind == TEXT else one.low,
-        high=None if one.kind == TEXT else one.high,
+        value=None if tuned or is_text else float(one.held),
+        low=None if is_text else one.low,
+        high=None if is_text else one.high,
         own=one.own,
         r=one.r,
-        matters=matters.value or 0.0,
-        matters_low=matters.low or 0.0,
-        matters_high=matters.high or 0.0,
+        **ask.effect(sizes, surface.record.confidence).columns("matters"),
     )
 
 
