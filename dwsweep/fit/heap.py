@@ -32,7 +32,15 @@ from dwsweep.fit.data.runs import Run, Selection, select_runs
 from dwsweep.fit.data.shape import n_params_of, places
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.statistics import ask
-from dwsweep.fit.statistics.design import FEWEST_ROWS_EACH, cells_of, design_of, heap_means, layer_weights, members_of
+from dwsweep.fit.statistics.design import (
+    FEWEST_ROWS_EACH,
+    cells_of,
+    design_of,
+    heap_means,
+    layer_weights,
+    members_of,
+    points_of_runs,
+)
 from dwsweep.fit.statistics.model import Frame, distinct_sizes
 from dwsweep.records.adjusted import Adjustment
 from dwsweep.records.fit import FitOptions, LeftOutRows, Surface
@@ -324,8 +332,13 @@ def _fitted(
     gone -= {*found_in.OF_SHAPE[found_in.D_FF]}
     if any(one.name == HEAD_SIZE for one in columns):
         gone |= {*found_in.OF_SHAPE[HEAD_SIZE]}
-    at_held = {id(run): _moved(run, float(moved[k]), gone) for run, k in zip(runs, means.of, strict=True)}
-    selections = {arm: replace(one, runs=[at_held[id(run)] for run in one.runs]) for arm, one in selections.items()}
+    own_losses = np.array([run.loss for run in runs]) - moved[means.of]
+    whole = ((runs[own[0]], float(own_losses[own].mean())) for own in points_of_runs(runs, means))
+    at_held = {id(run): _moved(run, loss, gone) for run, loss in whole}
+    selections = {
+        arm: replace(one, runs=[at_held[id(run)] for run in one.runs if id(run) in at_held])
+        for arm, one in selections.items()
+    }
     notes, held = (*said, *data.notes), [run.row for run in at_held.values()]
     table = replace(data, rows=held, roles={}, named=(), notes=notes, following_depth=by_depth)
     weights = layer_weights(means)
@@ -340,9 +353,9 @@ def _levels(runs: Sequence[Run], arms: Sequence[str], scatter: float) -> np.ndar
     return scatter * np.sqrt([inverse[0] + one for one in inverse[1:]])
 
 
-def _moved(run: Run, moved: float, gone: Collection[str]) -> Run:
-    """A run with the loss at the held values, without the columns that are adjusted for."""
-    loss, row = run.loss - moved, run.row
+def _moved(run: Run, loss: float, gone: Collection[str]) -> Run:
+    """A run with its loss at the held values, without the columns that are adjusted for."""
+    row = run.row
     scaled = {name: row[name] * loss / run.loss for name in ("bits_per_byte", IN_NATS) if row.get(name)}
     row = {name: value for name, value in row.items() if name not in gone} | scaled | {"loss": loss, "seed": None}
     return replace(run, loss=loss, learning_rate=None, seed=None, settings=(), row=row)

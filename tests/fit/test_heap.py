@@ -563,6 +563,11 @@ def test_more_points_of_each_run_tell_no_more_of_depth():
     few, many = (LossSurface(each.surface).at(3e7) for each in (one, six))
     assert 0.8 < math.log(many.high / many.low) / math.log(few.high / few.low) < 1.25
     holds(six, [1e7, 3e7])
+    assert [cell.n for cell in one.cells] == [cell.n for cell in six.cells]
+    errors = [np.array([cell.se for cell in each.cells]) for each in (one, six)]
+    assert 0.8 < np.median(errors[1] / errors[0]) < 1.25
+    runs, held_out = len(points_of_one_run([2e9])), six.surface.held_out
+    assert held_out.shapes == runs and held_out.inside >= 0.85 * runs
 
 
 @pytest.mark.parametrize(("nats", "found"), [(0.0, False), (0.03, True)])

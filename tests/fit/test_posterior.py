@@ -92,7 +92,7 @@ def test_evidence_draws_and_held_out_shapes_are_those_of_the_full_covariance(for
     assert found[1] - found[0] == pytest.approx(full[1] - full[0], rel=1e-3, abs=2e-2)
     alone = np.linalg.inv(C)
     away = alone @ model.y / np.sqrt(np.diagonal(alone))
-    unseen, slopes = model.held_out(z[1])
+    _, unseen, slopes = model.held_out(z[1])
     assert unseen == pytest.approx(away, abs=2e-2) and len(slopes) == 4
     largest = np.abs(cells.x - cells.x.max()) < 0.5
     B = np.stack([largest, largest * (cells.y - cells.y[largest].mean())], axis=1)

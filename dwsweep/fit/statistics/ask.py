@@ -405,16 +405,18 @@ def spans_of(depth: np.ndarray, x: np.ndarray) -> tuple[DepthSpan, ...]:
 
 
 def held_out(depth: np.ndarray, width: np.ndarray, posterior: Posterior) -> HeldOut:
-    """Record of the predictions of each shape and of each size by the others; depth, width: of the shapes (K,)."""
-    z, slopes = posterior.held_out()
-    k = int(np.abs(z).argmax())
+    """Record of the predictions of each shape, or of each run of several points, and of each size by the others; depth,
+    width: of the means (K,)."""
+    first, z, slopes = posterior.held_out()
+    worst = int(np.abs(z).argmax())
+    k = int(first[worst])
     steepest = slopes[np.abs(slopes[:, 1]).argmax()] if len(slopes) else (None, None)
     return HeldOut(
         shapes=len(z),
         inside=int((np.abs(z) < NORMAL_95).sum()),
         worst_depth=int(depth[k]),
         worst_width=float(width[k]),
-        worst=float(z[k]),
+        worst=float(z[worst]),
         sizes=len(slopes),
         steepest=None if steepest[1] is None else float(steepest[1]),
         steepest_at=None if steepest[0] is None else math.exp(steepest[0]),

@@ -12,8 +12,10 @@ size of interactions with depth is integrated over, by a prior that reaches to z
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -75,6 +77,18 @@ def heap_means(
     first = np.unique(means.of, return_index=True)[1]
     own = tuple(one.at_rows(first) for one in columns)
     return HeapMeans(**vars(means), columns=own, run=run[first], points=points, arms=arms, arm=arm[first].astype(int))
+
+
+def points_of_runs(runs: Sequence[Run], means: HeapMeans) -> list[list[int]]:
+    """Places of the points of each of the runs behind ``means``, which share its error: runs of one label and seed, of
+    which those of one mean are different ones. Each by itself where runs have fewer than two on average: two runs may
+    differ in tokens alone."""
+    found: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    times = Counter[tuple[Any, ...]]()
+    for k, (run, mean) in enumerate(zip(runs, means.of.tolist(), strict=True)):
+        found[means.run[mean], run.seed, times[mean, run.seed]].append(k)
+        times[mean, run.seed] += 1
+    return list(found.values()) if 2 * len(found) <= len(runs) else [[k] for k in range(len(runs))]
 
 
 def scales(

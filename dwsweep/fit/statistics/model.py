@@ -627,13 +627,14 @@ class LossModel:
         """Bounds of s and c at ``roots``, whose prior sds are ``s`` (N, P)."""
         return Bounded(roots[:, -3:, -3:], MOST_SKEW * s[:, -1] / s[:, -2])
 
-    def held_out(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """((K,) residual of each mean, (sizes, 2) ln axis of each size and the slope in ln L of its residuals) from the
-        others' prediction at z (n,), in standard deviations. Sizes with fewer than three depths are left out.
+    def held_out(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """((G,) place of the first mean of each group that shares effects, (G,) residual of the group, (sizes, 2) ln
+        axis of each size and the slope in ln L of its residuals) from the others' prediction at z (n,), in standard
+        deviations. Sizes with fewer than three depths are left out.
 
-        With C the covariance of the means, (C⁻¹y)_k / √(C⁻¹)_kk (Dubrule 1983, "Cross validation of kriging in a unique
-        neighborhood"); for columns B that are zero outside one size the coefficients are (B'C⁻¹B)⁻¹B'C⁻¹y.
-        C⁻¹ = W − W·A·M⁻¹·A'·W, M the precision of the standardised coefficients.
+        With C the covariance of the means, the coefficients of columns B that are zero outside a group or a size are
+        (B'C⁻¹B)⁻¹B'C⁻¹y (Dubrule 1983, "Cross validation of kriging in a unique neighborhood"); of a mean alone that is
+        (C⁻¹y)_k / √(C⁻¹)_kk. C⁻¹ = W − W·A·M⁻¹·A'·W, M the precision of the standardised coefficients.
         """
         from scipy.linalg import solve_triangular
 
@@ -653,8 +654,12 @@ class LossModel:
             B = np.stack([np.ones(own.sum()), y[own] - y[own].mean()], axis=1)
             covariance = np.linalg.inv((B.T * weight[own]) @ B - (half[:, own] @ B).T @ (half[:, own] @ B))
             slopes.append((x[own].mean(), (covariance @ (B.T @ left[own]))[1] / math.sqrt(covariance[1, 1])))
-        own = np.maximum(weight - (half**2).sum(axis=0), ROUNDING * weight)  # of a mean that the others leave open
-        return left / np.sqrt(own), np.array(slopes).reshape(-1, 2)
+        apart = np.eye(len(y)) if self.cells.shared is None else np.hstack([self.cells.shared != 0.0, np.eye(len(y))])
+        first, of = np.unique(apart.argmax(axis=1), return_index=True, return_inverse=True)[1:]
+        member = np.eye(len(first))[of]
+        # ROUNDING: a group that the others leave open
+        own = np.maximum(weight @ member - ((half @ member) ** 2).sum(axis=0), ROUNDING * (weight @ member))
+        return first, (left @ member) / np.sqrt(own), np.array(slopes).reshape(-1, 2)
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         """Part of the level subtracted from the losses at first, nats."""

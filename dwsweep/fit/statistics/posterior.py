@@ -344,7 +344,7 @@ class Posterior:
             found.append(np.concatenate([one.of_columns(x[cut], y[cut], own) for one in self.forms]))
         return np.concatenate(found, axis=1)
 
-    def held_out(self) -> tuple[np.ndarray, np.ndarray]:
+    def held_out(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """``LossModel.held_out`` of the likeliest form at its mean hyperparameters."""
         k = int(np.argmax([len(one.scramble) for one in self.forms]))
         mean = np.average(self.chosen[k].nodes, axis=0, weights=self.chosen[k].counts)

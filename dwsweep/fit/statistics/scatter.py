@@ -60,8 +60,8 @@ def of_curves(mean: np.ndarray, curve: np.ndarray, x: np.ndarray, known: MeanCov
 
 def _of(posterior: Posterior, from_bend: bool) -> Scatter:
     own, scale = (np.exp(2.0 * posterior.stacked(name)) for name in ("scatter", "scale"))
-    if posterior.cells.shared is not None and any(one.own_departures for one in posterior.cells.columns):
-        own = own + np.exp(2.0 * posterior.stacked("shared"))  # of a shape in all arms
+    if posterior.cells.shared is not None:  # errors of a shape in all arms, or of a run in all of its points
+        own = own + np.exp(2.0 * posterior.stacked("shared"))
     return Scatter(float(np.exp(np.median(np.log(own)) / 2.0)), own, scale, from_bend)
 
 
