@@ -4,8 +4,8 @@ Arms of one study see the same batches under the same seed and the same held-out
 means at one shape go together. Over the matched shapes (one depth, nearly equal size) the difference of the two arms'
 losses is taken run by run. With σ_A², σ_B² and σ_D² the variances of one run of either arm and of that difference, by
 replicates, (σ_A² + σ_B² − σ_D²)/2 is what two runs share; documents that both arms were evaluated on add theirs.
-What the seeds of a shape share beyond that is estimated with the losses (arms.py). Arms of different text share
-nothing.
+What the seeds of a shape share beyond that is estimated with the losses (arms.py). Runs of different text share
+nothing but documents.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ def at_size(curves: Curves, cells: np.ndarray, x: np.ndarray, errors: np.ndarray
 def pair_arms(a: Arm, b: Arm) -> Pairing:
     """Covariance of the errors of arms ``a`` and ``b``."""
     cells, runs = matched(a.curves, b.curves), np.zeros((len(a.curves.x), len(b.curves.x)))
-    differences, documents = _run_differences(a, b, cells), np.zeros_like(runs)
+    differences, documents = _run_differences(a, b, cells), same_documents(a, b)
+    evaluated = f"{a.held_out.number} held-out documents" if a.held_out and documents.any() else ""
     of_text = differing(a, b, TEXT, apart=False)  # in training or evaluation
     why_not = next((f"different {TEXT[name]} ({join(one)} and {join(two)})" for name, one, two in of_text), "")
     if not why_not and not cells:
@@ -120,20 +121,19 @@ def pair_arms(a: Arm, b: Arm) -> Pairing:
         both = zip(levels, (a.curves, b.curves), strict=True)
         variance, df = summed([level or _as_one_run(curves) for level, curves in both])
         single = any(level is None for level in levels)
-        return Pairing(runs, documents, [], variance, df, f"unpaired: {why_not}", single)
+        how = f"unpaired{f' but for {evaluated}' if evaluated else ''}: {why_not}"
+        return Pairing(runs, documents, [], variance, df, how, single)
     which, seeds, values = zip(*differences, strict=True)
     losses, (present, cell) = np.array(values), np.unique(which, return_inverse=True)
     cells = [cells[m] for m in present]
     i, j = (np.array(side) for side in zip(*cells, strict=True))
     shared = _shared(a.curves, b.curves, losses, cell, seeds)
     runs[i, j] = shared * np.bincount(cell) / (a.curves.n[i] * b.curves.n[j])
-    documents = same_documents(a, b)
     level = seed_level(losses, cell, seeds)
     variance, df = level or _as_one_run(a.curves)
     number = len(set(seeds))
     how = f"paired by {number} seed{'s' if number > 1 else ''} over {len(cells)} shape{'s' if len(cells) > 1 else ''}"
-    if a.held_out and documents.any():
-        how += f", {a.held_out.number} held-out documents"
+    how += f", {evaluated}" if evaluated else ""
     return Pairing(runs, documents, cells, variance, df, how, level is None)
 
 

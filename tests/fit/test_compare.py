@@ -106,9 +106,13 @@ def test_what_the_arms_share_is_found(shared, low, high):
 
 def test_documents_are_shared_where_both_arms_were_evaluated_on_the_same():
     scenario = TwoArms(documents=100, sigma=1e-4, seed_sd=0.0, text_sd=0.06, budgets=SIX_SIZES)
-    a, b = (fitted(drawn, "A") for drawn in draw_arms(scenario, np.random.default_rng(1)))
+    drawn = draw_arms(scenario, np.random.default_rng(1))
+    a, b = (fitted(one, "A") for one in drawn)
     other_set = replace(b, held_out=b.held_out._replace(tokens=2 * np.ones(100)))
-    same, apart = pair_arms(a, b), pair_arms(a, other_set)
+    other_seeds = fitted(Drawn([{**row, "seed": row["seed"] + 10} for row in drawn[1].rows], drawn[1].documents), "A")
+    same, apart, unpaired = (pair_arms(a, one) for one in (b, other_set, other_seeds))
+    assert unpaired.how.startswith("unpaired but for 100 held-out documents") and not unpaired.runs.any()
+    assert (unpaired.documents == same.documents).all()
     assert "100 held-out documents" in same.how and "documents" not in apart.how and not apart.documents.any()
     total = (np.trace(a.curves.covariance.dense()) + np.trace(b.curves.covariance.dense())) / 2
     i, j = np.array(same.cells).T

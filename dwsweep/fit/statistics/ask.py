@@ -359,12 +359,13 @@ def enough(curves: Curves) -> bool:
     depths, sizes = len(curves.depths), min(distinct_sizes(curves.x), FEWEST_SIZES)
     if depths < 2 or (depths == 2 and sizes < FEWEST_SIZES):
         return False
-    near = np.abs(curves.x[:, None] - curves.x) <= max(SAME_BUDGET, is_one_size(curves.x) * np.ptp(curves.x))
-    least = min(depths, FEWEST_SHARED_DEPTHS)  # depths with nets of one size
-    compared = any(len(np.unique(curves.depth[row])) >= least for row in near)
+    x, room = curves.x, max(SAME_BUDGET, is_one_size(curves.x) * np.ptp(curves.x)) + EDGE
+    every = (np.sort(x[curves.depth == depth]) for depth in curves.depths)
+    near = [np.ptp(np.searchsorted(own, [x - room, x + room]), axis=0) > 0 for own in every]
+    compared = np.sum(near, axis=0).max() >= min(depths, FEWEST_SHARED_DEPTHS)  # depths with nets of one size
     if len(curves.x) >= FEWEST_ALONE - 1 + sizes and (sizes == FEWEST_SIZES or compared):
         return True
-    return curves.noise.replicate_df > 0.0 and not curves.noise.why_unknown and compared
+    return bool(curves.noise.replicate_df > 0.0 and not curves.noise.why_unknown and compared)
 
 
 def surface_of(
