@@ -102,8 +102,7 @@ def fit_along(table: Any, column: str, others: Iterable[Any] = (), **options: An
     rows = account(
         sum(one.n_read for one in read),
         sum(len(arm.runs) for arm in arms),
-        [line for one in read for line in one.account],
-        [arm.left_out for arm in arms],
+        [*(one.account for one in read), *(arm.left_out for arm in arms)],
         [note for one in read for note in one.notes],
     )
     return FitResult(

@@ -17,6 +17,7 @@ that a token stands for, so that such arms are compared in bits per byte.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
@@ -56,7 +57,7 @@ from dwsweep.records.answers import (
     Comparison,
 )
 from dwsweep.records.cells import Cells
-from dwsweep.records.fit import FitOptions, FitResult, LeftOutRows
+from dwsweep.records.fit import FitOptions, FitResult
 from dwsweep.text import BITS, OF_TEXT, format_count, join
 
 MOST_ARMS = 12  # limit, since one posterior holds them: its cost grows with the cube of their number
@@ -98,8 +99,8 @@ def compare_arms(
             tables = [replace(data, rows=rows) for data, rows in zip(tables, of_heap, strict=True)]
         else:
             lacking = ["" for _ in tables]
-            left = LeftOutRows(rows=sum(len(data.rows) for data in tables[1:]), why="are of other arms")
-            account = tables[0].account if others else (*tables[0].account, left)
+            left = Counter({("are of other arms", ""): 0 if others else sum(len(data.rows) for data in tables[1:])})
+            account = tables[0].account + left
             tables = [at_equal_length(data, chosen) for data in (replace(tables[0], account=account), *tables[1:])]
             asked = Request.at_length(tables[0], chosen).of_grid()
         every = _analysed(tables, names, asked.options, heap)
@@ -172,7 +173,7 @@ def _in_one(tables: Sequence[Table], apart: bool, names: Sequence[str]) -> Table
         roles=roles(rows, each("columns")),
         theirs={ours: theirs for data in reversed(tables) for ours, theirs in data.theirs.items()},
         named=each("named"),
-        account=tuple(line for data in tables for line in data.account),
+        account=sum((data.account for data in tables), Counter()),
         notes=each("notes"),
         doubts=each("doubts"),
     )

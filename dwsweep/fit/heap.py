@@ -11,6 +11,7 @@ The loss that cells, pairs and figures show is the run's own less the mean effec
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -43,7 +44,7 @@ from dwsweep.fit.statistics.design import (
 )
 from dwsweep.fit.statistics.model import Frame, distinct_sizes
 from dwsweep.records.adjusted import Adjustment
-from dwsweep.records.fit import FitOptions, LeftOutRows, Surface
+from dwsweep.records.fit import FitOptions, Surface
 from dwsweep.text import join
 
 FEWEST_ADJUSTED_DEPTHS = 2  # two depths have a crossing at the held values of their settings, and no best depth
@@ -121,10 +122,8 @@ def heap_of(
     of_size = found_in.share_left(y, found_in.quadratic(x, y)[:, [0, 1, 3]]) < found_in.LEAST_OWN / 2.0
     if not (enough and spread) or (of_size and trained is None):
         return None
-    account = [LeftOutRows(rows=n, why=why, option=option) for (why, option), n in found.left_out.items()]
-    if others := len(data.rows) - len(of):
-        account.insert(0, LeftOutRows(rows=others, why="were trained to other values of flops"))
-    data = replace(data, account=(*data.account, *account))
+    others = Counter({("were trained to other values of flops", ""): len(data.rows) - len(of)})
+    data = replace(data, account=data.account + found.left_out + others)
     tried, kept = {id(row) for row in (*rows, *(one.run.row for one in wild))}, {id(row) for row in found.rows}
     rows = [row for row in of if id(row) in kept or id(row) not in tried]
     selections, bad = _selected(data, rows, found, wild, asked.leave, arms)

@@ -42,7 +42,7 @@ def put(folder, name, content):
 def found(table, names):
     """Columns, the rows that were read, and reasons why rows have no loss."""
     without = Counter(why for row in table.rows if (why := why_no_loss(row)))
-    without += Counter({one.why.removeprefix("are ").removeprefix("have "): one.rows for one in table.account})
+    without += Counter({why.removeprefix("are ").removeprefix("have "): n for (why, _), n in table.account.items()})
     others = {"n_read": table.n_read, "without": without}
     return {name: others[name] if name in others else [row.get(name) for row in table.rows] for name in names}
 
@@ -310,7 +310,7 @@ def test_texts_that_our_writers_guard_and_lines_of_comments_are_read_back(tmp_pa
     lines[4:4] = ["# resumed on another node,,,"]
     table = read_table(put(tmp_path, "t.csv", "\n".join(lines)))
     assert [row["note"] for row in table.rows] == texts and table.n_read == 8
-    assert [(one.rows, one.why) for one in table.account] == [(1, "begin with # and count as comments")]
+    assert table.account == {("begin with # and count as comments", ""): 1}
 
 
 # Shapes in names, folders of runs

@@ -22,7 +22,7 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.data.roles import bare, is_beside_blanks, why_refused
-from dwsweep.fit.data.rows import ALIKE, Row, is_number, plain, positive
+from dwsweep.fit.data.rows import ALIKE, LeftOut, Row, is_number, plain, positive
 from dwsweep.fit.data.shape import inner_width, of_shapes
 from dwsweep.fit.data.table import Table
 from dwsweep.records.columns import ALIASES, COLUMNS, OF_RUNS, STEPS
@@ -99,7 +99,7 @@ class Covariates:
     rows: list[Row]
     columns: tuple[Covariate, ...]
     follow: tuple[str, ...] = ()
-    left_out: dict[tuple[str, str], int] = field(default_factory=dict)
+    left_out: Counter[LeftOut] = field(default_factory=Counter)
 
 
 def value_text(name: str, value: float) -> str:
@@ -230,7 +230,7 @@ class _Search:
     keep: np.ndarray
     arm: np.ndarray
     unknown: frozenset[str] = frozenset()
-    out: Counter[tuple[str, str]] = field(default_factory=Counter)
+    out: Counter[LeftOut] = field(default_factory=Counter)
     follow: list[str] = field(default_factory=list)
 
     def lacking(self, blank: np.ndarray) -> np.ndarray:
@@ -362,7 +362,7 @@ def find(
     columns, loss = _own(kept_columns, x, y, members), [row.get("loss") for row in rest]
     if None not in loss:
         columns = [_at_least_loss(one, columns, np.array(loss, dtype=float), x, y, members) for one in columns]
-    return Covariates(rest, tuple(columns), tuple(search.follow), dict(search.out))
+    return Covariates(rest, tuple(columns), tuple(search.follow), search.out)
 
 
 def _held(word: str, values: np.ndarray, asked: Any) -> tuple[float, tuple[float, ...]]:

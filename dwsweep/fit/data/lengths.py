@@ -10,7 +10,7 @@ whole steps form a budget, and runs of one time another.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -20,10 +20,10 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument, either
 from dwsweep.fit.data import steps
-from dwsweep.fit.data.rows import ALIKE, Row, positive
+from dwsweep.fit.data.rows import ALIKE, LeftOut, Row, positive
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.fit.data.table import Table
-from dwsweep.records.fit import FitOptions, LeftOutRows
+from dwsweep.records.fit import FitOptions
 from dwsweep.text import format_count, format_duration, join
 
 AS_IT_IS = 0.01  # distance in ln tokens within which a loss stays as it is: below 1e-3 of it
@@ -67,13 +67,11 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
         name = argument("at_tokens" if ratio is None else "tokens_per_param")
         raise InputError(f"{name}: {asked:g}; allowed, as {data.source} has tokens: {allowed}")
     points = sum(map(len, runs.values())) - len(runs)
-    account = [
-        LeftOutRows(rows=points, why="are other points of a run's curve"),
-        LeftOutRows(rows=len(runs) - len(found), why="have no loss after as many tokens"),
-        LeftOutRows(rows=unknown, why="have no count of tokens"),
-    ]
-    account = [one for one in account if one.rows]
-    return replace(data, rows=[*found, *others], account=(*data.account, *account))
+    out = Counter[LeftOut]()
+    out["are other points of a run's curve", ""] = points
+    out["have no loss after as many tokens", ""] = len(runs) - len(found)
+    out["have no count of tokens", ""] = unknown
+    return replace(data, rows=[*found, *others], account=data.account + out)
 
 
 def all_reach(rows: Sequence[Row], tokens: float) -> bool:
@@ -89,7 +87,7 @@ def _ends(data: Table, curves: tuple[str, list[list[Row]]]) -> Table:
     """The table with the last point of each run."""
     rows, left_out, said = steps.ends(data.rows, curves)
     said += "; --at-tokens selects another point" if any(row.get("tokens") for row in data.rows) else ""
-    return replace(data, rows=rows, account=(*data.account, *left_out), notes=(*data.notes, said))
+    return replace(data, rows=rows, account=data.account + left_out, notes=(*data.notes, said))
 
 
 def _after(asked: float, unit: Callable[[Row], float], measured: dict[float, Row]) -> Row | None:

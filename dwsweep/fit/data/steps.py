@@ -13,10 +13,9 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 from dwsweep.fit.data.roles import LENGTHS, RECIPE, TUNING
-from dwsweep.fit.data.rows import ALIKE, ARM, CONFIG, EVAL, SUMMARY, Row, bare_name, is_number, no_loss, plain
+from dwsweep.fit.data.rows import ALIKE, ARM, CONFIG, EVAL, SUMMARY, LeftOut, Row, bare_name, is_number, no_loss, plain
 from dwsweep.fit.data.shape import BLOCK
 from dwsweep.records.columns import OF_RUNS, STEPS
-from dwsweep.records.fit import LeftOutRows
 
 CURVE = "curve_of_run"  # row key that names the curve of its run, if a table has curves
 SECTIONS = CONFIG | SUMMARY | EVAL | {"train", "history"}
@@ -67,7 +66,7 @@ def mark(found: tuple[str, list[list[Row]]]) -> None:
                 row["learning_rate"] = None
 
 
-def ends(rows: Sequence[Row], found: tuple[str, list[list[Row]]]) -> tuple[list[Row], list[LeftOutRows], str]:
+def ends(rows: Sequence[Row], found: tuple[str, list[list[Row]]]) -> tuple[list[Row], Counter[LeftOut], str]:
     """(last point of each run that has a loss, at the step that nearly all runs reach; rows that are out; a
     sentence)."""
     time, groups = found
@@ -91,21 +90,20 @@ def ends(rows: Sequence[Row], found: tuple[str, list[list[Row]]]) -> tuple[list[
         blank += len(group) - len(points)
         kept += [{"steps": at, **row} if time != "epoch" and row.get("steps") is None else row for row in taken]
     kept += [row for row in rows if id(row) not in curved]
-    out = [
-        LeftOutRows(rows=earlier, why=f"lie earlier on the curve of their run (its last {time} counts)"),
-        LeftOutRows(rows=blank, why=no_loss("no loss")),
-    ]
+    out: Counter[LeftOut] = Counter()
+    out[f"lie earlier on the curve of their run (its last {time} counts)", ""] = earlier
+    out[no_loss("no loss"), ""] = blank
     if short:
         stops = sorted({at for at, _ in short})
         shown = f"{stops[0]:,g}" if len(stops) == 1 else f"{stops[0]:,g} to {stops[-1]:,g}"
         why = f"are of {len(short)} runs that end at {time} {shown}, before {common:,g}"
         option = f'--where "{plain(time)} <= {stops[0]:g}" compares all there'
-        out.append(LeftOutRows(rows=sum(n for _, n in short), why=why, option=option))
+        out[why, option] = sum(n for _, n in short)
     at = f"{time} {common:,g}" if everywhere else f"from {time} {min(last):,g} to {max(last):,g}"
     if not everywhere and max(last) > ALIKE * min(last):
         at += f'; --where "{plain(time)} <= {min(last):g}" compares all there'
     said = f"{len(groups):,} runs have rows at several values of {time}: the last is the loss ({at})"
-    return kept, [one for one in out if one.rows], said
+    return kept, out, said
 
 
 def _blank_between(time: str, groups: Sequence[Sequence[Row]]) -> None:

@@ -58,7 +58,7 @@ class Table:
     unit: str = NATS
     roles: Roles = field(default_factory=dict)
     theirs: Mapping[str, str] = field(default_factory=dict)
-    account: tuple[LeftOutRows, ...] = ()
+    account: Counter[LeftOut] = field(default_factory=Counter)
     notes: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     following_depth: tuple[str, ...] = ()
@@ -142,33 +142,26 @@ def read_table(
         unit=of_loss,
         roles=of,
         theirs=names.renamed,
-        account=_left_out(out.items()),
+        account=+out,
         notes=(*names.of_loss(of_loss), *names.said, *said),
         doubts=tuple(doubts),
     )
 
 
-def account(
-    read: int, used: int, before: Iterable[LeftOutRows], left_out: Iterable[Mapping[LeftOut, int]], notes: Iterable[str]
-) -> Account:
+def account(read: int, used: int, left_out: Iterable[Mapping[LeftOut, int]], notes: Iterable[str]) -> Account:
     """Account of ``read`` rows, ``used`` of them in the fit; reasons that are alike add up, most rows first.
 
-    before: rows that were out once the table was read. left_out: reason → rows, for each fitted part.
+    left_out: reason → rows, of the table and of each fitted part.
     """
     rows: Counter[LeftOut] = Counter()
-    for one in before:
-        rows[one.why, one.option] += one.rows
     for part in left_out:
         rows.update(part)
-    known = _left_out(sorted(rows.items(), key=lambda item: (-item[1], item[0])))
+    ranked = sorted((+rows).items(), key=lambda item: (-item[1], item[0]))
+    known = tuple(LeftOutRows(rows=n, why=why, option=option) for (why, option), n in ranked)
     rest = read - used - sum(one.rows for one in known)
     if rest > 0:
         known = (*known, LeftOutRows(rows=rest, why="count with other rows of their run"))
     return Account(read=read, used=used, left_out=known, notes=tuple(dict.fromkeys(notes)))
-
-
-def _left_out(rows: Iterable[tuple[LeftOut, int]]) -> tuple[LeftOutRows, ...]:
-    return tuple(LeftOutRows(rows=n, why=why, option=option) for (why, option), n in rows if n > 0)
 
 
 # Columns
