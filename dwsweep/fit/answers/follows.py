@@ -18,7 +18,7 @@ import numpy as np
 from dwsweep.errors import argument, either
 from dwsweep.fit.data.covariates import FEWEST_OF_LEVEL, left, quadratic
 from dwsweep.fit.data.roles import KNOWN, LENGTHS, hashable, is_beside_blanks
-from dwsweep.fit.data.rows import ALIKE, VALUES_LISTED, Row, is_number, positive
+from dwsweep.fit.data.rows import ALIKE, VALUES_LISTED, Row, grouped, is_number, positive
 from dwsweep.fit.data.shape import SAME_SIZE, places
 from dwsweep.fit.data.table import Table
 from dwsweep.text import OF_TEXT, format_count, join
@@ -123,10 +123,7 @@ def _differs(x: np.ndarray, values: Sequence[Any]) -> bool:
 
 
 def _shown(by_depth: Mapping[float, Counter[Any]]) -> str:
-    of: dict[Any, list[str]] = {}
-    for y, counts in by_depth.items():
-        for value in counts:
-            of.setdefault(value, []).append(f"{round(math.exp(y))}")
+    of = grouped((value, f"{round(math.exp(y))}") for y, counts in by_depth.items() for value in counts)
     shown = [f"{_text(value)} at L {', '.join(own)}" for value, own in of.items()]
     more = f"; {len(shown) - VALUES_LISTED} more" if len(shown) > VALUES_LISTED else ""
     return "; ".join(shown[:VALUES_LISTED]) + more

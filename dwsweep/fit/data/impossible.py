@@ -18,7 +18,7 @@ from statistics import median
 
 import numpy as np
 
-from dwsweep.fit.data.rows import Row
+from dwsweep.fit.data.rows import Row, grouped
 from dwsweep.fit.data.runs import Run, Selection, Setup, sort_rows
 from dwsweep.text import join
 
@@ -123,19 +123,14 @@ def _threshold(df: float, count: int) -> float:
 
 
 def _against_seeds(runs: Sequence[Run], terms: np.ndarray) -> list[BadRun]:
-    cells: dict[Hashable, list[Run]] = defaultdict(list)
-    for run in runs:
-        cells[run.setup].append(run)
+    cells = grouped((run.setup, run) for run in runs)
     several = {key: members for key, members in cells.items() if len(members) > 1}
     if not several:
         return []
-    seed: dict[Hashable, list[float]] = defaultdict(list)
-    for members in several.values():
-        middle = median([run.loss for run in members])
-        for run in members:
-            seed[run.seed].append(run.loss - middle)
+    middles = {key: median([run.loss for run in members]) for key, members in several.items()}
+    seeds = grouped((run.seed, run.loss - middle) for key, middle in middles.items() for run in several[key])
     # a seed of a cell or two would take the loss that is off for its own part
-    shared = {name: median(values) if name is not None and len(values) > 2 else 0.0 for name, values in seed.items()}
+    shared = {name: median(values) if name is not None and len(values) > 2 else 0.0 for name, values in seeds.items()}
     losses = {key: np.array([run.loss - shared[run.seed] for run in members]) for key, members in several.items()}
     gaps = np.concatenate([np.abs(v[k:] - v[:-k]) for v in losses.values() for k in range(1, min(len(v), MOST_GAPS))])
     if len(gaps) < FEWEST:
@@ -196,9 +191,7 @@ def _key(run: Run) -> Hashable:
 
 
 def _points(runs: Sequence[Run], terms: np.ndarray) -> _Points:
-    of: dict[Setup, list[int]] = defaultdict(list)
-    for k, run in enumerate(runs):
-        of[run.setup].append(k)
+    of = grouped((run.setup, k) for k, run in enumerate(runs))
     loss = {setup: median([runs[k].loss for k in members]) for setup, members in of.items()}
     best: dict[Hashable, Setup] = {}
     for setup in sorted(of, key=lambda one: one.order):

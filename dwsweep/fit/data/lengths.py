@@ -20,14 +20,13 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument, either
 from dwsweep.fit.data import steps
-from dwsweep.fit.data.rows import ALIKE, LeftOut, Row, positive
+from dwsweep.fit.data.rows import ALIKE, ARM, LeftOut, Row, grouped, positive
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.fit.data.table import Table
 from dwsweep.records.fit import FitOptions
 from dwsweep.text import format_count, format_duration, join
 
 AS_IT_IS = 0.01  # distance in ln tokens within which a loss stays as it is: below 1e-3 of it
-RUN = ("arm", "depth", "width", BLOCK, "learning_rate", "seed", steps.CURVE)
 
 
 def at_equal_length(data: Table, options: FitOptions) -> Table:
@@ -56,7 +55,7 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
         elif not positive(row.get("tokens")):
             unknown += 1
         else:
-            key = tuple(row.get(name) for name in RUN)
+            key = _run(row)
             # a second row of the same tokens is another run
             runs[(*key, place) if row["tokens"] in runs[key] else key][row["tokens"]] = row
     read = (_after(asked, unit, measured) for measured in runs.values())
@@ -74,13 +73,16 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
     return replace(data, rows=[*found, *others], account=data.account + out)
 
 
+def _run(row: Row) -> tuple[Any, ...]:
+    """What rows of one run share."""
+    return tuple(map(row.get, (ARM, "depth", "width", BLOCK, "learning_rate", "seed", steps.CURVE)))
+
+
 def all_reach(rows: Sequence[Row], tokens: float) -> bool:
     """True if the losses of each run reach that count of tokens, or run past it."""
-    counts: dict[tuple[Any, ...], list[float]] = defaultdict(list)
-    for row in rows:
-        if positive(count := row.get("tokens")):
-            counts[tuple(row.get(name) for name in RUN)].append(math.log(count / tokens))
-    return all(min(off) <= AS_IT_IS and max(off) >= -AS_IT_IS for off in counts.values())
+    counted = [row for row in rows if positive(row.get("tokens"))]
+    away = grouped((_run(row), math.log(row["tokens"] / tokens)) for row in counted)
+    return all(min(off) <= AS_IT_IS and max(off) >= -AS_IT_IS for off in away.values())
 
 
 def _ends(data: Table, curves: tuple[str, list[list[Row]]]) -> Table:
@@ -115,16 +117,13 @@ def _spent(row: Row, off: float) -> Row:
 def token_groups(rows: Sequence[Row]) -> dict[float | None, list[Row]]:
     """Rows by token count, if a shape, learning rate and seed has several counts, and half of the shapes share one;
     otherwise all in one."""
-    seen: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
-    groups: dict[float | None, list[Row]] = defaultdict(list)
-    for row in rows:
-        if row.get("tokens") is not None:
-            seen[tuple(row.get(name) for name in RUN)].add(row["tokens"])
-            groups[row["tokens"]].append(row)
+    counted = [row for row in rows if row.get("tokens") is not None]
+    groups: dict[float | None, list[Row]] = grouped((row["tokens"], row) for row in counted)
+    seen = grouped({(_run(row), row["tokens"]) for row in counted})
     several = sum(len(tokens) > 1 for tokens in seen.values())
     shared = max((len(_shapes(group)) for group in groups.values()), default=0)
     alike = several and 2 * several >= len(seen) and 2 * shared >= len(_shapes(rows))
-    return dict(groups) if alike else {None: list(rows)}
+    return groups if alike else {None: list(rows)}
 
 
 def largest(groups: Mapping[Any, list[Row]]) -> float | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
 
+from dwsweep.fit.data.rows import grouped
 from dwsweep.fit.data.runs import Run
 from dwsweep.fit.data.shape import SAME_SIZE
 from dwsweep.text import join
@@ -17,13 +17,11 @@ ROUNDED = 1.05  # largest over smallest N of nets of one depth that are one size
 def width_follows(runs: Sequence[Run]) -> str:
     """Why nothing can be said of shape, in a sentence: each depth has one width, which rises or falls with it (or one
     width has all depths), while the sizes differ. Empty otherwise."""
-    of_depth: dict[int, set[float]] = defaultdict(set)
-    for run in runs:
-        of_depth[run.depth].add(run.n_params)
+    of_depth = grouped({(run.depth, run.n_params) for run in runs})
     if len(of_depth) < 2 or any(max(sizes) > ROUNDED * min(sizes) for sizes in of_depth.values()):
         return ""
     depths = sorted(of_depth)
-    sizes = [float(np.mean([*of_depth[depth]])) for depth in depths]
+    sizes = [float(np.mean(of_depth[depth])) for depth in depths]
     width_of = {run.depth: run.width for run in runs}
     widths = np.array([width_of[depth] for depth in depths])
     steps = np.sign(np.diff(widths))

@@ -18,13 +18,13 @@ labels and lengths are tested against depth and loss (``answers.follows``); sett
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from dwsweep.errors import InputError, example
 from dwsweep.fit.data import condition
-from dwsweep.fit.data.rows import ALIKE, CONFIG, Row, bare_name, is_number, listed_values, plain, positive
+from dwsweep.fit.data.rows import ALIKE, CONFIG, Row, bare_name, grouped, is_number, listed_values, plain, positive
 from dwsweep.fit.data.shape import BLOCK, of_shapes
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.records import columns
@@ -117,9 +117,7 @@ def _role(name: str, values: Sequence[Hashable], shapes: Sequence[Hashable], at:
         return "label"
     if len(distinct) > OFTEN * len(known):  # each run has its own value
         return "label" if numbers and not _is_index(distinct) else "run"
-    of: dict[Hashable, set[Hashable]] = defaultdict(set)
-    for value, shape in zip(values, shapes, strict=True):
-        of[value].add(shape)
+    of = grouped({*zip(values, shapes, strict=True)})
     again = sum(len(of[value]) > 1 for value in values)
     if len(set(shapes)) > 1 and again < OFTEN * len(values):
         return "label"
@@ -227,7 +225,7 @@ def one_recipe(
         InputError: there is no such value; one line names the choices.
     """
     kept, asked = Kept({}, []), set[str]()
-    varying: dict[str, tuple[list[Any], dict[Any, set[Any]]]] = {}
+    varying: dict[str, tuple[list[Any], dict[Any, list[Any]]]] = {}
     present = {name for row in rows for name in row}
     for name in dict.fromkeys((*RECIPE, *TUNING, *named, *unknown)):
         if name not in present:
@@ -264,15 +262,13 @@ def one_recipe(
     return kept
 
 
-def _mixed(name: str, kept: Iterable[int], cell: Sequence[Any], values: Sequence[Any]) -> dict[Any, set[Any]]:
+def _mixed(name: str, kept: Iterable[int], cell: Sequence[Any], values: Sequence[Any]) -> dict[Any, list[Any]]:
     """Cell → its values, of the cells in which rows ``kept`` differ."""
-    of: dict[Any, set[Any]] = defaultdict(set)
-    for k in kept:
-        of[cell[k]].add(values[k])
 
-    def alike(seen: set[Any]) -> bool:
+    def alike(seen: Sequence[Any]) -> bool:
         return name in LENGTHS and all(map(positive, seen)) and max(seen) <= ALIKE * min(seen)
 
+    of = grouped({(cell[k], values[k]) for k in kept})
     return {at: seen for at, seen in of.items() if len(seen) > 1 and not alike(seen)}
 
 
@@ -287,7 +283,7 @@ def _by_the_way(rows: Sequence[Row], name: str) -> tuple[float, float] | None:
 
 
 def _refusal(
-    varying: Mapping[str, tuple[list[Any], dict[Any, set[Any]]]], shapes: Sequence[Any], unknown: Collection[str]
+    varying: Mapping[str, tuple[list[Any], dict[Any, list[Any]]]], shapes: Sequence[Any], unknown: Collection[str]
 ) -> str:
     """Refusal of differing settings: names, shapes, and the recipe that keeps the most shapes. varying: values of all
     rows, and of the cells in which they differ, by column. shapes: of the finished rows."""
@@ -297,9 +293,7 @@ def _refusal(
         parts.append(f"{name} ({listed_values(values)} at {shape[0]}×{shape[1]:g})")
         numbers += [name] if all(map(is_number, values)) and name != "tokens" else []
     names = list(varying)
-    of: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
-    for k, shape in enumerate(shapes):
-        of[tuple(varying[name][0][k] for name in names)].add(shape)
+    of = grouped({(tuple(varying[name][0][k] for name in names), shape) for k, shape in enumerate(shapes)})
     recipe = max(of, key=lambda values: (None not in values, len(of[values]), str(values)))
     advice = []
     if conditions := [condition.equals(name, value) for name, value in zip(names, recipe, strict=True)]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections import defaultdict
 from collections.abc import Container, Iterable, Sequence
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 from dwsweep.errors import InputError, example
 from dwsweep.fit.data import condition
@@ -17,6 +16,8 @@ Row = dict[str, Any]
 """One run of anybody's table, under whatever columns it has."""
 LeftOut = tuple[str, str]
 """Reason for exclusion, as a predicate of rows; option that includes the rows."""
+
+Key, Value = TypeVar("Key"), TypeVar("Value")
 
 VALUES_LISTED = 6
 ALIKE = 1.02  # largest over smallest count that counts as one: an incomplete last batch
@@ -82,6 +83,14 @@ def listed_values(values: Iterable[Any]) -> str:
     return join(texts, VALUES_LISTED)
 
 
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Values by key, in the order in which they come."""
+    found: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
+
+
 def cell_text(value: Any) -> str:
     """A value of a table in a message."""
     if isinstance(value, str | bool):
@@ -93,16 +102,7 @@ def cell_text(value: Any) -> str:
 
 def arms(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """Rows by their arm, in the order of the table; "" for those without one."""
-    found: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        value = row.get(ARM)
-        found["" if value is None else str(value)].append(row)
-    return dict(found)
-
-
-def of_arm(rows: Sequence[Row]) -> str:
-    """The expression of ``where`` that keeps the arm of these rows."""
-    return condition.equals(ARM, rows[0].get(ARM))
+    return grouped(("" if row.get(ARM) is None else str(row[ARM]), row) for row in rows)
 
 
 def check_one_arm(rows: Sequence[Row], source: str) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dwsweep.errors import InputError, example
-from dwsweep.fit.data.rows import ARM, CONFIG, Row, bare_name, plain, positive
+from dwsweep.fit.data.rows import ARM, CONFIG, Row, bare_name, grouped, plain, positive
 from dwsweep.shapes import attention_weights, gate_of, mlp_weights
 from dwsweep.text import format_count, join
 
@@ -108,10 +107,7 @@ def places(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
 
 def of_shapes(rows: Iterable[Row], column: str) -> dict[tuple[Any, ...], list[Any]]:
     """Values of a column in the rows of each shape."""
-    found: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
-    for row in rows:
-        found[row["depth"], row["width"], row.get(BLOCK)].append(row.get(column))
-    return found
+    return grouped(((row["depth"], row["width"], row.get(BLOCK)), row.get(column)) for row in rows)
 
 
 def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str], str]) -> tuple[list[str], list[str]]:
@@ -123,9 +119,7 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
     Raises:
         InputError: nothing explains how the table's n_params differs from the weights of its blocks.
     """
-    nets: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in rows:
-        nets[*map(row.get, OF_NET), is_gated(row)].append(row)
+    nets = grouped(((*map(row.get, OF_NET), is_gated(row)), row) for row in rows)
     _name_blocks(list(nets.values()))
     each = [of_net[0] for of_net in nets.values()]
     columns = [name for name in COLUMNS if any(row.get(name) not in (None, "") for row in each)]
@@ -307,9 +301,7 @@ def _nominal(of: _Counts) -> Reading | None:
     if of.column != "n_params" or not NOMINAL[0] < of.ratio.min() < 1.0 < of.ratio.max() < NOMINAL[1]:
         return None
     _, own, formula = of.blocks[0]
-    by_count: dict[float, set[float]] = defaultdict(set)
-    for count, held in zip(of.count.tolist(), own.tolist(), strict=True):
-        by_count[count].add(held)
+    by_count = grouped({*zip(of.count.tolist(), own.tolist(), strict=True)})
     shared = [held for held in by_count.values() if max(held) > (1 + EXPLAINS) * min(held)]
     if not shared or 2 * sum(map(len, shared)) < sum(map(len, by_count.values())):
         return None
@@ -403,8 +395,6 @@ def _values(
 ) -> list[int]:
     """Number of values of a part in each depth and width, or, a blank among them, in each value of the parts
     ``beside``."""
-    seen: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
-    for _, place, parts in nets:
-        if part in parts or beside is not None:
-            seen[(*place, *(parts.get(name) for name in beside or ()))].add(parts.get(part))
-    return [len(values) for values in seen.values()]
+    known = [(place, parts) for _, place, parts in nets if part in parts or beside is not None]
+    seen = {((*place, *(parts.get(name) for name in beside or ())), parts.get(part)) for place, parts in known}
+    return [len(values) for values in grouped(seen).values()]

@@ -8,12 +8,12 @@ end at one step, a run that stopped before has no loss to compare, and one that 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dwsweep.fit.data.roles import LENGTHS, RECIPE, TUNING
-from dwsweep.fit.data.rows import ALIKE, ARM, CONFIG, EVAL, SUMMARY, LeftOut, Row, bare_name, is_number, no_loss, plain
+from dwsweep.fit.data.rows import ALIKE, ARM, CONFIG, EVAL, SUMMARY, LeftOut, Row, bare_name, grouped, is_number, plain
 from dwsweep.fit.data.shape import BLOCK
 from dwsweep.records.columns import OF_RUNS, STEPS
 
@@ -42,10 +42,8 @@ def curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[str]) -
     base = (ARM, "depth", "width", BLOCK, "seed", *ids)
     apart = (*base, "learning_rate", *(name for name in (*RECIPE, *TUNING) if name not in LENGTHS), *settings)
     for key in (base, apart):
-        groups: dict[tuple[Hashable, ...], list[Row]] = defaultdict(list)
-        for row in rows:
-            if _is_point(row.get(time)):
-                groups[tuple(str(row.get(name)) for name in key if name not in times)].append(row)
+        points = (row for row in rows if _is_point(row.get(time)))
+        groups = grouped((tuple(str(row.get(name)) for name in key if name not in times), row) for row in points)
         own = [len({row[time] for row in group}) == len(group) for group in groups.values()]
         # without names, rows of a few shapes alone are runs of other rates, one of which ended early
         several = sum(len(group) > 1 for group in groups.values())
@@ -75,7 +73,8 @@ def ends(rows: Sequence[Row], found: tuple[str, list[list[Row]]]) -> tuple[list[
     last = [_measured(group)[-1][time] for group in groups]
     common, count = Counter(last).most_common(1)[0]
     everywhere = count >= COMMON * len(last)
-    kept, earlier, blank, short = [], 0, 0, []
+    kept, short = [], []
+    out: Counter[LeftOut] = Counter()
     for group, end in zip(groups, last, strict=True):
         points = _measured(group)
         at = end
@@ -86,13 +85,10 @@ def ends(rows: Sequence[Row], found: tuple[str, list[list[Row]]]) -> tuple[list[
         if everywhere and at * ALIKE < common:
             short.append((at, len(group)))
             continue
-        earlier += len(points) - len(taken)
-        blank += len(group) - len(points)
+        out[f"lie earlier on the curve of their run (its last {time} counts)", ""] += len(points) - len(taken)
+        out["have no loss", ""] += len(group) - len(points)
         kept += [{"steps": at, **row} if time != "epoch" and row.get("steps") is None else row for row in taken]
     kept += [row for row in rows if id(row) not in curved]
-    out: Counter[LeftOut] = Counter()
-    out[f"lie earlier on the curve of their run (its last {time} counts)", ""] = earlier
-    out[no_loss("no loss"), ""] = blank
     if short:
         stops = sorted({at for at, _ in short})
         shown = f"{stops[0]:,g}" if len(stops) == 1 else f"{stops[0]:,g} to {stops[-1]:,g}"
@@ -124,10 +120,8 @@ def _measured(group: Sequence[Row]) -> Sequence[Row]:
 
 def _names_runs(rows: Sequence[Row], name: str) -> bool:
     """True if the values of a column name runs: each belongs to one shape, and to several rows or to one of several."""
-    shapes: dict[str, set[Any]] = defaultdict(set)
-    for row in rows:
-        if row.get(name) is not None:
-            shapes[str(row[name])].add((row.get("depth"), row.get("width"), row.get(BLOCK)))
+    named = [row for row in rows if row.get(name) is not None]
+    shapes = grouped({(str(row[name]), (row.get("depth"), row.get("width"), row.get(BLOCK))) for row in named})
     return 1 < len(shapes) < len(rows) and all(len(of) == 1 for of in shapes.values())
 
 
