@@ -24,7 +24,6 @@ of them. Errors that the arms share, and moves along curves, are those of every 
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -85,7 +84,7 @@ def fit_along(table: Any, column: str, others: Iterable[Any] = (), **options: An
         raise InputError(f"{argument('axis')}: {chosen.axis!r}; along a column losses are compared at n_params")
     others = list(others)
     tables = tables_of(table, others, chosen)
-    if column not in tables[0].columns:
+    if column not in tables[0].roles:
         column = tables[0].ours(column)
     check_column(tables, column)
     tables = [at_equal_length(data, chosen) for data in in_one_unit(tables)]
@@ -300,10 +299,9 @@ def check_column(tables: Sequence[Table], column: str) -> None:
     if column in OUTCOMES or tables[0].roles.get(column) in ("cost", "loss"):
         raise InputError(f"{name}: {column!r}; a result or a name of a run; allowed: a setting of the run")
     for data in tables:
-        if column not in data.columns:
-            near = difflib.get_close_matches(column, data.columns[:1000], 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {join(data.columns, 30)}"
-            raise InputError(f"{name}: {column!r}; not a column of {data.source}, {hint}")
+        if column not in data.roles:
+            near = condition.nearest(column, data.roles)
+            raise InputError(f"{name}: {column!r}; not a column of {data.source}{near}")
         for place, row in enumerate(data.rows, start=1):
             value = row.get(column)
             if value is not None and (isinstance(value, bool | str) or not math.isfinite(value)):

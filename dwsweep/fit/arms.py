@@ -167,10 +167,9 @@ def _in_one(tables: Sequence[Table], apart: bool, names: Sequence[str]) -> Table
     return replace(
         tables[0],
         rows=rows,
-        columns=each("columns"),
         directory=tables[0].directory if all(data.directory for data in tables) else None,
         n_read=sum(data.n_read for data in tables),
-        roles=roles(rows, each("columns")),
+        roles=roles(rows, each("roles")),
         theirs={ours: theirs for data in reversed(tables) for ours, theirs in data.theirs.items()},
         named=each("named"),
         account=sum((data.account for data in tables), Counter()),

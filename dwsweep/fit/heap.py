@@ -204,7 +204,7 @@ def _asked(data: Table, options: FitOptions) -> found_in.Asked:
     if TOKENS in asked.at:
         asked_twice = f"{argument('at_tokens')}: {options.at_tokens:g}"
         raise InputError(f"{asked_twice}; not allowed with {argument('at')} tokens=…")
-    more = {TOKENS: "tokens"} if "tokens" in data.columns else {}
+    more = {TOKENS: "tokens"} if "tokens" in data.roles else {}
     return replace(asked, at={TOKENS: options.at_tokens, **asked.at}, adjust={**more, **asked.adjust})
 
 
@@ -321,7 +321,7 @@ def _fitted(
     outside = [one for one in columns if one.kind == NUMBER and not one.low <= float(one.held) <= one.high]
     said = sentences(record, budget, outside)
     left = {*asked.leave, *found.follow}
-    taken = {one.column for one in columns} | {name for name in data.columns if found_in.word_of(name) in left}
+    taken = {one.column for one in columns} | {name for name in data.roles if found_in.word_of(name) in left}
     of_length = any(data.roles.get(name) == "length" for name in taken)
     others = [term.column.value for term in terms]
     said[1:1], by_depth = follows.sentences(data, rows, others, taken, not (budget or of_length))
@@ -339,7 +339,7 @@ def _fitted(
         for arm, one in selections.items()
     }
     notes, held = (*said, *data.notes), [run.row for run in at_held.values()]
-    table = replace(data, rows=held, roles={}, named=(), notes=notes, following_depth=by_depth)
+    table = replace(data, rows=held, notes=notes, following_depth=by_depth)
     weights = layer_weights(means)
     return Heap(table, selections, bad, surface, record, budget is not None, means.paired, weights, arms)
 
@@ -368,7 +368,7 @@ def beside_a_grid(data: Table, options: FitOptions, at_budgets: bool) -> Table:
         return data
     shared = [name for name in ("tokens", "learning_rate") if all(positive(row.get(name)) for row in rows)]
     others = [np.log([float(row[name]) for row in rows]) for name in shared]
-    taken = [name for name in data.columns if found_in.word_of(name) in _asked(data, options).leave]
+    taken = [name for name in data.roles if found_in.word_of(name) in _asked(data, options).leave]
     at_equal_size = options.axis == "n_params" and not at_budgets
     said, by_depth = follows.sentences(data, rows, others, taken, at_equal_size)
     return replace(data, notes=(*said, *data.notes), following_depth=by_depth)

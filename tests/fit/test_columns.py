@@ -417,7 +417,7 @@ def test_a_dropped_column_is_as_if_it_were_not_there():
     assert read_table(rows).rows == [{"depth": 6, "width": 64, "loss": 4.0, "test_loss": 3.0, "heads": 2}]
     for drop in (["val_loss", "heads"], ["val_loss", "n_head"]):
         assert read_table(rows, drop=drop).rows == [{"depth": 6, "width": 64, "loss": 3.0}]
-    assert "heads" not in read_table(rows, drop="heads").columns
+    assert "heads" not in read_table(rows, drop="heads").roles
 
 
 # Damaged tables

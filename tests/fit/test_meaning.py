@@ -202,7 +202,7 @@ def test_which_rows_of_a_curve_count():
     ended = drawn(change=lambda row, k: {"learning_rate": 1e-3, "iter_num": 5000, "lr": 1e-5 * k})
     crashed = {**ended[7], "learning_rate": 3e-3, "iter_num": 1200}
     rows = read_table([*ended, crashed])
-    found = steps.curves(rows.rows, rows.columns, ())
+    found = steps.curves(rows.rows, rows.roles, ())
     assert found is None or len(found[1]) == 36
     # rows of training steps between evaluations, the last of them beyond the last loss, were said to lie earlier
     between = curves(lambda row, at, k: {} if at % 100 == 0 else {"val_loss": None}, (50, 100, 150, 200, 250))

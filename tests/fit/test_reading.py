@@ -398,7 +398,7 @@ def test_runs_of_a_folder_that_differ_in_a_list_are_no_replicates(tmp_path):
         put(tmp_path, f"{k}/config.json", json.dumps(config))
         put(tmp_path, f"{k}/m.json", json.dumps({"val_loss": row["loss"] + k // 3}))
     table = read_table(tmp_path)
-    assert table.settings == ("config.betas",) and "config.ids" not in table.columns
+    assert table.settings == ("config.betas",) and "config.ids" not in table.roles
 
 
 def test_a_folder_of_a_run_that_is_unclear_is_refused(tmp_path):
@@ -455,7 +455,7 @@ def test_a_table_has_at_most_ten_thousand_columns(tmp_path):
     lines = [",".join(map(str, [*row.values(), *[1.5] * few])) for row in ROWS]
     names = ["depth", "width", "loss", *(f"metric/{k}" for k in range(few))]
     file = put(tmp_path, "t.csv", "\n".join([",".join(names), *lines]))
-    assert len(read_table(file).columns) == cell.MOST_COLUMNS
+    assert len(read_table(file).roles) == cell.MOST_COLUMNS
     with pytest.raises(InputError, match=r"column 'width' is missing, have .* and 9,?969 more") as refused:
         read_table(file, drop=["width"])
     assert len(str(refused.value)) < 2000

@@ -69,7 +69,7 @@ def test_runs_of_a_project_and_of_an_experiment_are_a_table():
     for name in ("wandb:me/depths", "mlflow:depth study"):
         table = read_table(name)
         assert finished(table) == sorted(SHAPES) and table.source == name
-        assert not any("plot" in column or "_wandb" in column for column in table.columns)
+        assert not any("plot" in column or "_wandb" in column for column in table.roles)
     kept = read_table("wandb:me/depths", where=["sweep_id != 'ab12'"])
     assert [row["loss"] for row in kept.rows if row["status"] == "done"] == [loss for _, _, loss in SHAPES[1:]]
 

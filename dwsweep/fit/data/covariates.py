@@ -84,10 +84,8 @@ class Covariate:
     def at_rows(self, where: np.ndarray) -> Covariate:
         return replace(self, value=self.value[where])
 
-    def said(self, value: Any) -> str:
-        """A value in words: ``tokens 2B``, ``head size 64``."""
-        if isinstance(value, str):
-            return f"{self.name} {value}"
+    def said(self, value: float) -> str:
+        """A number in words: ``tokens 2B``, ``head size 64``."""
         return f"{self.name} {value_text(self.name, value)}"
 
 

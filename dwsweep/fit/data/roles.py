@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from dwsweep.errors import InputError, example
 from dwsweep.fit.data import condition
@@ -195,23 +195,16 @@ def _one_to_one(values: Sequence[Hashable], others: Sequence[Any]) -> bool:
 # Recipes
 
 
-class Kept(NamedTuple):
-    """Choice of rows with one recipe per cell. out: index of a row that is left out → (column, its value, the
-    value that is used). warnings: one per column that was settled."""
-
-    out: dict[int, tuple[str, Any, Any]]
-    warnings: list[str]
-
-
 def one_recipe(
     rows: Sequence[Row],
     cells: Sequence[tuple[Any, Hashable]],
     counted: int,
-    named: Iterable[str] = (),
-    unknown: Collection[str] = (),
-    theirs: Mapping[str, str] = {},
-) -> Kept:
-    """Leave out rows so that every cell has one recipe.
+    named: Iterable[str],
+    unknown: Collection[str],
+    theirs: Mapping[str, str],
+) -> tuple[dict[int, tuple[str, Any, Any]], list[str]]:
+    """(place of a row that is left out, so that every cell has one recipe → column, its value, the value that is used;
+    a warning per column that was settled).
 
     cells: (shape, learning rate) of each row. counted: the first rows are finished, the others are not and follow.
     named: further columns that the user has named. unknown: columns that are settings by their values. theirs: our name
@@ -224,7 +217,7 @@ def one_recipe(
     Raises:
         InputError: there is no such value; one line names the choices.
     """
-    kept, asked = Kept({}, []), set[str]()
+    out, warnings, asked = dict[int, tuple[str, Any, Any]](), list[str](), set[str]()
     varying: dict[str, tuple[list[Any], dict[Any, list[Any]]]] = {}
     present = {name for row in rows for name in row}
     for name in dict.fromkeys((*RECIPE, *TUNING, *named, *unknown)):
@@ -233,15 +226,15 @@ def one_recipe(
         values = [hashable(row.get(name)) for row in rows]
         shapes = [tuple(shape)[:2] if any(isinstance(one, str) for one in values) else shape for shape, _ in cells]
         cell = [(shape, None if name in RECIPE else rate) for shape, (_, rate) in zip(shapes, cells, strict=True)]
-        left = [k for k in range(len(rows)) if k not in kept.out]
+        left = [k for k in range(len(rows)) if k not in out]
         left = [k for k in left if values[k] is not None or name not in LENGTHS]  # a blank may be another recipe
         finished = [k for k in left if k < counted]
         mixed = _mixed(name, finished, cell, values)
         if not mixed:
             continue
         shown = theirs.get(name, name)
-        if span := _by_the_way([rows[k] for k in range(counted) if k not in kept.out], name):
-            kept.warnings.append(
+        if span := _by_the_way([rows[k] for k in range(counted) if k not in out], name):
+            warnings.append(
                 f"{shown}: {span[0]:,.0f} to {span[1]:,.0f} within one shape, another count for each seed; losses are "
                 "compared as they are"
             )
@@ -252,14 +245,14 @@ def one_recipe(
             varying[shown] = values, mixed
             asked |= {shown} if name in unknown else set()
             continue
-        kept.out.update({k: (shown, values[k], best) for k in left if cell[k] in mixed and values[k] != best})
-        kept.warnings.append(
+        out.update({k: (shown, values[k], best) for k in left if cell[k] in mixed and values[k] != best})
+        warnings.append(
             f"{shown}: {listed_values(counts)} within one shape; only {shown} = {best} is used there "
             "(choose with a `where` expression)"
         )
     if varying:
         raise InputError(_refusal(varying, [shape for shape, _ in cells[:counted]], asked))
-    return kept
+    return out, warnings
 
 
 def _mixed(name: str, kept: Iterable[int], cell: Sequence[Any], values: Sequence[Any]) -> dict[Any, list[Any]]:

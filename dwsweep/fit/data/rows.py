@@ -17,7 +17,8 @@ Row = dict[str, Any]
 LeftOut = tuple[str, str]
 """Reason for exclusion, as a predicate of rows; option that includes the rows."""
 
-Key, Value = TypeVar("Key"), TypeVar("Value")
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 VALUES_LISTED = 6
 ALIKE = 1.02  # largest over smallest count that counts as one: an incomplete last batch

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.data.roles import hashable, one_recipe
-from dwsweep.fit.data.rows import LeftOut, Row, no_loss, why_no_loss
+from dwsweep.fit.data.rows import LeftOut, Row, grouped, no_loss, why_no_loss
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.records.columns import AXES
 from dwsweep.text import BITS_PER_TOKEN, NATS, OF_TEXT, join
@@ -145,14 +145,10 @@ def select_runs(
 
 def sort_rows(rows: Sequence[Row], axis: str = "n_params", adjusted: Collection[str] = ()) -> Selection:
     parts = Selection()
-    shapes: dict[tuple[Any, Any, str], TableShape] = {}
     for row in rows:
-        key = row["depth"], row["width"], row.get(BLOCK, "")
-        if key not in shapes:
-            shapes[key] = TableShape(number(key[0]), number(key[1]), key[2])
-            parts.sizes[shapes[key]] = n_params_of(row)
-        shape = shapes[key]
-        value: Any = n_params_of(row) if axis == "n_params" else row.get(axis)
+        shape, n_params = TableShape(number(row["depth"]), number(row["width"]), row.get(BLOCK, "")), n_params_of(row)
+        parts.sizes.setdefault(shape, n_params)
+        value: Any = n_params if axis == "n_params" else row.get(axis)
         loss: Any = row.get("loss")
         rate = row.get("learning_rate")
         diverged = str(row.get("status")).lower() == "diverged" or (isinstance(loss, float) and math.isinf(loss))
@@ -173,7 +169,7 @@ def sort_rows(rows: Sequence[Row], axis: str = "n_params", adjusted: Collection[
                 seed=row.get("seed"),
                 loss=math.nan if diverged else float(loss),
                 x=math.log(value),
-                n_params=n_params_of(row),
+                n_params=n_params,
                 row=row,
                 settings=tuple(hashable(row.get(name)) for name in adjusted),
             )
@@ -202,19 +198,13 @@ def _one_recipe(
 
 def _merge_duplicates(parts: Selection) -> None:
     """Several rows of one shape, learning rate and seed are one run, of the mean of their different losses."""
-    first: dict[tuple[Any, ...], int] = {}
+    # a run without a seed is like no other
+    alike = grouped(((run.setup, run.seed, k if run.seed is None else None), run) for k, run in enumerate(parts.runs))
     merged: list[Run] = []
-    several: dict[int, list[Run]] = {}
-    for run in parts.runs:
-        place = len(merged) if run.seed is None else first.setdefault((run.setup, run.seed), len(merged))
-        if place == len(merged):
-            merged.append(run)
-        else:
-            several.setdefault(place, [merged[place]]).append(run)
-    for place, runs in several.items():
-        losses = {run.loss for run in runs}
-        mean, x = math.fsum(losses) / len(losses), math.fsum(run.x for run in runs) / len(runs)
-        merged[place] = replace(runs[0], loss=mean, x=x)
+    for same in alike.values():
+        losses = {run.loss for run in same}
+        mean, x = math.fsum(losses) / len(losses), math.fsum(run.x for run in same) / len(same)
+        merged.append(replace(same[0], loss=mean, x=x) if len(same) > 1 else same[0])
     if averaged := len(parts.runs) - len(merged):
         parts.account["are averaged with another row of their shape, learning rate and seed", ""] += averaged
         parts.warnings.append(

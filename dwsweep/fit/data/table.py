@@ -39,24 +39,23 @@ TELLING_DIGITS = 4  # decimals of a loss: two runs that agree to these are one r
 @dataclass(frozen=True)
 class Table:
     """Rows of a table under our column names. rows: one dict per run; numbers are float or int, blanks are None.
-    columns: names in order. source: origin of the rows, for messages. sha256: of the content as read. directory: the
-    sweep directory, where there is one (documents.npy lie below it). n_read: rows before ``where``, with lines of
-    comments among them. named: further columns to which the user gave a name. taken: ``ours = theirs`` for columns
-    under another usual name; theirs: our name of a column → the table's, where they differ. unit: of the losses. roles:
-    of each column. account: rows that are out already. notes: meanings taken for the columns. doubts: warnings about
-    them. following_depth: columns whose effect cannot be told from that of depth.
+    source: origin of the rows, for messages. sha256: of the content as read. directory: the sweep directory, where
+    there is one (documents.npy lie below it). n_read: rows before ``where``, with lines of comments among them. roles:
+    of each column, in their order. named: further columns to which the user gave a name. taken: ``ours = theirs`` for
+    columns under another usual name; theirs: our name of a column → the table's, where they differ. unit: of the
+    losses. account: rows that are out already. notes: meanings taken for the columns. doubts: warnings about them.
+    following_depth: columns whose effect cannot be told from that of depth.
     """
 
     rows: list[Row]
-    columns: tuple[str, ...]
     source: str
     sha256: str
     directory: str | None
     n_read: int
+    roles: Roles
     named: tuple[str, ...] = ()
     taken: tuple[str, ...] = ()
     unit: str = NATS
-    roles: Roles = field(default_factory=dict)
     theirs: Mapping[str, str] = field(default_factory=dict)
     account: Counter[LeftOut] = field(default_factory=Counter)
     notes: tuple[str, ...] = ()
@@ -71,9 +70,9 @@ class Table:
     def ours(self, name: str) -> str:
         """Our name of a column, by the table's name of it, or by either name in another case."""
         theirs = {theirs: ours for ours, theirs in self.theirs.items()}
-        if name in theirs or name in self.columns:
+        if name in theirs or name in self.roles:
             return theirs.get(name, name)
-        spelled = {plain(one): one for one in self.columns} | {plain(one): ours for one, ours in theirs.items()}
+        spelled = {plain(one): one for one in self.roles} | {plain(one): ours for one, ours in theirs.items()}
         return spelled.get(plain(name), name)
 
 
@@ -132,7 +131,6 @@ def read_table(
     of_loss = UNITS[unit] if unit else _unit_in_rows(rows, tuple(held)) or unit_named(names.theirs("loss")) or NATS
     return Table(
         rows=rows,
-        columns=tuple(held),
         source=loaded.source,
         sha256=loaded.digest,
         directory=loaded.directory,
