@@ -17,6 +17,7 @@ Mark = Literal["point", "comma"]
 """Sign before the decimals. The other one, a blank or an apostrophe may separate groups of three digits."""
 
 _MINUS = str.maketrans({"−": "-", "＋": "+", "\u00a0": " ", "\u2007": " ", "\u2009": " ", "\u202f": " ", "’": "'"})
+_SWAPPED = str.maketrans(",.", ".,")
 _NUMERAL = re.compile(
     r"""(?P<digits> [+-]? (?: [0-9][0-9_]*\.?[0-9_]* | \.[0-9]+ ))
         (?: e (?P<exponent>[+-]?[0-9]{1,4}) | \ *[x×*·]\ *10 (?:\^|\*\*) (?P<power>[+-]?[0-9]{1,4}) )?
@@ -25,12 +26,6 @@ _NUMERAL = re.compile(
 )
 _GROUPS = re.compile(r"([+-]?[0-9]{1,3})([, '])([0-9]{3}(?:\2[0-9]{3})*)(?![0-9])", re.ASCII)
 _EXPONENT = r"(?:e[+-]?[0-9]{1,4})?\ *[kmbgt]?"
-_SHOWS_COMMA = re.compile(
-    # 3,21 and 0,125 and 1234,567, but neither 3,210 nor 1,234,567; 1.234,5; 1.234.567
-    rf"[+-]?(?:[0-9]+,(?![0-9]{{3}}(?![0-9]))[0-9]+|0,[0-9]+|[0-9]{{4,}},[0-9]+"
-    rf"|[0-9]{{1,3}}(?:\.[0-9]{{3}})+,[0-9]+|[0-9]{{1,3}}(?:\.[0-9]{{3}}){{2,}}){_EXPONENT}",
-    re.ASCII | re.IGNORECASE,
-)
 _SHOWS_POINT = re.compile(
     # 3.21 and 0.125 and 1234.567, but neither 3.210 nor 1.234.567; 1,234.5; 1,234,567
     rf"[+-]?(?:[0-9]*\.(?![0-9]{{3}}(?![0-9]))[0-9]+|0\.[0-9]+|[0-9]{{4,}}\.[0-9]+"
@@ -50,7 +45,7 @@ def number(text: str, mark: Mark = "point") -> int | float | None:
         return None
     text = text.strip().translate(_MINUS)
     if mark == "comma":
-        text = text.translate({ord(","): ".", ord("."): ","})
+        text = text.translate(_SWAPPED)
     if not (found := _NUMERAL.fullmatch(text)):
         text = _GROUPS.sub(lambda one: one[1] + one[3].replace(one[2], ""), text, count=1)
         if not (found := _NUMERAL.fullmatch(text)):
@@ -75,6 +70,7 @@ def shows(text: str) -> Mark | Literal["either"] | None:
         return None
     if _EITHER.fullmatch(text):
         return "either"
-    if _SHOWS_COMMA.fullmatch(text):
-        return "comma"
-    return "point" if _SHOWS_POINT.fullmatch(text) else None
+    if _SHOWS_POINT.fullmatch(text):
+        return "point"
+    whole = text.lstrip("+-")[:1] != ","  # .21 has a point, and ,21 is no number
+    return "comma" if whole and _SHOWS_POINT.fullmatch(text.translate(_SWAPPED)) else None

@@ -339,15 +339,14 @@ def find(
     known = named.union(*numbers.values())
     numbers |= {bare(one).replace("_", " "): [one] for one in unknown if one not in known}
     for word, column in asked.adjust.items():
-        if word not in OF_SHAPE and is_beside_blanks(rows, column):
-            numbers.pop(word, None)
-        if word not in numbers or (word not in OF_SHAPE and column not in numbers[word]):
-            numbers.pop(word, None)  # of two columns of one setting the requested one
-            values = {row.get(column) for row in rows}
-            if len(values) < 3 or any(isinstance(value, str | bool) for value in values):
-                texts.append((word, column))
-            else:
-                numbers[word] = [column]
+        if word in OF_SHAPE or (column in numbers.get(word, ()) and not is_beside_blanks(rows, column)):
+            continue
+        numbers.pop(word, None)  # of two columns of one setting the requested one
+        values = {row.get(column) for row in rows}
+        if len(values) < 3 or any(isinstance(value, str | bool) for value in values):
+            texts.append((word, column))
+        else:
+            numbers[word] = [column]
     found = [one for word, column in texts if search.wanted(word) for one in search.texts(word, column)]
     of_numbers = (search.number(word, columns) for word, columns in numbers.items() if columns and search.wanted(word))
     found += filter(None, of_numbers)

@@ -311,11 +311,9 @@ def _check_exchanged(rows: Sequence[Row], renamed: Mapping[str, str]) -> None:
 def _check_numbers(rows: list[Row], names: Sequence[str]) -> None:
     lines = []
     for name in (one for one in of_type("number", "count") if one in names):
-        kinds = {(type(value), value) for row in rows if (value := row.get(name)) is not None or name in LARGEST}
-        bad = {kind: must for kind in kinds if (must := _must(name, kind[1]))}
-        for number, value in enumerate((row.get(name) for row in rows) if bad else (), start=1):
-            if (kind := (type(value), value)) in bad:
-                lines.append((number, f"{name}: {cell_text(value)} in row {number}; must {bad[kind]}"))
+        for number, value in enumerate((row.get(name) for row in rows), start=1):
+            if must := _must(name, value):
+                lines.append((number, f"{name}: {cell_text(value)} in row {number}; must {must}"))
     if lines:
         more = [f"table: {len(lines) - 5} more bad values"] if len(lines) > 5 else []
         raise InputError(*(line for _, line in sorted(lines)[:5]), *more)
@@ -330,6 +328,8 @@ def _must(name: str, value: Any) -> str:
         return "be a number"
     if name in LARGEST and (value is None or not 1 <= value <= LARGEST[name]):
         return f"be a number from 1 to {LARGEST[name]:g}"
+    if value is None:
+        return ""
     if name == "depth" and not float(value).is_integer():
         return "be a whole number of layers"
     # zero or less is a blank: the row has no such count
