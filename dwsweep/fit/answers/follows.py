@@ -17,7 +17,7 @@ import numpy as np
 
 from dwsweep.errors import argument, either
 from dwsweep.fit.data.covariates import FEWEST_OF_LEVEL, left, quadratic
-from dwsweep.fit.data.roles import KNOWN, LENGTHS, hashable, is_beside_blanks
+from dwsweep.fit.data.roles import KNOWN, LENGTHS, is_beside_blanks
 from dwsweep.fit.data.rows import ALIKE, VALUES_LISTED, Row, grouped, is_number, positive
 from dwsweep.fit.data.shape import SAME_SIZE, places
 from dwsweep.fit.data.table import Table
@@ -57,7 +57,7 @@ def sentences(
         if ours in skipped or not (of_length or role in ("setting", "number", "label")):
             continue
         name = ours if of_length else data.theirs.get(ours, ours)
-        values = [hashable(row.get(ours)) for row in rows]
+        values = [row.get(ours) for row in rows]
         joined = is_beside_blanks(rows, ours)
         if len(set(values) - {None}) < 2 and not joined:
             continue
@@ -206,9 +206,7 @@ def _runs(data: Table, rows: Sequence[Row], taken: Collection[str]) -> float:
         for name, role in data.roles.items()
         if role in ("shape", "setting", "label", "seed") or (name in taken and role != "length")
     ]
-    runs, points = (
-        len({tuple(hashable(row.get(name)) for name in names) for row in rows}) for names in (own, [*own, *LENGTHS])
-    )
+    runs, points = (len({tuple(map(row.get, names)) for row in rows}) for names in (own, [*own, *LENGTHS]))
     return len(rows) * runs / points
 
 

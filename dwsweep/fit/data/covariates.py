@@ -356,9 +356,8 @@ def find(
     kept_columns = [one for one in (one.at_rows(keep) for one in found) if np.ptp(one.value) > 0.0]
     rest = [row for row, stays in zip(rows, keep, strict=True) if stays]
     members, x, y = members[keep], x[keep], y[keep]
-    columns, loss = _own(kept_columns, x, y, members), [row.get("loss") for row in rest]
-    if None not in loss:
-        columns = [_at_least_loss(one, columns, np.array(loss, dtype=float), x, y, members) for one in columns]
+    columns, loss = _own(kept_columns, x, y, members), np.array([float(row["loss"]) for row in rest])
+    columns = [_at_least_loss(one, columns, loss, x, y, members) for one in columns]
     return Covariates(rest, tuple(columns), tuple(search.follow), search.out)
 
 

@@ -93,7 +93,7 @@ def roles(rows: Sequence[Row], names: Iterable[str], by_values: bool = True) -> 
     found: dict[str, Role] = {}
     for name in names:
         known = KNOWN.get(name, "length" if plain(name) in STEPS else None if by_values else "label")
-        found[name] = known or _role(name, [hashable(row.get(name)) for row in rows], shapes, at)
+        found[name] = known or _role(name, [row.get(name) for row in rows], shapes, at)
     return found
 
 
@@ -151,7 +151,7 @@ def bare(column: str) -> str:
 def is_beside_blanks(rows: Sequence[Row], name: str) -> bool:
     """True if a column has one value in some rows and none in the others, as where two tables were joined: a blank may
     be another value."""
-    values = {hashable(row.get(name)) for row in rows}
+    values = {row.get(name) for row in rows}
     return len(values) == 2 and None in values
 
 
@@ -179,10 +179,6 @@ def names_a_result(name: str) -> bool:
     pace = words[-1] == "s" or ("per" in words and bool({"second", "sec", "minute", "hour"} & {*words}))
     norm = "norm" in words and bool({"grad", "gradient", "update"} & {*words}) and not {"max", "clip"} & {*words}
     return bool(RESULTS & {*words}) or pace or norm
-
-
-def hashable(value: Any) -> Any:
-    return value if value is None or isinstance(value, Hashable) else str(value)
 
 
 def _one_to_one(values: Sequence[Hashable], others: Sequence[Any]) -> bool:
@@ -223,7 +219,7 @@ def one_recipe(
     for name in dict.fromkeys((*RECIPE, *TUNING, *named, *unknown)):
         if name not in present:
             continue
-        values = [hashable(row.get(name)) for row in rows]
+        values = [row.get(name) for row in rows]
         shapes = [tuple(shape)[:2] if any(isinstance(one, str) for one in values) else shape for shape, _ in cells]
         cell = [(shape, None if name in RECIPE else rate) for shape, (_, rate) in zip(shapes, cells, strict=True)]
         left = [k for k in range(len(rows)) if k not in out]

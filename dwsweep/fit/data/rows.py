@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 from collections.abc import Container, Iterable, Sequence
@@ -96,9 +95,7 @@ def cell_text(value: Any) -> str:
     """A value of a table in a message."""
     if isinstance(value, str | bool):
         return repr(str(value)[:40])
-    with contextlib.suppress(TypeError, ValueError, OverflowError):  # None, or another thing in place of a number
-        return f"{value:g}"
-    return str(value)[:40]
+    return "None" if value is None else f"{value:g}"
 
 
 def arms(rows: Iterable[Row]) -> dict[str, list[Row]]:

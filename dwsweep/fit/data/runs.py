@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.data.roles import hashable, one_recipe
+from dwsweep.fit.data.roles import one_recipe
 from dwsweep.fit.data.rows import LeftOut, Row, grouped, no_loss, why_no_loss
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.records.columns import AXES
@@ -171,7 +171,7 @@ def sort_rows(rows: Sequence[Row], axis: str = "n_params", adjusted: Collection[
                 x=math.log(value),
                 n_params=n_params,
                 row=row,
-                settings=tuple(hashable(row.get(name)) for name in adjusted),
+                settings=tuple(map(row.get, adjusted)),
             )
             (parts.diverged if diverged else parts.runs).append(run)
     return parts
@@ -250,14 +250,11 @@ def chance_loss(run: Run, unit: str) -> float | None:
 
 def _leave_out_untrained(parts: Selection, unit: str) -> None:
     """A net near ln V guesses the next token almost uniformly: its loss says nothing about depth."""
-    losses: dict[TableShape, dict[Setup, list[float]]] = defaultdict(lambda: defaultdict(list))
-    uniform: dict[TableShape, float] = {}
-    for run in parts.runs:
-        chance = chance_loss(run, unit)
-        if chance is not None:
-            losses[run.shape][run.setup].append(run.loss)
-            uniform[run.shape] = chance
-    best = {shape: min(math.fsum(v) / len(v) for v in of.values()) for shape, of in losses.items()}
+    known = [(run, chance) for run in parts.runs if (chance := chance_loss(run, unit)) is not None]
+    uniform = {run.shape: chance for run, chance in known}
+    losses = grouped((run.setup, run.loss) for run, _ in known)
+    means = grouped((setup.shape, math.fsum(of) / len(of)) for setup, of in losses.items())
+    best = {shape: min(of) for shape, of in means.items()}
     shapes = sorted(shape for shape, loss in best.items() if loss > (1.0 - LEARNED_SHARE) * uniform[shape])
     if not shapes:
         return

@@ -13,7 +13,7 @@ from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.data import condition, source
 from dwsweep.fit.data.cell import Columns, losses
 from dwsweep.fit.data.names import Names, unit_named
-from dwsweep.fit.data.roles import Roles, chosen, hashable, roles
+from dwsweep.fit.data.roles import Roles, chosen, roles
 from dwsweep.fit.data.rows import ARM, LeftOut, Row, Word, cell_text, is_number, no_loss, plain, positive, why_no_loss
 from dwsweep.fit.data.shape import COUNT_FACTOR, n_params_of, settle
 from dwsweep.records.columns import REQUIRED, of_type
@@ -263,7 +263,7 @@ def _without_labels(rows: list[Row], settings: Sequence[str], out: Counter[LeftO
         return rows
     kept: dict[Any, Row] = {}
     for k, row in enumerate(rows):
-        own = tuple((name, hashable(value)) for name, value in row.items() if name not in settings)
+        own = tuple(item for item in row.items() if item[0] not in settings)
         kept.setdefault(own if isinstance(row.get("loss"), float) else k, row)
     out["list a run again, under other labels", ""] += len(rows) - len(kept)
     return list(kept.values())
