@@ -8,14 +8,16 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from dwsweep.errors import InputError, argument
-from dwsweep.fit.data.roles import one_recipe
-from dwsweep.fit.data.rows import LeftOut, Row, grouped, no_loss, why_no_loss
-from dwsweep.fit.data.shape import BLOCK, n_params_of
+from dwsweep.errors import InputError, argument, example
+from dwsweep.fit.data import condition
+from dwsweep.fit.data.roles import LENGTHS, OFTEN, RECIPE, TUNING
+from dwsweep.fit.data.rows import ALIKE, LeftOut, Row, grouped, is_number, listed_values, no_loss, positive, why_no_loss
+from dwsweep.fit.data.shape import BLOCK, n_params_of, of_shapes
 from dwsweep.records.columns import AXES
 from dwsweep.text import BITS_PER_TOKEN, NATS, OF_TEXT, join
 
 CENSORED_SHARE = 0.25
+COUNTED_APART = 3.0  # largest over smallest count of tokens that replicates happened to take
 LEARNED_SHARE = 0.1  # share of ln V that unigram frequencies alone save, roughly
 
 
@@ -178,22 +180,110 @@ def sort_rows(rows: Sequence[Row], axis: str = "n_params", adjusted: Collection[
 
 
 def _one_recipe(
-    parts: Selection, named: Iterable[str], settings: Collection[str], adjusted: bool, theirs: Mapping[str, str]
+    parts: Selection, named: Iterable[str], unknown: Collection[str], adjusted: bool, theirs: Mapping[str, str]
 ) -> None:
-    """Leave out runs whose recipe differs from the rest of their cell; if losses are ``adjusted``, refuse a shape with
-    several values of one of ``settings``."""
-    both = [*parts.runs, *parts.diverged]
-    count = len(parts.runs)
-    rows = [{name: run.row.get(name) for name in settings} if adjusted else run.row for run in both]
-    cells = [(run.shape, None if adjusted else run.learning_rate) for run in both]
-    out, warnings = one_recipe(rows, cells, count, named, settings, theirs)
-    for k, (name, value, used) in out.items():
-        if k < count:
-            parts.reasons[both[k].shape].append(f"{name} = {value}")
-        parts.account[f"have {name} = {value} and not {used}", f'--where "{name} == {value!r}"'] += 1
-    kept = [(k < count, run) for k, run in enumerate(both) if k not in out]
-    parts.runs, parts.diverged = ([run for finished, run in kept if finished == side] for side in (True, False))
-    parts.warnings += warnings
+    """Leave out runs so that every cell has one recipe; if losses are ``adjusted``, refuse a shape with several values
+    of an ``unknown`` column alone.
+
+    A known column that takes several values within a cell is settled by the value that most runs of the table share,
+    where every such cell has it; an unknown one is refused with a question. A text (an activation) must not differ
+    within a depth and width, whatever the inner width, and no recipe follows the learning rate.
+
+    Raises:
+        InputError: there is no such value; one line names the choices.
+    """
+    runs, counted, out = [*parts.runs, *parts.diverged], len(parts.runs), set[int]()
+    varying: dict[str, tuple[list[Any], dict[Any, list[Any]]]] = {}
+    present = {name for run in runs for name in run.row}
+    for name in unknown if adjusted else dict.fromkeys((*RECIPE, *TUNING, *named, *unknown)):
+        if name not in present:
+            continue
+        values, no_rate = [run.row.get(name) for run in runs], adjusted or name in RECIPE
+        texts = any(isinstance(value, str) for value in values)
+        cell = [(run.shape[: 2 if texts else 3], None if no_rate else run.learning_rate) for run in runs]
+        left = [k for k in range(len(runs)) if k not in out]
+        left = [k for k in left if values[k] is not None or name not in LENGTHS]  # a blank may be another recipe
+        finished = [k for k in left if k < counted]
+        mixed = _mixed(name, finished, cell, values)
+        if not mixed:
+            continue
+        shown = theirs.get(name, name)
+        if span := _by_the_way([runs[k].row for k in range(counted) if k not in out], name):
+            parts.warnings.append(
+                f"{shown}: {span[0]:,.0f} to {span[1]:,.0f} within one shape, another count for each seed; losses are "
+                "compared as they are"
+            )
+            continue
+        counts = Counter(values[k] for k in finished)
+        best = max(counts, key=lambda value: (counts[value], str(value)))
+        if name in unknown or 2 * counts[best] <= counts.total() or not all(best in seen for seen in mixed.values()):
+            varying[shown] = values, mixed
+            continue
+        for k in (k for k in left if cell[k] in mixed and values[k] != best):
+            out.add(k)
+            if k < counted:
+                parts.reasons[runs[k].shape].append(f"{shown} = {values[k]}")
+            parts.account[f"have {shown} = {values[k]} and not {best}", f'--where "{shown} == {values[k]!r}"'] += 1
+        parts.warnings.append(
+            f"{shown}: {listed_values(counts)} within one shape; only {shown} = {best} is used there "
+            "(choose with a `where` expression)"
+        )
+    if varying:
+        asked = [theirs.get(name, name) for name in unknown]
+        raise InputError(_refusal(varying, [run.shape for run in parts.runs], asked))
+    parts.runs = [run for k, run in enumerate(parts.runs) if k not in out]
+    parts.diverged = [run for k, run in enumerate(parts.diverged, start=counted) if k not in out]
+
+
+def _mixed(name: str, kept: Iterable[int], cell: Sequence[Any], values: Sequence[Any]) -> dict[Any, list[Any]]:
+    """Cell → its values, of the cells in which rows ``kept`` differ."""
+
+    def alike(seen: Sequence[Any]) -> bool:
+        return name in LENGTHS and all(map(positive, seen)) and max(seen) <= ALIKE * min(seen)
+
+    of = grouped({(cell[k], values[k]) for k in kept})
+    return {at: seen for at, seen in of.items() if len(seen) > 1 and not alike(seen)}
+
+
+def _by_the_way(rows: Sequence[Row], name: str) -> tuple[float, float] | None:
+    """Least and largest count where each seed of a shape has another one, as measured: they were not chosen."""
+    values = [row.get(name) for row in rows]
+    if name not in LENGTHS or not all(map(positive, values)) or None in [row.get("seed") for row in rows]:
+        return None
+    of = of_shapes(rows, name).values()
+    low, high = max(((float(min(v)), float(max(v))) for v in of), key=lambda ends: ends[1] / ends[0])
+    return (low, high) if high <= COUNTED_APART * low and len(set(values)) > OFTEN * len(values) else None
+
+
+def _refusal(
+    varying: Mapping[str, tuple[list[Any], dict[Any, list[Any]]]], shapes: Sequence[Any], unknown: Collection[str]
+) -> str:
+    """Refusal of differing settings: names, shapes, and the recipe that keeps the most shapes. varying: values of all
+    rows, and of the cells in which they differ, by column. shapes: of the finished rows."""
+    parts, numbers = [], []
+    for name, (_, mixed) in varying.items():
+        (shape, _), values = min(mixed.items(), key=lambda item: str(item[0]))
+        parts.append(f"{name} ({listed_values(values)} at {shape[0]}×{shape[1]:g})")
+        numbers += [name] if all(map(is_number, values)) and name != "tokens" else []
+    names = list(varying)
+    of = grouped({(tuple(varying[name][0][k] for name in names), shape) for k, shape in enumerate(shapes)})
+    recipe = max(of, key=lambda values: (None not in values, len(of[values]), str(values)))
+    conditions = [condition.equals(name, value) for name, value in zip(names, recipe, strict=True)]
+    text = " and ".join(conditions)
+    advice = [f"choose, such as with {example(f'where={text!r}', condition.option(*conditions))}"]
+    if "tokens" in names:
+        after, as_they_are = example("at_tokens=N", "--at-tokens N"), example("drop=['tokens']", "--drop tokens")
+        advice.append(f"or compare after equally many with {after}, or as they are with {as_they_are}")
+    if asked := next((name for name in varying if name in unknown), None):
+        arms = example(f"fit_table(table, arm={asked!r}, compare=True)", f"--arm {asked} --compare")
+        adjusted = example(f"adjust=[{asked!r}]", f"--adjust {asked}")
+        ignored = example(f"drop=[{asked!r}]", f"--drop {asked}")
+        compared = f"or compare them with {arms}, or adjust losses for it with {adjusted}"
+        advice.append(f"{compared}, or, if it changes nothing, {ignored}")
+    elif numbers:
+        along = example(f"fit_table(table, along={numbers[0]!r})", f"--along {numbers[0]}")
+        advice.append(f"or compare them with {along}")
+    return f"recipes that differ within one shape would be averaged: {', '.join(parts)}; {'; '.join(advice)}"
 
 
 def _merge_duplicates(parts: Selection) -> None:
