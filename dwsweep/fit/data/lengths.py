@@ -39,8 +39,6 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
     tokens, ratio = options.at_tokens, options.tokens_per_param
     asked = ratio if tokens is None else tokens
     curves = steps.curves(data.rows, data.roles, data.settings)
-    if curves is not None:
-        steps.mark(curves)
     if asked is None:
         return data if curves is None else _ends(data, curves)
 

@@ -119,12 +119,12 @@ def select_runs(
     named: Iterable[str] = (),
     unit: str = NATS,
     settings: Collection[str] = (),
-    adjusted: Collection[str] | None = None,
+    adjusted: Collection[str] = (),
     theirs: Mapping[str, str] = {},
 ) -> Selection:
     """Choose the rows that count as losses. named: columns that the user has named, each part of a run's recipe; unit:
     of the losses; settings: columns found to tell recipes apart; adjusted: columns that losses are adjusted for, so
-    that ``settings`` alone must not differ within a shape; None: the losses count as they are. theirs: our name of a
+    that ``settings`` alone must not differ within a shape; none: the losses count as they are. theirs: our name of a
     column → the table's.
 
     Rows that failed, are not finished or have NaN for a loss are missing at random: their seeds keep their pairing. A
@@ -137,8 +137,8 @@ def select_runs(
         raise InputError(f"{argument('axis')}: {axis!r}; must be one of {', '.join(AXES)}")
     if axis != "n_params" and not any(row.get(axis) is not None for row in rows):
         raise InputError(f"{argument('axis')}: {axis!r}; the table has no column of that name with values in it")
-    parts = sort_rows(rows, axis, adjusted or ())
-    _one_recipe(parts, named, settings, adjusted is not None, theirs)
+    parts = sort_rows(rows, axis, adjusted)
+    _one_recipe(parts, named, settings, bool(adjusted), theirs)
     _merge_duplicates(parts)
     parts.diverged_rule = _treat_diverged(parts)
     _leave_out_untrained(parts, unit)
@@ -324,8 +324,7 @@ def _treat_diverged(parts: Selection) -> str | None:
     if left:
         rules.append(_censor_or_drop(parts, left))
     parts.account["are of runs that diverged", ""] += len(parts.diverged)
-    if before > len(parts.runs):
-        parts.account["are of a shape, a rate or a seed that diverged elsewhere", ""] += before - len(parts.runs)
+    parts.account["are of a shape, a rate or a seed that diverged elsewhere", ""] += before - len(parts.runs)
     parts.warnings.append("diverged: " + "; ".join(rules))
     return "; ".join(rules)
 

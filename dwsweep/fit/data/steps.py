@@ -28,7 +28,8 @@ COMMON = 0.8  # share of runs ending at one step above which all are read there
 
 
 def curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[str]) -> tuple[str, list[list[Row]]] | None:
-    """(column of the step, rows of each run in its order); None if no run has rows at several steps.
+    """(column of the step, rows of each run in its order); None if no run has rows at several steps. Each row gets the
+    name of its curve, and a learning rate that was logged along one is no setting.
 
     settings: columns that distinguish runs, if neither their names nor their steps do.
     """
@@ -51,17 +52,13 @@ def curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[str]) -
             break
     if not any(len({row[time] for row in group}) > 1 for group in groups.values()):
         return None
-    return time, [sorted(group, key=lambda row: row[time]) for group in groups.values()]
-
-
-def mark(found: tuple[str, list[list[Row]]]) -> None:
-    """Name the curve of each row; a learning rate that was logged along it is no setting."""
-    for place, group in enumerate(found[1]):
+    for place, group in enumerate(groups.values()):
         logged = len({row.get("learning_rate") for row in group}) > 1
         for row in group:
             row[CURVE] = place
             if logged:
                 row["learning_rate"] = None
+    return time, [sorted(group, key=lambda row: row[time]) for group in groups.values()]
 
 
 def ends(rows: Sequence[Row], found: tuple[str, list[list[Row]]]) -> tuple[list[Row], Counter[LeftOut], str]:
