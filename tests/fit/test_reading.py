@@ -465,8 +465,8 @@ def test_fifty_thousand_rows_are_read_and_selected_in_seconds(tmp_path):
     seeds = 2_083
     shapes = [(depth, width) for depth in (4, 8, 16, 32) for width in (64, 96, 128, 192, 256, 384)]
     loss = np.random.default_rng(0).normal(3.0, 0.002, (24, seeds))
-    lines = [f"{L},{d},{k},{v:.6f}" for (L, d), own in zip(shapes, loss, strict=True) for k, v in enumerate(own)]
-    file = put(tmp_path, "t.csv", "\n".join(["depth,width,seed,loss", *lines]))
+    lines = [f"{L},{d},{k},{v:.6f},1e9" for (L, d), own in zip(shapes, loss, strict=True) for k, v in enumerate(own)]
+    file = put(tmp_path, "t.csv", "\n".join(["depth,width,seed,loss,tokens", *lines]))
     begin = time.process_time()
     selection, bad = without_bad_runs(select_runs(read_table(file).rows))
     assert len(selection.runs) == 24 * seeds and not bad
