@@ -209,7 +209,7 @@ class Request:
         count."""
         if self.trained:
             return {None: self.trained.rows[self.trained.main]}
-        return token_groups(self.heap.rows() if self.heap else self.data.rows)
+        return token_groups(self.data, self.heap.rows() if self.heap else self.data.rows)
 
     def arm(self, tokens: float | None, rows: list[Row]) -> Arm:
         shorter = self.trained is not None

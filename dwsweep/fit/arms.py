@@ -192,7 +192,7 @@ def _analysed(tables: Sequence[Table], names: Sequence[str], options: FitOptions
     tokens: float | None = None
     found: list[Arm] = []
     for data, name in zip(tables, names, strict=True):
-        groups = token_groups(data.rows)
+        groups = token_groups(data, data.rows)
         key = tokens if tokens in groups else largest(groups)
         tokens = tokens if found else key
         try:

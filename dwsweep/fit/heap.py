@@ -31,6 +31,7 @@ from dwsweep.fit.data.one_unit import IN_NATS
 from dwsweep.fit.data.rows import ALIKE, ARM, Row, is_number, positive
 from dwsweep.fit.data.runs import Run, Selection, select_runs
 from dwsweep.fit.data.shape import n_params_of, places
+from dwsweep.fit.data.steps import CURVE
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.statistics import ask
 from dwsweep.fit.statistics.design import (
@@ -74,7 +75,7 @@ class Heap:
     def selected(self, rows: Sequence[Row]) -> tuple[Selection, list[BadRun]]:
         """Runs of the arm of ``rows``, and its impossible runs."""
         arm = next((str(row.get(ARM)) for row in rows if self.arms), "")
-        return self.selections[arm], [one for one in self.bad if not self.arms or one.run.row.get(ARM) == arm]
+        return self.selections[arm], _of_arm(self.bad, arm)
 
 
 def heap_of(
@@ -158,12 +159,17 @@ def _selected(
     runs = [run for one in selections.values() for run in one.runs]
     more, doubts = impossible(runs, _terms(runs, found, arms))
     bad = [*wild, *more]
-    selections = {arm: without(one, bad) for arm, one in selections.items()}
+    selections = {arm: without(one, _of_arm(bad, arm)) for arm, one in selections.items()}
     first, *others = selections
     # the account of a recipe without a run is part of the base's: it is compared with nothing
     lost = sum((selections[arm].account for arm in others if not selections[arm].runs), selections[first].account)
     selections[first] = replace(selections[first], warnings=[*doubts, *selections[first].warnings], account=lost)
     return selections, bad
+
+
+def _of_arm(bad: Sequence[BadRun], arm: str) -> list[BadRun]:
+    """Impossible runs of an arm; all, of one recipe."""
+    return [one for one in bad if not arm or one.run.row.get(ARM) == arm]
 
 
 def _columns(runs: Sequence[Run], found: Covariates) -> tuple[Covariate, ...]:
@@ -222,7 +228,7 @@ def _found(
     at each.
     """
     spent = trained is not None and trained.alone
-    curved = (trained is None or spent) and (len(token_groups(rows)) > 1 or any("curve_of_run" in row for row in rows))
+    curved = (trained is None or spent) and (len(token_groups(data, rows)) > 1 or any(CURVE in row for row in rows))
     of_grid = {*([TOKENS] if curved else []), *([LEARNING_RATE] if found_in.swept_rates(rows) else [])}
     never = {*([TOKENS] if spent else []), *([found_in.OF_STEPS] if spent or curved else [])}
     members = members_of(rows, arms)
@@ -236,7 +242,7 @@ def over_tokens(data: Table, options: FitOptions, arms: tuple[str, ...] = ()) ->
     None if not requested, if each run's own losses reach those tokens, or if they have one length."""
     if options.at_tokens is None or TOKENS in options.no_adjust or data.directory:
         return None
-    if TOKENS not in options.adjust and all_reach(data.rows, options.at_tokens):
+    if TOKENS not in options.adjust and all_reach(data, options.at_tokens):
         return None
     heap = heap_of(data, options, None, arms)
     return heap if heap and any(one.column == TOKENS for one in heap.record.columns) else None
@@ -307,7 +313,8 @@ def _fitted(
     budget = trained if trained and trained.alone else None
     runs = [run for one in selections.values() for run in one.runs]
     columns = tuple(one for one in _columns(runs, found) if np.ptp(one.value) > 0.0)
-    means = heap_means(runs, columns, options.noise, arms)
+    recipes = [data.recipe_of(run.row) for run in runs]
+    means = heap_means(runs, recipes, columns, options.noise, arms)
     design = design_of(means, Frame.of(means.x, means.y))
     cells = cells_of(means, design, _levels(runs, arms, design.of_run))
     own, forms = int((means.arm == 0).sum()), ("none",) if of_size else ()

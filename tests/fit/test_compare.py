@@ -226,6 +226,14 @@ def test_tables_of_a_heap_are_its_arms_and_one_without_a_setting_is_compared_as_
     assert [row.estimate for row in apart.rows] == [row.estimate for row in result.comparisons[0].rows]
 
 
+def test_an_impossible_loss_of_an_arm_is_no_reason_of_the_base():
+    rows = heap_of_arms()
+    next(row for row in rows if row["arm"] == "gated")["loss"] = 50.0
+    result = compare_arms(rows)
+    assert "1 has an impossible loss" in result.provenance.account.sentence
+    assert not any(cell.reason for cell in result.cells)
+
+
 # Through the front door
 
 

@@ -54,6 +54,12 @@ def test_a_loss_between_two_of_the_same_run_is_read_between_them_with_its_flops_
         assert row["device_seconds"] == pytest.approx(n * tokens / 1e15)
 
 
+def test_two_recipes_of_one_shape_are_no_points_of_one_run():
+    few, many = ([{**row, "batch_size": batch} for row in curves(count)] for batch, count in ((64, 2e9), (512, 8e9)))
+    with pytest.raises(InputError, match="at_tokens: 4e.*no run has a loss near it, or on either side"):
+        at_equal_length(read_table(few + many), fit_options(at_tokens=4e9))
+
+
 @pytest.mark.parametrize("blank", [None, 0, -5, math.inf, math.nan])
 def test_a_loss_after_nobody_knows_how_many_tokens_is_left_out_and_counted(blank):
     table = curves(2e9)
@@ -70,11 +76,14 @@ def test_two_runs_of_one_shape_and_count_stay_two_and_identical_rows_are_one():
         assert {cell.n for cell in fit_table([*table, *second], at_tokens=2e9).cells} == {n}
 
 
+NOT_REACHED = "no run has a loss near it, or on either side of it; allowed, as a list of rows has tokens: from 2B to 2B"
+
+
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"at_tokens": 1e15}, "at_tokens: 1e+15; allowed, as a list of rows has tokens: from 2B to 2B"),
-        ({"at_tokens": 1e-320}, "at_tokens: 9.99989e-321; allowed, as a list of rows has tokens: from 2B to 2B"),
+        ({"at_tokens": 1e15}, f"at_tokens: 1e+15; {NOT_REACHED}"),
+        ({"at_tokens": 1e-320}, f"at_tokens: 9.99989e-321; {NOT_REACHED}"),
         ({"tokens_per_param": -1.0}, "tokens_per_param: -1; allowed: a number above zero"),
         ({"tokens_per_param": 20.0, "at_tokens": 1e9}, "at_tokens, tokens_per_param: both given; allowed: one of them"),
     ],

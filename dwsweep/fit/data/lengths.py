@@ -20,8 +20,8 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument, either
 from dwsweep.fit.data import steps
-from dwsweep.fit.data.rows import ALIKE, ARM, LeftOut, Row, grouped, positive
-from dwsweep.fit.data.shape import BLOCK, n_params_of
+from dwsweep.fit.data.rows import ALIKE, LeftOut, Row, grouped, positive
+from dwsweep.fit.data.shape import n_params_of
 from dwsweep.fit.data.table import Table
 from dwsweep.records.fit import FitOptions
 from dwsweep.text import format_count, format_duration, join
@@ -53,7 +53,7 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
         elif not positive(row.get("tokens")):
             unknown += 1
         else:
-            key = _run(row)
+            key = data.run_of(row)
             # a second row of the same tokens is another run
             runs[(*key, place) if row["tokens"] in runs[key] else key][row["tokens"]] = row
     read = (_after(asked, unit, measured) for measured in runs.values())
@@ -62,7 +62,8 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
         had = [row["tokens"] / unit(row) for row in data.rows if positive(row.get("tokens"))]
         allowed = f"from {format_count(min(had))} to {format_count(max(had))}" if had else "none, no row has any"
         name = argument("at_tokens" if ratio is None else "tokens_per_param")
-        raise InputError(f"{name}: {asked:g}; allowed, as {data.source} has tokens: {allowed}")
+        no_loss = "no run has a loss near it, or on either side of it"
+        raise InputError(f"{name}: {asked:g}; {no_loss}; allowed, as {data.source} has tokens: {allowed}")
     points = sum(map(len, runs.values())) - len(runs)
     out = Counter[LeftOut]()
     out["are other points of a run's curve", ""] = points
@@ -71,15 +72,10 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
     return replace(data, rows=[*found, *others], account=data.account + out)
 
 
-def _run(row: Row) -> tuple[Any, ...]:
-    """What rows of one run share."""
-    return tuple(map(row.get, (ARM, "depth", "width", BLOCK, "learning_rate", "seed", steps.CURVE)))
-
-
-def all_reach(rows: Sequence[Row], tokens: float) -> bool:
+def all_reach(data: Table, tokens: float) -> bool:
     """True if the losses of each run reach that count of tokens, or run past it."""
-    counted = [row for row in rows if positive(row.get("tokens"))]
-    away = grouped((_run(row), math.log(row["tokens"] / tokens)) for row in counted)
+    counted = [row for row in data.rows if positive(row.get("tokens"))]
+    away = grouped((data.run_of(row), math.log(row["tokens"] / tokens)) for row in counted)
     return all(min(off) <= AS_IT_IS and max(off) >= -AS_IT_IS for off in away.values())
 
 
@@ -112,12 +108,12 @@ def _spent(row: Row, off: float) -> Row:
     return {name: row[name] * math.exp(off) for name in ("tokens", FLOPS, "device_seconds") if row.get(name)}
 
 
-def token_groups(rows: Sequence[Row]) -> dict[float | None, list[Row]]:
-    """Rows by token count, if a shape, learning rate and seed has several counts, and half of the shapes share one;
-    otherwise all in one."""
+def token_groups(data: Table, rows: Sequence[Row]) -> dict[float | None, list[Row]]:
+    """``rows`` of a table by token count, if a run has several counts, and half of the shapes share one; otherwise all
+    in one."""
     counted = [row for row in rows if row.get("tokens") is not None]
     groups: dict[float | None, list[Row]] = grouped((row["tokens"], row) for row in counted)
-    seen = grouped({(_run(row), row["tokens"]) for row in counted})
+    seen = grouped({(data.run_of(row), row["tokens"]) for row in counted})
     several = sum(len(tokens) > 1 for tokens in seen.values())
     shared = max((len(_shapes(group)) for group in groups.values()), default=0)
     alike = several and 2 * several >= len(seen) and 2 * shared >= len(_shapes(rows))

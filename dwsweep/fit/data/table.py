@@ -7,6 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from dwsweep.errors import InputError, argument, example
@@ -15,7 +16,8 @@ from dwsweep.fit.data.cell import Columns, losses
 from dwsweep.fit.data.names import Names, unit_named
 from dwsweep.fit.data.roles import Roles, chosen, roles
 from dwsweep.fit.data.rows import ARM, LeftOut, Row, Word, cell_text, is_number, no_loss, plain, positive, why_no_loss
-from dwsweep.fit.data.shape import COUNT_FACTOR, n_params_of, settle
+from dwsweep.fit.data.shape import BLOCK, COUNT_FACTOR, n_params_of, settle
+from dwsweep.fit.data.steps import CURVE
 from dwsweep.records.columns import REQUIRED, of_type
 from dwsweep.records.columns import named as column_names
 from dwsweep.records.fit import Account, FitOptions, LeftOutRows
@@ -66,6 +68,19 @@ class Table:
     def settings(self) -> tuple[str, ...]:
         """Columns that distinguish runs of one shape, as their values show."""
         return tuple(name for name in chosen(self.roles) if name not in self.named)
+
+    def recipe_of(self, row: Row) -> tuple[Any, ...]:
+        """Values that runs of one shape and recipe share, whatever their seed and length."""
+        return tuple(map(row.get, self._of_recipe))
+
+    def run_of(self, row: Row) -> tuple[Any, ...]:
+        """Key of a row's run: its curve, or its recipe and seed."""
+        return (row[CURVE],) if CURVE in row else (*self.recipe_of(row), row.get("seed"))
+
+    @cached_property
+    def _of_recipe(self) -> list[str]:
+        of = ("shape", "setting", "number")
+        return [ARM, BLOCK, *(name for name, role in self.roles.items() if role in of)]
 
     def ours(self, name: str) -> str:
         """Our name of a column, by the table's name of it, or by either name in another case."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,21 +62,27 @@ def members_of(rows: Sequence[Row], arms: Sequence[str]) -> np.ndarray:
 
 
 def heap_means(
-    runs: Sequence[Run], columns: Sequence[Covariate], declared: float | None, arms: tuple[str, ...] = ()
+    runs: Sequence[Run],
+    recipes: Sequence[Hashable],
+    columns: Sequence[Covariate],
+    declared: float | None,
+    arms: tuple[str, ...] = (),
 ) -> HeapMeans:
-    """Means of equal runs. declared: sd of one run, nats; None: that of the replicates."""
+    """Means of equal runs. recipes: (n,) of the runs, which no two points of one run differ in. declared: sd of one
+    run, nats; None: that of the replicates."""
     arm = members_of([run.row for run in runs], arms) @ np.arange(1.0, max(len(arms), 1))
     block = np.unique([run.block for run in runs], return_inverse=True)[1]
     x, y = np.array([run.x for run in runs]), np.log([float(run.depth) for run in runs])
     values = np.stack([arm, x, y, block, *(one.value for one in columns)], axis=1).round(9)
+    first = np.unique(values, axis=0, return_index=True)[1]
     of_run = [*range(4), *(k for k, one in enumerate(columns, start=4) if one.column != "tokens")]
-    run = np.unique(values[:, of_run], axis=0, return_inverse=True)[1].ravel()
-    keys = list(map(tuple, values.tolist()))
-    points = len(set(keys)) / (1.0 + run.max())
-    means = means_of(runs, keys, declared, points=points)
-    first = np.unique(means.of, return_index=True)[1]
+    place = {recipe: k for k, recipe in enumerate(dict.fromkeys(recipes))}
+    label = np.column_stack([values[:, of_run], [place[recipe] for recipe in recipes]])[first]
+    run = np.unique(label, axis=0, return_inverse=True)[1].ravel()
+    points = len(first) / (1.0 + run.max())
+    means = means_of(runs, list(map(tuple, values.tolist())), declared, points=points)
     own = tuple(one.at_rows(first) for one in columns)
-    return HeapMeans(**vars(means), columns=own, run=run[first], points=points, arms=arms, arm=arm[first].astype(int))
+    return HeapMeans(**vars(means), columns=own, run=run, points=points, arms=arms, arm=arm[first].astype(int))
 
 
 def points_of_runs(runs: Sequence[Run], means: HeapMeans) -> list[list[int]]:
