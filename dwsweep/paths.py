@@ -74,10 +74,7 @@ _TENSORSTORE = re.compile(r"\b(UNAVAILABLE|DEADLINE_EXCEEDED)\b.*(gs://|http)", 
 def out_of_reach(error: BaseException) -> str | None:
     """One line if a bucket's client got no answer, retries included, or a file system failed for reasons of its own;
     None for any other failure."""
-    link: BaseException | None = error
-    seen: set[int] = set()
-    while link is not None and id(link) not in seen:
-        seen.add(id(link))
+    for link in chain(error):
         if is_of_a_client(link):
             code = str(getattr(link, "code", None) or getattr(link, "status", None))
             told = code.isdecimal() and (int(code) >= 500 or int(code) in (408, 429))
@@ -87,8 +84,17 @@ def out_of_reach(error: BaseException) -> str | None:
             return _no_answer(link)
         elif isinstance(link, OSError) and link.errno in _PASSING and not isinstance(link, FencedOff):
             return f"the file system fails ({link}); nothing is lost, and the same command continues"
-        link = link.__cause__ or link.__context__
     return None
+
+
+def chain(error: BaseException) -> list[BaseException]:
+    """The error and those that led to it, the last one first."""
+    links: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in links:
+        links.append(link)
+        link = link.__cause__ or link.__context__
+    return links
 
 
 def is_of_a_client(error: BaseException) -> bool:
@@ -357,14 +363,14 @@ def read_json(path: Any) -> dict[str, object] | None:
     return content if isinstance(content, dict) else None
 
 
-def write_array(path: Any, array: Any, *, folder: bool = True) -> str:
-    """Write an array as .npy, durably; ``folder`` as in ``write_atomic``. Returns the file's SHA-256 (hex)."""
+def write_array(path: Any, array: Any) -> str:
+    """Write an array as .npy, durably but for its name (``folder`` in ``write_atomic``); returns its SHA-256 (hex)."""
     import numpy as np
 
     buffer = io.BytesIO()
     np.save(buffer, array)
     data = buffer.getvalue()
-    write_atomic(path, data, durable=True, folder=folder)
+    write_atomic(path, data, durable=True, folder=False)
     return hashlib.sha256(data).hexdigest()
 
 

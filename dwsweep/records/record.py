@@ -80,8 +80,8 @@ Amount = Annotated[float | None, AfterValidator(_finite_amount)]
 class Damaged(InputError):
     """Damaged file; the message names the file, the field and the fault."""
 
-    def __init__(self, path: Any, name: str, why: str) -> None:
-        self.path, self.why = path, why
+    def __init__(self, name: str, why: str) -> None:
+        self.why = why
         super().__init__(f"{name}: {why}")
 
 
@@ -194,21 +194,21 @@ def read(path: Any, kind: type[Kind], name: str | None = None, *, strict: bool =
     except (FileNotFoundError, NotADirectoryError):
         return None
     except IsADirectoryError:
-        raise Damaged(path, shown, "is a folder") from None
+        raise Damaged(shown, "is a folder") from None
     except paths.NotAFile as error:
-        raise Damaged(path, shown, str(error.strerror)) from None
+        raise Damaged(shown, str(error.strerror)) from None
     try:
         found = _adapter(kind).validate_json(data, strict=strict)
     except ValidationError as error:
-        raise Damaged(path, shown, _describe(error)) from None
+        raise Damaged(shown, _describe(error)) from None
     fault = fault_of_seal(data, columns_of(kind) if is_dataclass(kind) else ()) if data[:1] == b"{" else ""
     if fault or SEAL.encode() not in data:  # a file with its own hash is ours and has each key once
         try:
             _decoder.decode(data.decode())
         except ValueError as error:
-            raise Damaged(path, shown, str(error)) from None
+            raise Damaged(shown, str(error)) from None
     if fault:
-        raise Damaged(path, shown, fault)
+        raise Damaged(shown, fault)
     return found
 
 
@@ -248,14 +248,13 @@ def parse(kind: type[Kind], content: Mapping[str, Any]) -> Kind:
         raise InputError(f"{kind.__name__}: {_describe(error)}") from None
 
 
-def write(path: Any, content: Any, *, durable: bool = False, folder: bool = True) -> None:
-    """Write a record, or a list of records, atomically. ``durable``: wait until it is on the disk; ``folder``: its name
-    too.
+def write(path: Any, content: Any, *, durable: bool = False) -> None:
+    """Write a record, or a list of records, atomically. ``durable``: wait until it is on the disk.
 
     Raises:
         OSError: the disk is full or the folder cannot be written; the old content is still there.
     """
-    paths.write_atomic(path, text_of(content), durable=durable, folder=folder)
+    paths.write_atomic(path, text_of(content), durable=durable)
 
 
 def text_of(content: Any) -> str:

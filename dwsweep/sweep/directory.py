@@ -79,14 +79,12 @@ class SweepStore:
         try:
             record = reader.read(place, kind)
         except Damaged as error:
-            raise Damaged(path := self.path_of(kind, owner), self.name_of(path), error.why) from None
+            raise Damaged(self.name_of(place), error.why) from None
         # a record that names another owner than its folder was copied from elsewhere
         field = "pack_id" if kind is Pack else "run_id"
         named = getattr(record, field, None)
         if named is not None and named != owner:
-            raise Damaged(
-                path := self.path_of(kind, owner), self.name_of(path), f"{field}: {named!r}; must be {owner!r}"
-            )
+            raise Damaged(self.name_of(place), f"{field}: {named!r}; must be {owner!r}")
         return record
 
     def place(self, *names: str) -> Any:
@@ -94,12 +92,11 @@ class SweepStore:
         the time of reading thousands of files."""
         return self.directory.joinpath(*names) if self._root is None else "/".join((self._root, *names))
 
-    def write(self, owner: str, record: Any, durable: bool = False, folder: bool = True) -> None:
-        """Write a record of the run or the pack ``owner``; ``durable`` waits until the disk has it, ``folder``: its
-        name too."""
+    def write(self, owner: str, record: Any, durable: bool = False) -> None:
+        """Write a record of the run or the pack ``owner``; ``durable`` waits until the disk has it."""
         path = self.path_of(type(record), owner)
         paths.make_directory(path.parent)
-        reader.write(path, record, durable=durable, folder=folder)
+        reader.write(path, record, durable=durable)
 
     def name_of(self, path: Any) -> str:
         """The path as seen from the sweep directory, for messages."""
@@ -123,7 +120,7 @@ class SweepStore:
 
     @property
     def results_path(self) -> Any:
-        return self.directory / "results.csv"
+        return self.directory / sweep_record.RESULTS_NAME
 
     @property
     def manifest(self) -> Manifest:
@@ -183,14 +180,10 @@ class SweepStore:
         return text
 
     def check_plan(self) -> None:
-        """Refuse a plan.csv that changed after it was written.
-
-        Raises:
-            Damaged: it did.
-        """
-        path, known = self.directory / PLAN, self.manifest.files or {}
-        if PLAN in known and hashlib.sha256(paths.read_bytes(path)).hexdigest() != known[PLAN]:
-            raise Damaged(path, PLAN, NOT_WRITTEN)
+        """Report a plan.csv that changed after it was written as damage."""
+        known = self.manifest.files or {}
+        if PLAN in known and hashlib.sha256(paths.read_bytes(self.directory / PLAN)).hexdigest() != known[PLAN]:
+            self._damage(Damaged(PLAN, NOT_WRITTEN))
 
     def planned(self) -> list[PlanRow]:
         """The rows of plan.csv, in its order; none before the first ``run``.
@@ -198,17 +191,16 @@ class SweepStore:
         Raises:
             Damaged: the file is no plan.
         """
-        path = self.directory / PLAN
         try:
-            return list(sweep_record.parse_plan_csv(paths.read_text(path)))
+            return list(sweep_record.parse_plan_csv(paths.read_text(self.directory / PLAN)))
         except FileNotFoundError:
             return []
         except IsADirectoryError:
-            raise Damaged(path, path.name, "is a folder") from None
+            raise Damaged(PLAN, "is a folder") from None
         except paths.NotAFile as error:
-            raise Damaged(path, path.name, str(error.strerror)) from None
+            raise Damaged(PLAN, str(error.strerror)) from None
         except (ValueError, csv.Error) as error:  # not UTF-8, or a row that is none of a plan
-            raise Damaged(path, path.name, f"is no table of runs ({error})") from None
+            raise Damaged(PLAN, f"is no table of runs ({error})") from None
 
     # runs
 
@@ -254,8 +246,8 @@ class SweepStore:
         Raises:
             Damaged: they are not.
         """
-        if why := fault_of_documents(self.place("runs", run_id, DOCUMENTS), result):
-            raise Damaged(path := self.documents_path(run_id), self.name_of(path), why)
+        if why := fault_of_documents(place := self.place("runs", run_id, DOCUMENTS), result):
+            raise Damaged(self.name_of(place), why)
 
     def params_path(self, run_id: str) -> Any:
         return self.run_directory(run_id) / "params.safetensors"
@@ -266,7 +258,7 @@ class SweepStore:
         """Record a finished run: its other files first, then result.json with their hashes, which makes it done. All
         that belongs to the run, what was written before included, is on the disk when this returns."""
         paths.make_directory(self.run_directory(run_id))
-        documents_sha256 = paths.write_array(self.documents_path(run_id), documents, folder=False)
+        documents_sha256 = paths.write_array(self.documents_path(run_id), documents)
         stamped = replace(result, run_id=run_id, pack_id=pack_id, documents_sha256=documents_sha256)
         if lines := jsonl.bytes_of_lines(self.metrics_path(run_id)):
             digest = hashlib.sha256(lines).hexdigest()

@@ -25,13 +25,13 @@ from dwsweep.records.metrics import CHANGED, MISSING, metrics_of
 from dwsweep.records.pack import REBUILT, Pack, PackProgress, PackState
 from dwsweep.records.record import Damaged
 from dwsweep.records.run import DONE, FINAL, PENDING, RunConfig, RunResult, RunState
-from dwsweep.records.sweep import DROP, Manifest
+from dwsweep.records.sweep import DROP, RESULTS_NAME, Manifest
 from dwsweep.spec import load_spec
 from dwsweep.sweep import work_queue
 from dwsweep.sweep.directory import NOT_WRITTEN, PLAN, SweepStore
 from dwsweep.sweep.results_table import results_text
 
-RESULTS, SPEC = "results.csv", "spec.yaml"
+SPEC = "spec.yaml"
 ABANDONED_SECONDS = 3600.0  # age at which a half-written file counts as a killed process's
 
 Say = Callable[[str], None]
@@ -94,7 +94,8 @@ def look(store: SweepStore) -> Iterator[SweepFile]:
     for pack_id in dict.fromkeys([*store.pack_ids(), *finished_by]):
         yield from _pack(store, pack_id, pack_id in finished_by)
         yield from _lost_results(store, pack_id)
-    yield from _results(store)
+    with contextlib.suppress(InputError, OSError):  # a damaged plan has a line of its own
+        yield _table(RESULTS_NAME, store.results_path, results_text(store))
     yield from _fit(root)
     bench = root / bench_record.FILE_NAME
     if paths.is_there(bench):
@@ -156,11 +157,6 @@ def _lost_results(store: SweepStore, pack_id: str) -> Iterator[SweepFile]:
             yield SweepFile(_kind_of(store, path), path, MISSING)
 
 
-def _results(store: SweepStore) -> Iterator[SweepFile]:
-    with contextlib.suppress(InputError, OSError):  # a damaged plan has a line of its own
-        yield _table(RESULTS, store.results_path, results_text(store))
-
-
 def _fit(root: Any) -> Iterator[SweepFile]:
     path = root / "fit" / "fit.json"
     if not paths.is_there(path):
@@ -209,7 +205,7 @@ def _fault_of_bytes(path: Any, digest: str, why: str) -> str:
 
     def check() -> None:
         if hashlib.sha256(paths.read_bytes(path, 1 << 40)).hexdigest() != digest:
-            raise Damaged(path, path.name, why)
+            raise Damaged(path.name, why)
 
     return _fault(check)
 

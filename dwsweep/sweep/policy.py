@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from dwsweep import paths
 from dwsweep.cost.arithmetic import halved
@@ -42,7 +41,7 @@ def of_exception(error: BaseException) -> tuple[str, str]:
     A bucket or a file system that does not answer stops the sweep: no pack is at fault.
     Wrong input is not retried; anything else may be a fault of the device and is.
     """
-    chain = _chain(error)
+    chain = paths.chain(error)
     cause = f"{type(error).__name__}: {first_line(str(error))}".rstrip(": ")
     if is_disk_full(error):
         return DISK_FULL, f"the disk is full, or files may not be as large ({cause})"
@@ -97,7 +96,9 @@ def kernel_oom_kills() -> int:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    return any(_is_disk_full(link) for link in _chain(error))
+    # EFBIG: a limit on the size of files (``ulimit -f``), which no attempt at another pack gets around either
+    numbers = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return any(getattr(link, "errno", None) in numbers or _DISK_FULL.search(str(link)) for link in paths.chain(error))
 
 
 def tail(path: str | os.PathLike[str], start: int = 0, lines: int = LOG_TAIL_LINES) -> str:
@@ -121,21 +122,6 @@ def first_line(text: str, limit: int = 300) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
-def _is_disk_full(error: Any) -> bool:
-    number = getattr(error, "errno", None)
-    # EFBIG: a limit on the size of files (``ulimit -f``), which no attempt at another pack gets around either
-    return number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or bool(_DISK_FULL.search(str(error)))
-
-
-def _chain(error: BaseException) -> list[BaseException]:
-    links: list[BaseException] = []
-    link: BaseException | None = error
-    while link is not None and link not in links:
-        links.append(link)
-        link = link.__cause__ or link.__context__
-    return links
-
-
 @dataclass(frozen=True)
 class Decision:
     """Decision: the pack's new state, the packs to queue in its place, and the new state of its unfinished runs."""
@@ -143,12 +129,7 @@ class Decision:
     state: PackState
     queue: tuple[Pack, ...] = ()
     run_state: str | None = None  # None: as the worker left it
-    cause: str | None = None
     stops_sweep: bool = False
-
-    @property
-    def gives_up(self) -> bool:
-        return self.run_state in (FAILED, OOM)
 
 
 def decide(
@@ -179,20 +160,20 @@ def decide(
     if ended.kind == DONE:
         return Decision(replace(state, state=DONE))
     if ended.kind == INTERRUPTED:
-        return Decision(after("resumes with the next run", state=INTERRUPTED), (), INTERRUPTED, ended.cause)
+        return Decision(after("resumes with the next run", state=INTERRUPTED), (), INTERRUPTED)
     if ended.kind == DISK_FULL:
         stopped = after("the sweep stops", state=INTERRUPTED)
-        return Decision(stopped, (), INTERRUPTED, ended.cause, stops_sweep=True)
+        return Decision(stopped, (), INTERRUPTED, stops_sweep=True)
     if ended.kind == OOM:
         return _out_of_memory(pack, state, ended, finished, after)
     if ended.kind == CRASH:
         retries = 1 if moved_on else state.retries + 1
         if retries <= max_retries:
             action = f"retry {retries} of {max_retries} from the last checkpoint"
-            return Decision(after(action, state=PENDING, retries=retries), (pack,), INTERRUPTED, ended.cause)
+            return Decision(after(action, state=PENDING, retries=retries), (pack,), INTERRUPTED)
         given_up = f"given up after {max_retries} {'retry' if max_retries == 1 else 'retries'}"
-        return Decision(after(given_up, state=FAILED), (), FAILED, ended.cause)
-    return Decision(after("given up", state=FAILED), (), FAILED, ended.cause)
+        return Decision(after(given_up, state=FAILED), (), FAILED)
+    return Decision(after("given up", state=FAILED), (), FAILED)
 
 
 def _out_of_memory(
@@ -207,14 +188,14 @@ def _out_of_memory(
     if smaller is not None and (alone or state.halvings < MAX_HALVINGS):
         action = f"microbatch {used} → {smaller} of {batch} sequences"
         changed = after(action, state=PENDING, microbatch=smaller, halvings=state.halvings + 1)
-        return Decision(changed, (pack,), INTERRUPTED, ended.cause)
+        return Decision(changed, (pack,), INTERRUPTED)
     if alone:
         least = "one sequence" if used == 1 else f"{used} sequences, the fewest that its devices can share"
-        return Decision(after(f"given up at {least}", state=OOM, microbatch=used), (), OOM, ended.cause)
+        return Decision(after(f"given up at {least}", state=OOM, microbatch=used), (), OOM)
     children = split(pack, finished, used)
     names = tuple(child.pack_id for child in children)
     changed = after(f"split into {' and '.join(names)}", state=REBUILT, rebuilt_into=(*state.rebuilt_into, *names))
-    return Decision(changed, children, PENDING, ended.cause)
+    return Decision(changed, children, PENDING)
 
 
 def with_microbatch(pack: Pack, microbatch: int | None) -> Pack:

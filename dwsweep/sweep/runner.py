@@ -251,9 +251,9 @@ class _Sweep:
             if child.pack_id != pack_id:
                 self.store.write_pack(replace(child, rebuilt_from=pack_id, reason=ended.cause))
         if decision.run_state:
-            tail = ended.log_tail if decision.gives_up else None
+            tail = ended.log_tail if decision.run_state in STOPPED else None
             for name in unit.runs - finished:
-                state = RunState(decision.run_state, ended.step, None, pack_id, decision.cause, tail)
+                state = RunState(decision.run_state, ended.step, None, pack_id, ended.cause, tail)
                 self.store.write_state(name, replace(state, loss=states[name].loss))
         self.store.write(pack_id, decision.state)
         if decision.state.state in (DONE, REBUILT):  # nothing resumes from here

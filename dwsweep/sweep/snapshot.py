@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dwsweep.errors import InputError
 from dwsweep.records.pack import Pack, PackProgress
-from dwsweep.records.record import Damaged
 from dwsweep.records.run import (
     DIVERGED,
     DONE,
@@ -83,11 +82,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
         InputError: it is none.
     """
     damaged: dict[str, None] = {}  # damaged files in the order of reading, each once
-
-    def note(error: Damaged) -> None:
-        damaged[error.lines[0]] = None
-
-    store = SweepStore(directory, note)
+    store = SweepStore(directory, lambda error: damaged.setdefault(error.lines[0]))
     try:
         planned = [row for row in store.planned() if row.action != DROP]
     except InputError as error:
@@ -99,10 +94,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
         raise InputError(f"DIR: {directory}; has no plan.csv; must be a directory made by `dwsweep run`")
     live = owners(directory)
     if not live:  # an owner writes the plan and its hash one after the other
-        try:
-            store.check_plan()
-        except Damaged as error:
-            note(error)
+        store.check_plan()
     now = time.time()
     since = min((owner.since for owner in live), default=now)
     runs = []
