@@ -120,13 +120,4 @@ def _segments(path: Any) -> list[Any]:
 
 
 def _line(row: Mapping[str, object]) -> str:
-    return json.dumps(dict(row), separators=(",", ":"), default=_plain) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    """JSON values of NumPy scalars and paths."""
-    if hasattr(value, "item"):
-        return value.item()
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    raise TypeError(f"{type(value).__name__} does not go into JSON")
+    return json.dumps(row, separators=(",", ":")) + "\n"

@@ -83,14 +83,11 @@ def metrics_of(folder: Any) -> Metrics:
 
 
 def _metrics_row(row: dict[str, Any]) -> MetricsRow | None:
-    if not _is_count(row.get("step")):
+    step = row.get("step")
+    if type(step) is not int or not 0 <= step < MOST:
         return None
     known = [row[name] for name in METRICS if name in row]
     return cast(MetricsRow, row) if all(value is None or _is_number(value) for value in known) else None
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < MOST
 
 
 def _is_number(value: Any) -> bool:

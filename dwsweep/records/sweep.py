@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -33,7 +33,6 @@ from dwsweep.records.record import (
     csv_text,
     one_of,
     parse,
-    table_text,
     unquoted_text,
 )
 from dwsweep.records.run import DONE, INTERRUPTED, RUNNING, RunConfig, RunResult, RunState
@@ -106,11 +105,6 @@ def results_row(config: RunConfig, state: RunState, result: RunResult | None) ->
     status = INTERRUPTED if state.state == RUNNING else state.state
     found = ChainMap({**measured, "status": status}, vars(config), vars(config.shape), config.model, config.train)
     return {name: found.get(name) for name in RESULTS}
-
-
-def results_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Text of the table."""
-    return table_text(rows, RESULTS, str)
 
 
 _PACKAGES = {name: name for name in ("dwsweep", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")}

@@ -9,8 +9,8 @@ from typing import Any
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.locks import exclusive
-from dwsweep.records import sweep as sweep_record
-from dwsweep.records.record import Damaged
+from dwsweep.records.columns import RESULTS
+from dwsweep.records.record import Damaged, table_text
 from dwsweep.records.sweep import DROP, RESULTS_NAME, results_row
 from dwsweep.sweep.claim import owners
 from dwsweep.sweep.directory import SweepStore
@@ -25,7 +25,7 @@ def results_text(store: SweepStore) -> str:
     run_ids = [row.run_id for row in store.planned() if row.action != DROP] or store.run_ids()
     configs = [config for config in map(store.config, run_ids) if config is not None]
     rows = [results_row(config, store.state(config.run_id), store.result(config.run_id)) for config in configs]
-    return sweep_record.results_text(rows)
+    return table_text(rows, RESULTS, str)
 
 
 def rebuild_results(store: SweepStore) -> Any:

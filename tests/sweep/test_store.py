@@ -20,6 +20,7 @@ from dwsweep.records import record, sweep
 from dwsweep.records.columns import RESULTS
 from dwsweep.records.pack import PackProgress, StartFacts
 from dwsweep.records.run import RunResult, RunState
+from dwsweep.sweep import results_table
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Event
 from dwsweep.sweep.recorder import RunRecorder
@@ -163,7 +164,8 @@ def test_results_are_rebuilt_from_the_directories_alone(tmp_path: Path) -> None:
 
 
 def test_a_setting_becomes_a_column_by_its_name_alone(store: SweepStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "RESULTS", (*RESULTS, "warmup_steps", "activation", "mlp_hidden"))
+    for module in (sweep, results_table):
+        monkeypatch.setattr(module, "RESULTS", (*RESULTS, "warmup_steps", "activation", "mlp_hidden"))
     found = list(csv.DictReader(results_text(store).splitlines()))
     assert {(row["warmup_steps"], row["activation"]) for row in found} == {("2", "gelu")}
     assert [row["mlp_hidden"] for row in found] == [str(4 * int(row["width"])) for row in found]
