@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
@@ -128,20 +127,11 @@ class Shape(Layer):
     head_size_follows_width: bool = True  # heads.count rule: d_p grows with d_x; False: heads.size fixes it
 
     @property
-    def attention_params(self) -> int:
-        """Weights of one attention block, see ``attention_weights``."""
-        return int(attention_weights(self.width, self.heads, self.head_size, self.kv_heads))
-
-    @property
-    def mlp_params(self) -> int:
-        """Weights of one MLP, see ``mlp_weights``."""
-        return int(mlp_weights(self.width, self.mlp_hidden, self.mlp == "gated"))
-
-    @property
     def n_params(self) -> int:
         """Matched count: weight matrices of all blocks, 12·L·d_x² for the standard block. Biases, norms and all
         matrices of the embeddings are not counted."""
-        return self.depth * (self.attention_params + self.mlp_params)
+        attention = attention_weights(self.width, self.heads, self.head_size, self.kv_heads)
+        return self.depth * int(attention + mlp_weights(self.width, self.mlp_hidden, self.mlp == "gated"))
 
     @property
     def embedding_params(self) -> int:
@@ -261,19 +251,12 @@ def token_bytes(vocab_size: int) -> int:
     return 2 if vocab_size <= 1 << 16 else 4
 
 
-def match_width(
-    depth: int,
-    budget: float,
-    block: BlockForm,
-    width_multiple: int,
-    count: Callable[[Shape], int] = lambda shape: shape.n_params,
-) -> Shape:
-    """Shape of this depth whose ``count`` (the matched count by default) is nearest to ``budget``.
+def match_width(depth: int, budget: float, block: BlockForm, width_multiple: int) -> Shape:
+    """Shape of this depth whose matched count is nearest to ``budget``.
 
     The count grows with the width, so the answer is one of the two multiples around the exact solution.
-    The mismatch is ``count(shape) / budget - 1``.
     """
     step = block.width_step(width_multiple)
-    above = bisect_left(MULTIPLES, budget, key=lambda k: count(block.shape(depth, k * step)))
+    above = bisect_left(MULTIPLES, budget, key=lambda k: block.shape(depth, k * step).n_params)
     candidates = [block.shape(depth, k * step) for k in MULTIPLES[max(0, above - 1) : above + 1]]
-    return min(candidates, key=lambda shape: abs(count(shape) - budget))
+    return min(candidates, key=lambda shape: abs(shape.n_params - budget))
