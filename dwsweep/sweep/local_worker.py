@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +21,9 @@ from dwsweep.errors import InputError
 from dwsweep.records.footing import cores
 from dwsweep.records.pack import PackProgress, StartFacts
 from dwsweep.records.run import DONE, INTERRUPTED
-from dwsweep.sweep import policy
+from dwsweep.sweep import events, policy
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.events import (
-    Command,
-    Compiling,
-    Emit,
-    Ended,
-    Event,
-    Job,
-    Join,
-    Joined,
-    Release,
-    Released,
-    Stop,
-    Train,
-    from_line,
-    to_line,
-)
+from dwsweep.sweep.events import Ended, Job
 
 EXIT_SECONDS = 10.0  # time for an idle worker to leave
 
@@ -46,29 +31,19 @@ EXIT_SECONDS = 10.0  # time for an idle worker to leave
 class WorkerProcess:
     """Worker of one child process at a time. ``train`` blocks; ``stop`` and ``kill`` may come from another thread.
 
-    ``environment`` is added to this process's own: which devices the child sees. ``cores`` limits it to these CPUs.
-    With ``slice_store``, the token store of this host, each child joins the slice of hosts when it starts.
+    ``environment`` is added to this process's own: which devices and cores the child uses. With ``slice_store``, the
+    token store of this host, each child joins the slice of hosts when it starts.
     """
 
-    def __init__(
-        self,
-        environment: Mapping[str, str] | None = None,
-        cores: frozenset[int] | None = None,
-        slice_store: str | None = None,
-    ) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None, slice_store: str | None = None) -> None:
         self.environment = dict(environment or {})
-        self.cores = cores
         self.slice_store = slice_store
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
         self._stop_cause: str | None = None
         self._kernel_kills = 0
 
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid if self._process else None
-
-    def train(self, job: Job, on_event: Emit) -> Ended:
+    def train(self, job: Job, on_event: events.Emit) -> Ended:
         """Run one attempt and return its end; events other than the end go to ``on_event``."""
         store = SweepStore(job.directory)
         final_log = store.log_path(job.pack_id)
@@ -82,13 +57,13 @@ class WorkerProcess:
             start = log.stat().st_size if log.exists() else 0
             return self._attempt(job, on_event, log, start)
 
-    def _attempt(self, job: Job, on_event: Emit, log: Path, start: int) -> Ended:
+    def _attempt(self, job: Job, on_event: events.Emit, log: Path, start: int) -> Ended:
         heard = Ended(INTERRUPTED)  # last known state of the attempt
         try:
             process = self._ensure(log)
-            self._send(Train(job, os.fspath(log)))
+            self._send(events.Train(job, os.fspath(log)))
             if self._stop_cause:  # the stop came while the process was starting
-                self._send(Stop(self._stop_cause))
+                self._send(events.Stop(self._stop_cause))
         except OSError as error:
             self.kill()
             kind, cause = policy.of_exception(error)
@@ -102,7 +77,7 @@ class WorkerProcess:
                 return replace(heard, kind=event.kind, cause=event.cause, log_tail=tail)
             if isinstance(event, PackProgress | StartFacts):
                 heard = replace(heard, step=event.step)
-            if isinstance(event, Compiling | StartFacts):
+            if isinstance(event, events.Compiling | StartFacts):
                 heard = replace(heard, microbatch=event.microbatch)
             on_event(event)
         returncode = self._reap()
@@ -112,14 +87,14 @@ class WorkerProcess:
         kind, cause = policy.of_exit(returncode, whole, policy.kernel_oom_kills() - self._kernel_kills)
         return replace(heard, kind=kind, cause=cause, log_tail=policy.last_lines(whole))
 
-    def join(self, log: Path) -> Joined:
+    def join(self, log: Path) -> events.Joined:
         """Start the child and wait until it has joined the slice.
 
         Raises:
             RuntimeError: it has not; says why.
         """
         for event in self._events(self._ensure(log)):
-            if isinstance(event, Joined):
+            if isinstance(event, events.Joined):
                 return event
         self._reap()
         raise RuntimeError(policy.first_line("\n".join(reversed(policy.tail(log).splitlines()))))
@@ -132,7 +107,7 @@ class WorkerProcess:
         assert self._process is not None
         status = None
         for event in self._events(self._process):
-            if isinstance(event, Released):
+            if isinstance(event, events.Released):
                 status = event.status
         self._reap()
         return status
@@ -140,21 +115,21 @@ class WorkerProcess:
     def release(self, status: int, log: Path) -> None:
         """Release the slice: all its processes end with this exit status."""
         self._ensure(log)
-        self._send(Release(status))
+        self._send(events.Release(status))
         self.follow()
 
     @staticmethod
-    def _events(process: subprocess.Popen[str]) -> Iterator[Event]:
+    def _events(process: subprocess.Popen[str]) -> Iterator[events.Event]:
         assert process.stdout is not None
         for line in process.stdout:
             with contextlib.suppress(ValueError):  # last line of a killed worker
-                yield from_line(line)
+                yield events.from_line(line)
 
     def stop(self, cause: str) -> None:
         """Ask for a checkpoint and an end."""
         self._stop_cause = cause
         with contextlib.suppress(OSError, ValueError):
-            self._send(Stop(cause))
+            self._send(events.Stop(cause))
 
     def kill(self) -> None:
         process = self._process
@@ -169,18 +144,11 @@ class WorkerProcess:
         with contextlib.suppress(OSError, ValueError):
             if process.stdin:
                 process.stdin.close()
-        try:
-            process.wait(EXIT_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
         self._reap()
 
     def _ensure(self, log: Path) -> subprocess.Popen[str]:
         if self._process is not None and self._process.poll() is None:
             return self._process
-        environment = {**os.environ, **self.environment}
-        if self.cores:
-            environment[CORES_VARIABLE] = ",".join(map(str, sorted(self.cores)))
         with open(log, "ab") as stderr:
             self._kernel_kills = policy.kernel_oom_kills()
             self._process = subprocess.Popen(
@@ -190,18 +158,18 @@ class WorkerProcess:
                 stderr=stderr,
                 encoding="utf-8",
                 errors="replace",
-                env=environment,
+                env={**os.environ, **self.environment},
                 process_group=0,  # the parent handles Ctrl-C; another session would escape its niceness
             )
         if self.slice_store is not None:
-            self._send(Join(self.slice_store))
+            self._send(events.Join(self.slice_store))
         return self._process
 
-    def _send(self, command: Command) -> None:
+    def _send(self, command: events.Command) -> None:
         with self._lock:
             if self._process is None or self._process.stdin is None:
                 return
-            self._process.stdin.write(to_line(command) + "\n")
+            self._process.stdin.write(events.to_line(command) + "\n")
             self._process.stdin.flush()
 
     def _reap(self) -> int:
@@ -234,21 +202,12 @@ def local_workers(workers: int, packs: int, first: int = 0) -> list[WorkerProces
     ``first`` is the part to begin with: shards on one host that have a pack each take different parts.
     """
     parts = shares(workers)
-    chosen = [parts[(first + k) % len(parts)] for k in range(min(packs, len(parts)))]
-    return [WorkerProcess(part.environment, part.cores) for part in chosen]
+    return [WorkerProcess(parts[(first + k) % len(parts)]) for k in range(min(packs, len(parts)))]
 
 
 CORES_VARIABLE = "DWSWEEP_CORES"  # CPU cores on which a worker stays, such as 0,2
 CPU_DEVICES = "JAX_NUM_CPU_DEVICES"
 CPU_THREADS = "NPROC"  # XLA's name for the size of its thread pool
-
-
-@dataclass(frozen=True)
-class Share:
-    """Devices and environment that one worker may use."""
-
-    environment: dict[str, str]
-    cores: frozenset[int] | None = None  # None: all
 
 
 def gpus(environment: Mapping[str, str], devices: Path = Path("/dev")) -> list[str]:
@@ -285,8 +244,10 @@ def each_core_a_device(count: int, environment: Mapping[str, str] | None = None)
     return found
 
 
-def shares(workers: int, environment: Mapping[str, str] | None = None, devices: Path = Path("/dev")) -> list[Share]:
-    """Divide the host among ``workers`` processes: equal parts, even if some are idle.
+def shares(
+    workers: int, environment: Mapping[str, str] | None = None, devices: Path = Path("/dev")
+) -> list[dict[str, str]]:
+    """Divide the host among ``workers`` processes, by the environment of each: equal parts, even if some are idle.
 
     Each gets whole GPUs or TPU chips where there are enough (one chip each), a part of a GPU's memory where workers
     outnumber GPUs, and on a host without either its own CPU cores. What does not divide evenly stays idle.
@@ -300,20 +261,20 @@ def shares(workers: int, environment: Mapping[str, str] | None = None, devices: 
     each = max(1, len(own) // workers)
     host = each_core_a_device(each, env)
     if workers == 1:
-        return [Share(host)]
+        return [host]
     on_cpu = env.get("JAX_PLATFORMS") == "cpu"
     if not on_cpu and (cards := gpus(env, devices)):
         if len(cards) >= workers:
             visible = [cards[k::workers][: len(cards) // workers] for k in range(workers)]
-            return [Share({"CUDA_VISIBLE_DEVICES": ",".join(part)}) for part in visible]
+            return [{"CUDA_VISIBLE_DEVICES": ",".join(part)} for part in visible]
         memory = part_of_a_gpu(-(-workers // len(cards)))
-        return [Share({"CUDA_VISIBLE_DEVICES": cards[k % len(cards)], **memory}) for k in range(workers)]
+        return [{"CUDA_VISIBLE_DEVICES": cards[k % len(cards)], **memory} for k in range(workers)]
     if not on_cpu and (chips := tpus(env, devices)):
         # a chip belongs to one process; workers beyond the chips would only wait
         one_chip = {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"}
-        return [Share({**one_chip, "TPU_VISIBLE_CHIPS": chip}) for chip in chips[:workers]]
-    parts = [frozenset(own[k * each : (k + 1) * each]) for k in range(min(workers, len(own)))]
-    return [Share(host, part) for part in parts]
+        return [{**one_chip, "TPU_VISIBLE_CHIPS": chip} for chip in chips[:workers]]
+    parts = [own[k * each : (k + 1) * each] for k in range(min(workers, len(own)))]
+    return [{**host, CORES_VARIABLE: ",".join(map(str, part))} for part in parts]
 
 
 def part_of_a_gpu(sharing: int) -> dict[str, str]:

@@ -54,9 +54,7 @@ def check(names: Sequence[str]) -> None:
         raise InputError(*lines)
 
 
-def make(
-    names: Sequence[str], store: SweepStore, pack: Pack, say: Callable[[str], None] = lambda line: None
-) -> list[Logger]:
+def make(names: Sequence[str], store: SweepStore, pack: Pack, say: Callable[[str], None]) -> list[Logger]:
     """The loggers by name, for the runs of one pack. A failing one is left out from then on, with a message through
     ``say``: training goes on without it."""
     makers: dict[str, Callable[[SweepStore, Pack], Logger]] = {"tensorboard": TensorBoardLogger, "wandb": WandbLogger}
@@ -156,7 +154,7 @@ class WandbLogger:
     def metrics(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
         if run_id not in self._runs:
             self._begin(run_id)
-            rows = [*read_metrics(self.store.run_directory(run_id) / "metrics.jsonl").rows, *rows]
+            rows = [*read_metrics(self.store.metrics_path(run_id)).rows, *rows]
         for row in rows:
             if row["step"] >= self._next[run_id]:
                 self._runs[run_id].log(dict(_scalars(row)), step=row["step"])

@@ -26,6 +26,7 @@ CRASH, ERROR, DISK_FULL = "crash", "error", "disk_full"
 
 MAX_HALVINGS = 3  # halvings of the microbatch before the pack is split; each costs a compilation
 LOG_TAIL_LINES = 30
+START_SECONDS = 5.0  # time to heed a stop before the first step: nothing is saved then, and a compiler hears none
 
 _LEFT_WAITING = re.compile(r"Termination timeout for `all reduce .* exceeded")
 _DISK_FULL = re.compile(r"no space left on device|disk quota exceeded|file too large|\bENOSPC\b", re.IGNORECASE)

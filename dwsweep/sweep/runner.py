@@ -30,7 +30,6 @@ from dwsweep.sweep.results_table import rebuild_results
 from dwsweep.sweep.snapshot import SweepView, announcement, summary
 from dwsweep.sweep.work_queue import Unit
 
-START_KILL_SECONDS = 5.0  # time to heed a stop before the first step: nothing is saved then, and a compiler hears none
 REBUILDING = 0.02  # share of the time that results.csv may take while packs train
 KILL_NOTICE = "stopping: workers write their checkpoints (Ctrl-C again: stop at once)"
 
@@ -188,7 +187,7 @@ class _Sweep:
                 self._start(self.waiting.popleft())
             with contextlib.suppress(queue.Empty):
                 self._handle(*self.inbox.get(timeout=0.5))
-            if time.monotonic() - self.stopped_at > START_KILL_SECONDS:
+            if time.monotonic() - self.stopped_at > policy.START_SECONDS:
                 for pack_id in self.active.keys() - self.training:
                     self.executor.kill(pack_id)
 

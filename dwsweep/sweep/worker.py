@@ -28,23 +28,9 @@ from dwsweep.paths import FencedOff
 from dwsweep.records.pack import Pack, StartFacts
 from dwsweep.records.record import line_of, parse, to_dict
 from dwsweep.records.run import DONE, INTERRUPTED
-from dwsweep.sweep import loggers, policy
+from dwsweep.sweep import events, loggers, policy
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.events import (
-    Command,
-    Ended,
-    Event,
-    Job,
-    Join,
-    Joined,
-    Note,
-    Release,
-    Released,
-    Stop,
-    Train,
-    from_line,
-    to_line,
-)
+from dwsweep.sweep.events import Ended, Job
 from dwsweep.sweep.local_worker import CORES_VARIABLE
 from dwsweep.sweep.multihost import Slice
 from dwsweep.sweep.recorder import RunRecorder
@@ -52,27 +38,26 @@ from dwsweep.train import Recorder
 
 RELEASED_BY_LOSS = 3  # exit status of a slice whose process 0 lost its parent
 ORPHAN_GRACE_SECONDS = 120.0  # time to reach a checkpoint once the parent is gone
-START_GRACE_SECONDS = 5.0  # the same before the first step, which leaves nothing to save
 
 
 class Channel:
     """Channel to and from the parent process."""
 
     def __init__(self) -> None:
-        self._events = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        self._pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(2, 1)
         self._lock = threading.Lock()
-        self.jobs: queue.Queue[Command | None] = queue.Queue()
+        self.jobs: queue.Queue[events.Command | None] = queue.Queue()
         self.stop_cause: str | None = None
         self.group: Slice | None = None
         self.joining = False  # waits for other hosts: nothing to bring to a checkpoint
         self.trains = False  # the attempt has come to its first step
         threading.Thread(target=self._listen, daemon=True).start()
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: events.Event) -> None:
         self.trains = self.trains or isinstance(event, StartFacts)
         with self._lock, contextlib.suppress(BrokenPipeError, ValueError):
-            print(to_line(event), file=self._events, flush=True)
+            print(events.to_line(event), file=self._pipe, flush=True)
 
     def stop(self, cause: str) -> None:
         self.stop_cause = self.stop_cause or cause
@@ -89,8 +74,8 @@ class Channel:
     def _listen(self) -> None:
         try:
             for line in sys.stdin:
-                command = from_line(line)
-                if isinstance(command, Stop):  # a stop is heeded at once, while a pack trains
+                command = events.from_line(line)
+                if isinstance(command, events.Stop):  # a stop is heeded at once, while a pack trains
                     self.stop(command.cause)
                 else:
                     self.jobs.put(command)
@@ -102,7 +87,7 @@ class Channel:
             os._exit(1)
         # the trainer looks at the flag between dispatches; a compilation, or a fault, may keep it from that for long.
         # A thread of C, which needs no turn of the interpreter, then says in the log where it stands, and ends it
-        faulthandler.dump_traceback_later(ORPHAN_GRACE_SECONDS if self.trains else START_GRACE_SECONDS, exit=True)
+        faulthandler.dump_traceback_later(ORPHAN_GRACE_SECONDS if self.trains else policy.START_SECONDS, exit=True)
 
 
 def main() -> int:
@@ -112,15 +97,15 @@ def main() -> int:
     faulthandler.enable()
     prepare_environment()
     store_path: str | None = None  # token store of this host, if it joined a slice
-    while not isinstance(command := next_command(channel), Release):
-        if isinstance(command, Join):
+    while not isinstance(command := next_command(channel), events.Release):
+        if isinstance(command, events.Join):
             store_path = command.store_path
             channel.joining = True
             channel.group = Slice()
             channel.joining = False
-            channel.emit(Joined(channel.group.index, channel.group.count))
+            channel.emit(events.Joined(channel.group.index, channel.group.count))
             continue
-        assert isinstance(command, Train)
+        assert isinstance(command, events.Train)
         job = command.job
         if store_path is not None:
             job = replace(job, store_path=store_path)
@@ -134,19 +119,19 @@ def main() -> int:
                 sys.stderr.flush()
                 os._exit(1)  # a clean exit waits minutes for other hosts that cannot come
             return 1
-    channel.emit(Released(command.status))
+    channel.emit(events.Released(command.status))
     if channel.group is not None:
         channel.group.leave()
     return 0
 
 
-def next_command(channel: Channel) -> Command:
+def next_command(channel: Channel) -> events.Command:
     """Read the next command; the following processes of a slice receive it from process 0."""
     if channel.group is not None and channel.group.index > 0:
-        return from_line(channel.group.share(""))
-    command = channel.jobs.get() or Release(RELEASED_BY_LOSS)
+        return events.from_line(channel.group.share(""))
+    command = channel.jobs.get() or events.Release(RELEASED_BY_LOSS)
     if channel.group is not None:
-        channel.group.share(to_line(command))
+        channel.group.share(events.to_line(command))
     return command
 
 
@@ -180,7 +165,7 @@ def attempt(job: Job, channel: Channel) -> Ended:
             if channel.group is not None and channel.group.index > 0:
                 outcome = train(job, pack, directory, Recorder(), should_stop=should_stop)
                 return Ended(INTERRUPTED if outcome.interrupted else DONE, channel.stop_cause or "")
-            note = lambda text: channel.emit(Note(text))  # noqa: E731
+            note = lambda text: channel.emit(events.Note(text))  # noqa: E731
             extra = loggers.make(pack.execution.loggers, store, pack, note)
             recorder = RunRecorder(store, pack, channel.emit, extra, frozen=job.frozen)
             try:

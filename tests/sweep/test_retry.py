@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import signal
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,7 @@ def test_a_split_leaves_out_finished_replicas() -> None:
 
 
 CUDA = "CUDA_VISIBLE_DEVICES"
-CORES = "JAX_NUM_CPU_DEVICES"
+CORES, OWN_CORES = "JAX_NUM_CPU_DEVICES", local_worker.CORES_VARIABLE
 ONE_CHIP = {"TPU_PROCESS_BOUNDS": "1,1,1", "TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1"}
 
 
@@ -168,11 +169,10 @@ def test_devices_are_shared(
 ) -> None:
     monkeypatch.setattr(local_worker, "cores", lambda: [0, 1, 2, 3])
     shares = local_worker.shares(workers, environment, fake_devices(tmp_path, *names))
-    assert [share.environment for share in shares] == expected
-    cores = [share.cores for share in shares if share.cores]
+    cores = [share.pop(OWN_CORES).split(",") for share in shares if OWN_CORES in share]
+    assert shares == expected
     assert len({len(part) for part in cores}) <= 1
-    if cores:
-        assert sum(map(len, cores)) == len(frozenset().union(*cores))
+    assert sum(map(len, cores)) == len({*chain(*cores)})
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 4, 7])
@@ -180,15 +180,14 @@ def test_how_many_packs_are_left_does_not_show_in_the_devices(monkeypatch: pytes
     """Devices, threads and the number of cores decide the last bits; the shard decides only which cores they are."""
     monkeypatch.setattr(local_worker, "cores", lambda: list(range(10, 10 + cores)))
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    everyone = local_worker.local_workers(2, 9)
+    everyone = [worker.environment for worker in local_worker.local_workers(2, 9)]
     assert len(everyone) == min(2, cores)  # never two on one core
+    for found in everyone:
+        share = max(1, cores // 2)
+        assert found == {**on_cores(share), OWN_CORES: found[OWN_CORES]} and len(found[OWN_CORES].split(",")) == share
     for first in range(3):
         (alone,) = local_worker.local_workers(2, 1, first)
-        assert (alone.environment, alone.cores) in [(worker.environment, worker.cores) for worker in everyone]
-        assert alone.cores == everyone[first % len(everyone)].cores
-        for worker in everyone:
-            assert alone.environment == worker.environment == on_cores(max(1, cores // 2))
-            assert worker.cores and len(worker.cores) == max(1, cores // 2)
+        assert alone.environment == everyone[first % len(everyone)]
 
 
 @pytest.mark.parametrize("wrong", ["0", "-1", "abc", "2.5", "²"])
