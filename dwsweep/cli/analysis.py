@@ -4,30 +4,17 @@ from __future__ import annotations
 
 import sys
 import warnings
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from dwsweep import paths, terminal
 from dwsweep.cli.options import (
-    BLOCK,
-    ERRORS,
-    HELD,
-    OUTPUT,
-    PLAN,
-    TABLE,
-    TIME,
     AsJson,
-    Axis,
-    Constraint,
-    Export,
-    Mlp,
-    Noise,
     Overrides,
     PathValue,
     SweepDirectory,
-    Unit,
-    check_free,
     count_option,
     count_value,
     folder_option,
@@ -44,7 +31,16 @@ from dwsweep.cli.options import (
 from dwsweep.errors import InputError
 from dwsweep.text import printable
 
+Axis = StrEnum("Axis", ["n_params", "n_params_total", "flops", "device_seconds"])
+Unit = StrEnum("Unit", ["nats", "bits", "bpb", "bpc"])
+Mlp = StrEnum("Mlp", ["plain", "gated"])
+Constraint = StrEnum("Constraint", ["balanced", "size", "flops", "time", "decode"])
+Project = StrEnum("Project", ["hf", "nanochat"])
+
 NEXT_RUNS, HEADS, DEVICE = 6, 2, "H100"  # defaults
+TABLE, HELD, ERRORS = "The table", "Settings held", "Errors"  # panels of `fit --help`
+BLOCK, TIME, OUTPUT = "The shapes", "Time", "Output"  # panels of `guide --help`
+PLAN = "A spec to write"  # panel of `design --help`
 
 commands = typer.Typer(rich_markup_mode="rich")
 
@@ -169,6 +165,12 @@ def fit(
     )
 
 
+def _check_free(name: str, path: Any) -> None:
+    """Refuse a path that is there, given as the parameter ``name``."""
+    if path.exists():
+        raise InputError(f"{name}: {path} is there already; allowed: a name that is free")
+
+
 def _note(line: str) -> None:
     print(f"note: {printable(line)}", file=sys.stderr, flush=True)
 
@@ -248,7 +250,9 @@ def guide(
     tokens_per_param: Annotated[
         float | None, number_option("R", "Tokens per parameter, without --tokens; default: 20, or by the fit.", TIME)
     ] = None,
-    export: Export = None,
+    export: Annotated[
+        Project | None, typer.Option(help="Print the recommended shape as a configuration of …", rich_help_panel=OUTPUT)
+    ] = None,
     out: Annotated[PathValue | None, folder_option("--out", "Write the figures here.", OUTPUT)] = None,
     json: AsJson = False,
 ) -> None:
@@ -301,7 +305,7 @@ def design(
     fit: Annotated[
         PathValue | None, path_option("--fit", "PATH", "Finished sweep, for its noise, law and runs.")
     ] = None,
-    noise: Noise = None,
+    noise: Annotated[float | None, number_option("SIGMA", "Noise (sd) of one run's loss, in its unit.")] = None,
     target: Annotated[float | None, count_option("N", "Size whose best depth is estimated, such as 3B.")] = None,
     params: Annotated[
         float | None, count_option("N", "With a table in place of SPEC: propose runs for the best depth here.")
@@ -334,13 +338,13 @@ def design(
         _propose(spec, params, runs, noise, json)
         return
     if out is not None:
-        check_free("--out", out)  # at once: filling the time takes a while
+        _check_free("--out", out)  # at once: filling the time takes a while
     filled, file = None, out
     with terminal.waiting("judging"):
         if hours is not None:
             filled = fill(hours, device, make_prior(fit, noise)[0], set_ or ())
             file = out or paths.as_path(f"{filled.spec.name}.yaml")
-            check_free("--out", file)
+            _check_free("--out", file)
         sweep = filled.spec if filled else load_spec(spec or "", set_ or ())
         found = study(sweep, fit=fit, noise=noise, target=target)
     if filled and file is not None:
@@ -419,7 +423,7 @@ def init(
     from dwsweep.spec import reference
 
     file = paths.as_path(path)
-    check_free("FILE", file)
+    _check_free("FILE", file)
     changes: dict[str, Any] = {}
     if text is not None:
         from dwsweep.data.sources import open_source

@@ -1,4 +1,4 @@
-"""Option types of the commands: parsing of paths, counts and choices, and their form in `--help`."""
+"""Options of several commands, and types of options: parsing of paths, counts and times, and their form in `--help`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,6 @@ import typer
 from dwsweep import numerals, paths
 from dwsweep.errors import InputError
 from dwsweep.text import parse_count
-
-Axis = StrEnum("Axis", ["n_params", "n_params_total", "flops", "device_seconds"])
-Executor = StrEnum("Executor", ["local", "ray"])
-Mlp = StrEnum("Mlp", ["plain", "gated"])
-Constraint = StrEnum("Constraint", ["balanced", "size", "flops", "time", "decode"])
-Project = StrEnum("Project", ["hf", "nanochat"])
-Retry = StrEnum("Retry", ["failed", "diverged"])
-
 
 if TYPE_CHECKING:
     PathValue = Any  # a pathlib.Path, or an epath.Path in a bucket
@@ -45,12 +37,6 @@ def folder_value(text: str) -> Any:
     if not paths.is_remote(path) and (file := next((one for one in (path, *path.parents) if one.is_file()), None)):
         raise typer.BadParameter(f"{text!r}; {file} is a file; must be a folder")
     return path
-
-
-def check_free(name: str, path: Any) -> None:
-    """Refuse a path that is there, given as the parameter ``name``."""
-    if path.exists():
-        raise InputError(f"{name}: {path} is there already; allowed: a name that is free")
 
 
 def count_value(text: str) -> float:
@@ -129,61 +115,11 @@ def given(ctx: typer.Context, names: Iterable[str]) -> dict[str, Any]:
     return {name: str(value) if isinstance(value, StrEnum) else value for name, value in known.items()}
 
 
-SpecFile = Annotated[
-    PathValue, typer.Argument(metavar="SPEC", parser=path_value, help="Sweep spec, YAML.", show_default=False)
-]
 SweepDirectory = Annotated[
     PathValue, typer.Argument(metavar="DIR", parser=folder_value, help="Sweep directory.", show_default=False)
 ]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a dotted key of the spec; may be repeated."),
-]
-OutDirectory = Annotated[PathValue | None, folder_option("--out", "Sweep directory; default runs/<name of the spec>.")]
-RayAddress = Annotated[
-    str | None,
-    typer.Option(
-        metavar="A",
-        help="Ray cluster to join: HOST:PORT or auto (its ports listen on all interfaces: keep them behind a "
-        "firewall); default: a new cluster on loopback.",
-    ),
-]
-Shard = Annotated[
-    str | None,
-    typer.Option(metavar="I/N", help="Train every N-th pack from the I-th on; `slurm`: by the array's environment."),
-]
-Takeover = Annotated[
-    bool,
-    switch(
-        "--takeover",
-        help="Ask an owner to let go at a checkpoint; one that gives no sign of life is named, or its lease ends.",
-    ),
-]
-Distributed = Annotated[
-    bool, switch("--distributed", help="Join the hosts that train each pack together (jax.distributed).")
-]
-Noise = Annotated[float | None, number_option("SIGMA", "Noise (sd) of one run's loss, in its unit.")]
-
-
-Unit = StrEnum("Unit", ["nats", "bits", "bpb", "bpc"])
-"""Unit in which losses are counted."""
-
-
-BLOCK, TIME, OUTPUT = "The shapes", "Time", "Output"  # panels of `guide --help`
-TABLE, HELD, ERRORS = "The table", "Settings held", "Errors"  # panels of `fit --help`
-PLAN = "A spec to write"  # panel of `design --help`
-Export = Annotated[
-    Project | None, typer.Option(help="Print the recommended shape as a configuration of …", rich_help_panel=OUTPUT)
-]
-CompileOnly = Annotated[
-    bool, switch("--compile-only", help="Compile and report memory and costs, without training or allocation.")
-]
-Targets = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--target",
-        metavar="NAME",
-        help="With --compile-only: an absent device: H200, H200:4, TPU-v5e:2x4 …; may be repeated.",
-    ),
 ]
 AsJson = Annotated[bool, switch("--json", help="Print JSON instead of tables.")]

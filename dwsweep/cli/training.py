@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,28 +13,26 @@ import typer
 from dwsweep import paths, terminal
 from dwsweep.cli.options import (
     AsJson,
-    CompileOnly,
-    Distributed,
-    Executor,
-    OutDirectory,
     Overrides,
     PathValue,
-    RayAddress,
-    Retry,
-    Shard,
-    SpecFile,
     SweepDirectory,
-    Takeover,
-    Targets,
+    folder_option,
     folder_value,
     path_value,
     switch,
+    text_option,
 )
 from dwsweep.errors import DONE, SOME_FAILED, InputError
 
 if TYPE_CHECKING:
     from dwsweep.spec import Spec
 
+Executor = StrEnum("Executor", ["local", "ray"])
+Retry = StrEnum("Retry", ["failed", "diverged"])
+SpecFile = Annotated[
+    PathValue, typer.Argument(metavar="SPEC", parser=path_value, help="Sweep spec, YAML.", show_default=False)
+]
+OutDirectory = Annotated[PathValue | None, folder_option("--out", "Sweep directory; default runs/<name of the spec>.")]
 
 commands = typer.Typer(rich_markup_mode="rich")
 
@@ -82,11 +81,31 @@ def run(
     out: OutDirectory = None,
     set_: Overrides = None,
     executor: Annotated[Executor, typer.Option(help="Where packs train.")] = Executor.local,
-    address: RayAddress = None,
-    shard: Shard = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A",
+            help="Ray cluster to join: HOST:PORT or auto (its ports listen on all interfaces: keep them behind a "
+            "firewall); default: a new cluster on loopback.",
+        ),
+    ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            metavar="I/N", help="Train every N-th pack from the I-th on; `slurm`: by the array's environment."
+        ),
+    ] = None,
     retry: Annotated[list[Retry] | None, typer.Option(help="Train runs with this status again.")] = None,
-    takeover: Takeover = False,
-    distributed: Distributed = False,
+    takeover: Annotated[
+        bool,
+        switch(
+            "--takeover",
+            help="Ask an owner to let go at a checkpoint; one that gives no sign of life is named, or its lease ends.",
+        ),
+    ] = False,
+    distributed: Annotated[
+        bool, switch("--distributed", help="Join the hosts that train each pack together (jax.distributed).")
+    ] = False,
 ) -> int:
     """Train the runs marked RUN in the plan, in isolated workers; resume interrupted runs, skip finished ones."""
     from dwsweep.data.prepare import prepare as prepare_store
@@ -157,8 +176,13 @@ def bench(
     spec: SpecFile,
     out: OutDirectory = None,
     set_: Overrides = None,
-    compile_only: CompileOnly = False,
-    target: Targets = None,
+    compile_only: Annotated[
+        bool, switch("--compile-only", help="Compile and report memory and costs, without training or allocation.")
+    ] = False,
+    target: Annotated[
+        list[str] | None,
+        text_option("NAME", "With --compile-only: an absent device: H200, H200:4, TPU-v5e:2x4 …; may be repeated."),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Measure compile and step time, rate, MFU and memory of each shape."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import chain
 
-from dwsweep.cli.options import Axis
+from dwsweep.cli.analysis import Axis
 from dwsweep.fit.data import roles
 from dwsweep.fit.data.shape import BLOCK
 from dwsweep.records.columns import ALIASES, AXES, COLUMNS, IN_ANY_CASE, REQUIRED, RESULTS, named, of_type
