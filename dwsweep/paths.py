@@ -249,7 +249,7 @@ def write_atomic(path: Any, content: str | bytes, *, durable: bool = False, fold
         check_fence(path)
         path.write_bytes(data)
         return
-    temporary = temporary_of(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
             file.write(data)
@@ -335,11 +335,6 @@ def _sync(path: Any) -> None:
             raise
     finally:
         os.close(descriptor)
-
-
-def temporary_of(path: Any) -> Any:
-    """Temporary path of a file before its rename."""
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 _TEMPORARY = re.compile(r"\..+\.[0-9]{1,9}\.tmp")

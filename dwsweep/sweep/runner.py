@@ -93,19 +93,19 @@ def run_sweep(
                 mine.check()  # the status belongs to its owner
                 return status
         except FencedOff as error:
-            view.say(f"stopped: {error}")
-            return errors.INTERRUPTED
+            why = str(error)
         except Exception as error:
             if reason := paths.out_of_reach(error):
-                view.say(f"stopped: {directory}: {reason}")
-                return errors.INTERRUPTED
-            if not (isinstance(error, OSError) and policy.is_disk_full(error)):
+                why = f"{directory}: {reason}"
+            elif isinstance(error, OSError) and policy.is_disk_full(error):
+                why = (
+                    f"the disk of {directory} is full, or files may not be as large ({error}); free some space or "
+                    "raise the limit (ulimit -f), and run again"
+                )
+            else:
                 raise
-            view.say(
-                f"stopped: the disk of {directory} is full, or files may not be as large ({error}); free some space or "
-                "raise the limit (ulimit -f), and run again"
-            )
-            return errors.INTERRUPTED
+        view.say(f"stopped: {why}")
+        return errors.INTERRUPTED
 
     return join_slice(tokens, lead, view.say) if distributed else lead()
 

@@ -6,7 +6,6 @@ What a person sees of a sweep that trains: the interface, which ``report.progres
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -52,7 +51,6 @@ class Snapshot:
     orphans: int
     progress: dict[str, PackProgress]  # progress of the running packs, by pack
     owners: tuple[Owner, ...]  # processes that own it, or a shard of it
-    time: float
     damaged: tuple[str, ...] = ()  # damaged files, one line each
 
     @property
@@ -95,8 +93,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
     live = owners(directory)
     if not live:  # an owner writes the plan and its hash one after the other
         store.check_plan()
-    now = time.time()
-    since = min((owner.since for owner in live), default=now)
+    since = min((owner.since for owner in live), default=0.0)
     runs = []
     for row in planned:
         state = store.state(row.run_id)
@@ -112,7 +109,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
     running = {run.pack_id for run in runs if run.state.state == RUNNING}
     progress = {pack_id: store.progress(pack_id) for pack_id in running}
     orphans = len(set(store.run_ids()) - {row.run_id for row in planned})
-    return Snapshot(store.directory.name, tuple(runs), orphans, progress, tuple(live), now, tuple(damaged))
+    return Snapshot(store.directory.name, tuple(runs), orphans, progress, tuple(live), tuple(damaged))
 
 
 class SweepView(Protocol):

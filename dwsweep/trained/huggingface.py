@@ -23,8 +23,6 @@ from dwsweep.trained import architectures
 from dwsweep.trained.architectures import Architecture
 from dwsweep.trained.runs import TrainedRun
 
-WEIGHTS = "model.safetensors"
-
 
 def export(runs: Sequence[TrainedRun], out: Any) -> list[Any]:
     """Write each run into a directory, ``out`` for a single run and ``out/<run_id>`` for several; returns the
@@ -74,7 +72,7 @@ def _write(
     weights = architecture.weights(shape, run.scales, run.arrays())
     paths.make_directory(place)
     arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in weights.items()}
-    paths.write_safetensors(place / WEIGHTS, arrays, "pt")
+    paths.write_safetensors(place / "model.safetensors", arrays, "pt")
     ends = {"bos_token_id": end_token, "eos_token_id": end_token}
     for name, text in {
         **of_tokenizer,
@@ -106,7 +104,6 @@ prompt with `tokenizer.bos_token_id`. {architecture.note}
 
 
 END = "</s>"
-UNKNOWN = "<unk>"
 
 
 def tokenizer_files(tokenizer: Tokenizer) -> dict[str, str]:
@@ -117,7 +114,11 @@ def tokenizer_files(tokenizer: Tokenizer) -> dict[str, str]:
     """
     if own := getattr(tokenizer, "files", None):  # files of data.tokenizer
         return _of_json(tokenizer, own)
-    model, added, more = _plain_bytes() if tokenizer.model is None else _bpe(tokenizer.model)
+    own, added, more = _plain_bytes() if tokenizer.model is None else _bpe(tokenizer.model)
+    bpe = {
+        **{"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None},
+        **{"end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False, **own},
+    }
     tokens = [
         {"id": i, "content": text, "special": True, "normalized": False}
         | dict.fromkeys(("single_word", "lstrip", "rstrip"), False)
@@ -125,7 +126,7 @@ def tokenizer_files(tokenizer: Tokenizer) -> dict[str, str]:
     ]
     content = {
         **{"version": "1.0", "truncation": None, "padding": None, "added_tokens": tokens, "normalizer": None},
-        **{"post_processor": None, **more, "model": model},
+        **{"post_processor": None, **more, "model": bpe},
     }
     return _tokenizer_files(content, END)
 
@@ -159,8 +160,7 @@ def _of_json(tokenizer: Tokenizer, own: dict[str, bytes]) -> dict[str, str]:
 
 
 def _bpe(model: bytes) -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
-    """Parts of a tokenizer.json for a SentencePiece model: the BPE, its special tokens, the rules to split and join
-    texts."""
+    """Own keys of a SentencePiece model's BPE, its special tokens, and the rules to split and join texts."""
     import sentencepiece
 
     p = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -173,12 +173,7 @@ def _bpe(model: bytes) -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
         for at in range(len(piece) - 1, 0, -1)
         if piece[:at] in learned and piece[at:] in learned
     ]
-    bpe = {
-        **{"type": "BPE", "dropout": None, "unk_token": UNKNOWN, "continuing_subword_prefix": None},
-        **{"end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": True, "ignore_merges": False},
-        "vocab": {piece: i for i, piece in enumerate(pieces)},
-        "merges": merges,
-    }
+    vocab = {piece: i for i, piece in enumerate(pieces)}
     how = {
         # pieces never cross a space but may begin with one
         "pre_tokenizer": {
@@ -186,19 +181,14 @@ def _bpe(model: bytes) -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
         },
         "decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]},
     }
-    return bpe, special, how
+    return {"unk_token": "<unk>", "byte_fallback": True, "vocab": vocab, "merges": merges}, special, how
 
 
 def _plain_bytes() -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
-    """Parts of a tokenizer.json for plain bytes: id = byte; 0, which no text contains, is the end token."""
+    """The same for plain bytes: id = byte; 0, which no text contains, is the end token."""
     shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]  # GPT-2: these bytes map to themselves
     others = [byte for byte in range(256) if byte not in shown]
     letters = {byte: chr(byte) for byte in shown} | {byte: chr(256 + n) for n, byte in enumerate(others)}
     vocab = {END: 0} | {letters[byte]: byte for byte in range(1, 256)}
-    bpe = {
-        **{"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None},
-        **{"end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False},
-        **{"vocab": vocab, "merges": []},
-    }
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
-    return bpe, {END: 0}, {"pre_tokenizer": level, "decoder": level}
+    return {"vocab": vocab, "merges": []}, {END: 0}, {"pre_tokenizer": level, "decoder": level}

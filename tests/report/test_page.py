@@ -246,7 +246,7 @@ def test_a_page_that_follows_a_sweep_reloads_until_nobody_works_on_it(
     plans = [PlanRow(**same, **{name: row[name] for name in ("run_id", "depth", "width", "n_params")}) for row in rows]
     states = [RunState(RUNNING if k == 0 else PENDING if k == 1 else "done", 3, 2.5, "p") for k in range(len(plans))]
     views = tuple(RunView(*pair_of) for pair_of in zip(plans, ["p"] * len(plans), states, strict=True))
-    now = Snapshot("demo", views, 0, {"p": PackProgress(step=3, steps=400)}, (("me", True),), 0.0)  # type: ignore[arg-type]
+    now = Snapshot("demo", views, 0, {"p": PackProgress(step=3, steps=400)}, (("me", True),))  # type: ignore[arg-type]
     written: list[str] = []
     moments = iter([now, replace(now, owners=())])
     monkeypatch.setattr(sweep_page, "snapshot", lambda _: next(moments))
