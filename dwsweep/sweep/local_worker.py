@@ -71,7 +71,7 @@ class WorkerProcess:
         for event in self._events(process):
             if isinstance(event, Ended):
                 healthy = event.kind in (DONE, INTERRUPTED)
-                tail = None if healthy else policy.tail(log, start)
+                tail = None if healthy else policy.last_lines(policy.tail(log, start))
                 if not healthy:
                     self._reap()
                 return replace(heard, kind=event.kind, cause=event.cause, log_tail=tail)
@@ -81,7 +81,7 @@ class WorkerProcess:
                 heard = replace(heard, microbatch=event.microbatch)
             on_event(event)
         returncode = self._reap()
-        whole = policy.tail(log, start, lines=1000)  # stacks of a fatal error fill a log's tail
+        whole = policy.tail(log, start)  # stacks of a fatal error fill a log's last lines
         if self._stop_cause and returncode == -9:
             return replace(heard, kind=INTERRUPTED, cause=self._stop_cause)
         kind, cause = policy.of_exit(returncode, whole, policy.kernel_oom_kills() - self._kernel_kills)

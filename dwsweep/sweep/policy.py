@@ -102,20 +102,19 @@ def is_disk_full(error: BaseException) -> bool:
     return any(getattr(link, "errno", None) in numbers or _DISK_FULL.search(str(link)) for link in paths.chain(error))
 
 
-def tail(path: str | os.PathLike[str], start: int = 0, lines: int = LOG_TAIL_LINES) -> str:
-    """The last ``lines`` of a log from byte ``start`` on, of its last 16 KiB; empty when there is none."""
+def tail(path: str | os.PathLike[str], start: int = 0) -> str:
+    """The last 16 KiB of a log from byte ``start`` on; empty when there is none."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(start, size - 16_384))
-            text = file.read().decode(errors="replace")
+            return file.read().decode(errors="replace")
     except OSError:
         return ""
-    return last_lines(text, lines)
 
 
-def last_lines(text: str, lines: int = LOG_TAIL_LINES) -> str:
-    return "\n".join(text.splitlines()[-lines:])
+def last_lines(text: str) -> str:
+    return "\n".join(text.splitlines()[-LOG_TAIL_LINES:])
 
 
 def first_line(text: str, limit: int = 300) -> str:
