@@ -63,9 +63,7 @@ def fit(
     ],
     out: Annotated[
         PathValue | None,
-        folder_option(
-            "--out", "Folder to write; default DIR/fit, table.csv: table-fit, a published table: ./NAME-fit."
-        ),
+        folder_option("Folder to write; default DIR/fit, table.csv: table-fit, a published table: ./NAME-fit."),
     ] = None,
     compare: Annotated[
         bool, switch("--compare", help="Compare each further table, or each arm of the sweep, with the first.")
@@ -75,7 +73,12 @@ def fit(
     ] = None,
     beside: Annotated[
         list[PathValue] | None,
-        path_option("--with", "DIR|TABLE", "Also fit this table, for comparison; may be repeated."),
+        typer.Option(
+            "--with",
+            metavar="DIR|TABLE",
+            parser=path_value,
+            help="Also fit this table, for comparison; may be repeated.",
+        ),
     ] = None,
     axis: Annotated[Axis, typer.Option(help="Size at which depths are compared.")] = Axis.n_params,
     unit: Annotated[
@@ -210,7 +213,7 @@ def guide(
             help="Recommend the best shape at equal …, or the one that wastes little of size, flops and time."
         ),
     ] = Constraint.balanced,
-    fit: Annotated[PathValue | None, path_option("--fit", "PATH", "Your own fit (default: public evidence).")] = None,
+    fit: Annotated[PathValue | None, path_option("PATH", "Your own fit (default: public evidence).")] = None,
     law: Annotated[str | None, typer.Option(metavar="levine2020", help="Use the published law instead.")] = None,
     sources: Annotated[bool, switch("--full", "--sources", help="Also list public sources and built models.")] = False,
     head_size: Annotated[int | None, whole_option("P", "Head size (default: 128, 96 or 64).", BLOCK)] = None,
@@ -230,9 +233,7 @@ def guide(
             rich_help_panel=TIME,
         ),
     ] = None,
-    bench: Annotated[
-        PathValue | None, path_option("--bench", "PATH", "File of rates from `dwsweep bench`.", TIME)
-    ] = None,
+    bench: Annotated[PathValue | None, path_option("PATH", "File of rates from `dwsweep bench`.", TIME)] = None,
     layer_time: Annotated[
         float,
         typer.Option(
@@ -244,7 +245,7 @@ def guide(
     ] = 20e-6,
     latency: Annotated[
         PathValue | None,
-        path_option("--latency", "TABLE", "Measured latency: depth, width and ms per decoded token.", TIME),
+        path_option("TABLE", "Measured latency: depth, width and ms per decoded token.", TIME),
     ] = None,
     tokens: Annotated[float | None, count_option("N", "Tokens of training, such as 60B; gives hours.", TIME)] = None,
     tokens_per_param: Annotated[
@@ -253,7 +254,7 @@ def guide(
     export: Annotated[
         Project | None, typer.Option(help="Print the recommended shape as a configuration of …", rich_help_panel=OUTPUT)
     ] = None,
-    out: Annotated[PathValue | None, folder_option("--out", "Write the figures here.", OUTPUT)] = None,
+    out: Annotated[PathValue | None, folder_option("Write the figures here.", OUTPUT)] = None,
     json: AsJson = False,
 ) -> None:
     """Recommend a shape for a budget, with costs of other shapes and trust; judge a shape."""
@@ -300,11 +301,9 @@ def design(
     hours: Annotated[float | None, hours_option("Write a spec that fills this time, such as 24h …", PLAN)] = None,
     device: Annotated[str, typer.Option(help="… on one device of this kind.", rich_help_panel=PLAN)] = DEVICE,
     out: Annotated[
-        PathValue | None, path_option("--out", "FILE", "File of that spec; default DEVICE-HOURSh.yaml.", PLAN)
+        PathValue | None, path_option("FILE", "File of that spec; default DEVICE-HOURSh.yaml.", PLAN)
     ] = None,
-    fit: Annotated[
-        PathValue | None, path_option("--fit", "PATH", "Finished sweep, for its noise, law and runs.")
-    ] = None,
+    fit: Annotated[PathValue | None, path_option("PATH", "Finished sweep, for its noise, law and runs.")] = None,
     noise: Annotated[float | None, number_option("SIGMA", "Noise (sd) of one run's loss, in its unit.")] = None,
     target: Annotated[float | None, count_option("N", "Size whose best depth is estimated, such as 3B.")] = None,
     params: Annotated[
@@ -370,7 +369,7 @@ def _propose(table: PathValue | None, params: float, runs: int, noise: Any, json
 @commands.command(epilog="Example: dwsweep report runs/smoke --out smoke.html")
 def report(
     directory: SweepDirectory,
-    out: Annotated[PathValue | None, path_option("--out", "FILE", "Page to write, default DIR/report.html.")] = None,
+    out: Annotated[PathValue | None, path_option("FILE", "Page to write, default DIR/report.html.")] = None,
     follow: Annotated[
         bool, switch("--follow", help="Rewrite the page while the sweep trains; it reloads itself.")
     ] = False,

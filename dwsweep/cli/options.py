@@ -97,14 +97,8 @@ whole_option = functools.partial(_option, whole_value)
 number_option = functools.partial(_option, number_value)
 hours_option = functools.partial(_option, hours_value, "H")  # such as 24h; a number is of hours
 text_option = functools.partial(_option, None)
-
-
-def path_option(name: str, metavar: str, help: str, panel: str | None = None) -> Any:
-    return typer.Option(name, metavar=metavar, parser=path_value, help=help, rich_help_panel=panel)
-
-
-def folder_option(name: str, help: str, panel: str | None = None) -> Any:
-    return typer.Option(name, metavar="DIR", parser=folder_value, help=help, rich_help_panel=panel)
+path_option = functools.partial(_option, path_value)
+folder_option = functools.partial(_option, folder_value, "DIR")
 
 
 def given(ctx: typer.Context, names: Iterable[str]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ Retry = StrEnum("Retry", ["failed", "diverged"])
 SpecFile = Annotated[
     PathValue, typer.Argument(metavar="SPEC", parser=path_value, help="Sweep spec, YAML.", show_default=False)
 ]
-OutDirectory = Annotated[PathValue | None, folder_option("--out", "Sweep directory; default runs/<name of the spec>.")]
+OutDirectory = Annotated[PathValue | None, folder_option("Sweep directory; default runs/<name of the spec>.")]
 
 commands = typer.Typer(rich_markup_mode="rich")
 
