@@ -96,20 +96,17 @@ def fit(
     drop: Annotated[list[str] | None, text_option("COLUMN", "Ignore this column of the table.", TABLE)] = None,
     arm: Annotated[str | None, text_option("COLUMN", "Column that names a run's arm.", TABLE)] = None,
     adjust: Annotated[
-        list[str] | None,
-        text_option("COLUMN", "Adjust losses for this column, besides the usual settings.", HELD),
+        list[str] | None, text_option("COLUMN", "Adjust losses for this column, besides the usual settings.", HELD)
     ] = None,
     no_adjust: Annotated[
-        list[str] | None,
-        text_option("COLUMN", "Leave this column to follow depth as in the table.", HELD),
+        list[str] | None, text_option("COLUMN", "Leave this column to follow depth as in the table.", HELD)
     ] = None,
     at: Annotated[
         list[str] | None,
         text_option("COLUMN=VALUE", "Answer for this value, such as batch=256; default the commonest.", HELD),
     ] = None,
     where: Annotated[
-        list[str] | None,
-        text_option("EXPR", "Keep rows such as 'warmup == 400', by the table's names or ours.", TABLE),
+        list[str] | None, text_option("EXPR", "Keep rows such as 'warmup == 400', by the table's names or ours.", TABLE)
     ] = None,
     params: Annotated[list[float] | None, count_option("N", "Add this size to the guideline, such as 3B.")] = None,
     confidence: Annotated[
@@ -195,7 +192,7 @@ def _fit_folder(table: PathValue) -> PathValue:
 
 @commands.command(
     epilog="Examples: dwsweep guide --params 3B --kv-heads 8 --mlp gated · dwsweep guide --shape 32x2816 · "
-    "dwsweep guide --hours 24 --device H100:8 · dwsweep guide --fit runs/smoke --params 300K",
+    "dwsweep guide --hours 24 --device H100:8 · dwsweep guide --fit runs/smoke --params 300K"
 )
 def guide(
     ctx: typer.Context,
@@ -244,8 +241,7 @@ def guide(
         ),
     ] = 20e-6,
     latency: Annotated[
-        PathValue | None,
-        path_option("TABLE", "Measured latency: depth, width and ms per decoded token.", TIME),
+        PathValue | None, path_option("TABLE", "Measured latency: depth, width and ms per decoded token.", TIME)
     ] = None,
     tokens: Annotated[float | None, count_option("N", "Tokens of training, such as 60B; gives hours.", TIME)] = None,
     tokens_per_param: Annotated[
@@ -292,7 +288,7 @@ def guide(
 
 @commands.command(
     epilog="Examples: dwsweep design sweeps/levine-mini.yaml --noise 0.003 · "
-    "dwsweep design SPEC --fit runs/mini --target 1B · dwsweep design --hours 6 --device H100",
+    "dwsweep design SPEC --fit runs/mini --target 1B · dwsweep design --hours 6 --device H100"
 )
 def design(
     spec: Annotated[
@@ -414,8 +410,7 @@ def schema() -> None:
 def init(
     path: Annotated[PathValue, typer.Argument(metavar="FILE", parser=path_value, help="File to write.")] = "sweep.yaml",
     text: Annotated[
-        str | None,
-        typer.Option(metavar="SOURCE", help="Text to train on: 'mine/*.txt', or a data.source."),
+        str | None, typer.Option(metavar="SOURCE", help="Text to train on: 'mine/*.txt', or a data.source.")
     ] = None,
 ) -> None:
     """Write a first spec: every key with its default, its values and its meaning."""

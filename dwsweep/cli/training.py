@@ -44,12 +44,7 @@ def _default_directory(spec: PathValue, sweep: Spec) -> Any:
 
 
 @commands.command(epilog="Example: dwsweep plan sweeps/levine2020.yaml --set grid.seeds=1")
-def plan(
-    spec: SpecFile,
-    json: AsJson = False,
-    out: OutDirectory = None,
-    set_: Overrides = None,
-) -> None:
+def plan(spec: SpecFile, json: AsJson = False, out: OutDirectory = None, set_: Overrides = None) -> None:
     """Show the runs: shape, parameters, FLOPs, memory, time, RUN / SKIP / DROP and why. Trains nothing."""
     from dwsweep.data.prepare import find
     from dwsweep.report import plan_report
@@ -74,7 +69,7 @@ def prepare(spec: SpecFile, set_: Overrides = None) -> None:
 
 @commands.command(
     epilog="Examples: dwsweep run sweeps/smoke.yaml --set train.steps=5 · "
-    "dwsweep run SPEC --shard 0/8 (every 8th pack) · dwsweep run SPEC --retry failed",
+    "dwsweep run SPEC --shard 0/8 (every 8th pack) · dwsweep run SPEC --retry failed"
 )
 def run(
     spec: SpecFile,
@@ -170,7 +165,7 @@ def verify(directory: SweepDirectory, json: AsJson = False) -> int:
 
 @commands.command(
     epilog="Examples: dwsweep bench sweeps/smoke.yaml --out runs/smoke (then `plan` uses it) · "
-    "dwsweep bench sweeps/levine-mini.yaml --compile-only --target H200 --target TPU-v5e:2x4",
+    "dwsweep bench sweeps/levine-mini.yaml --compile-only --target H200 --target TPU-v5e:2x4"
 )
 def bench(
     spec: SpecFile,

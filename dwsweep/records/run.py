@@ -8,16 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from dwsweep.records.record import (
-    Amount,
-    Count,
-    Name,
-    Number,
-    Positive,
-    PositiveNumber,
-    holding,
-    one_of,
-)
+from dwsweep.records.record import Amount, Count, Name, Number, Positive, PositiveNumber, holding, one_of
 from dwsweep.shapes import Shape
 
 PENDING, RUNNING, DONE, DIVERGED = "pending", "running", "done", "diverged"

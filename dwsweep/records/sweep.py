@@ -27,14 +27,7 @@ from pydantic import Field
 from dwsweep.records.columns import RESULTS
 from dwsweep.records.footing import versions
 from dwsweep.records.pack import StartFacts
-from dwsweep.records.record import (
-    Positive,
-    columns_of,
-    csv_text,
-    one_of,
-    parse,
-    unquoted_text,
-)
+from dwsweep.records.record import Positive, columns_of, csv_text, one_of, parse, unquoted_text
 from dwsweep.records.run import DONE, INTERRUPTED, RUNNING, RunConfig, RunResult, RunState
 
 RUN, SKIP, DROP = "RUN", "SKIP", "DROP"  # to train; done before; left out

@@ -133,12 +133,7 @@ class Decision:
 
 
 def decide(
-    pack: Pack,
-    state: PackState,
-    ended: Ended,
-    max_retries: int,
-    finished: Collection[str] = (),
-    checkpoint: int = 0,
+    pack: Pack, state: PackState, ended: Ended, max_retries: int, finished: Collection[str] = (), checkpoint: int = 0
 ) -> Decision:
     """Decision for a pack; ``finished`` are its runs that have their result, ``checkpoint`` is its newest one.
 

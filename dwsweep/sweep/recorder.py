@@ -38,12 +38,7 @@ class RunRecorder(Recorder):
     """
 
     def __init__(
-        self,
-        store: SweepStore,
-        pack: Pack,
-        emit: Emit,
-        loggers: Sequence[Logger] = (),
-        frozen: Collection[str] = (),
+        self, store: SweepStore, pack: Pack, emit: Emit, loggers: Sequence[Logger] = (), frozen: Collection[str] = ()
     ) -> None:
         self.store = store
         self.pack = pack

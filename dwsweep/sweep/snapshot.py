@@ -13,18 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dwsweep.errors import InputError
 from dwsweep.records.pack import Pack, PackProgress
-from dwsweep.records.run import (
-    DIVERGED,
-    DONE,
-    FAILED,
-    FINAL,
-    INTERRUPTED,
-    OOM,
-    PENDING,
-    RUNNING,
-    STOPPED,
-    RunState,
-)
+from dwsweep.records.run import DIVERGED, DONE, FAILED, FINAL, INTERRUPTED, OOM, PENDING, RUNNING, STOPPED, RunState
 from dwsweep.records.sweep import DROP, PlanRow
 from dwsweep.sweep.claim import Owner, owners
 from dwsweep.sweep.directory import SweepStore
