@@ -20,7 +20,7 @@ from typing import Any
 
 from dwsweep.errors import InputError, install
 
-MOST_BYTES = 1 << 33  # limit for a file that is read whole: parameters of two billion weights
+MOST_BYTES = 1 << 33  # limit for a file that is read whole, other than a model's parameters
 
 
 def as_path(path: str | os.PathLike[str]) -> Any:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 Record = TypeVar("Record")
 
 PLAN, METRICS, DOCUMENTS = "plan.csv", "metrics.jsonl", "documents.npy"
+MOST_PARAMS_BYTES = 1 << 40  # size limit of params.safetensors, above that of any other file
 NOT_WRITTEN = "is not what `dwsweep run` wrote: its SHA-256 is not the one in manifest.json"
 _FILES: dict[type, tuple[str, str]] = {
     Manifest: ("", "manifest.json"),

@@ -28,7 +28,7 @@ from dwsweep.records.run import DONE, FINAL, PENDING, RunConfig, RunResult, RunS
 from dwsweep.records.sweep import DROP, RESULTS_NAME, Manifest
 from dwsweep.spec import load_spec
 from dwsweep.sweep import work_queue
-from dwsweep.sweep.directory import NOT_WRITTEN, PLAN, SweepStore
+from dwsweep.sweep.directory import MOST_PARAMS_BYTES, NOT_WRITTEN, PLAN, SweepStore
 from dwsweep.sweep.results_table import results_text
 
 SPEC = "spec.yaml"
@@ -204,7 +204,7 @@ def _fault_of_bytes(path: Any, digest: str, why: str) -> str:
     """``why``, where the hash of a file is not ``digest``."""
 
     def check() -> None:
-        if hashlib.sha256(paths.read_bytes(path, 1 << 40)).hexdigest() != digest:
+        if hashlib.sha256(paths.read_bytes(path, MOST_PARAMS_BYTES)).hexdigest() != digest:
             raise Damaged(path.name, why)
 
     return _fault(check)

@@ -19,10 +19,9 @@ from dwsweep.records.run import RunConfig, RunResult
 from dwsweep.shapes import Shape
 from dwsweep.spec import DataSpec, ModelSpec, Section, TrainSpec
 from dwsweep.spec.bounded_yaml import load_yaml_file
-from dwsweep.sweep.directory import SweepStore
+from dwsweep.sweep.directory import MOST_PARAMS_BYTES, SweepStore
 
 Kind = TypeVar("Kind", bound=Section)
-MOST_PARAMS_BYTES = 1 << 40  # size limit of params.safetensors
 Arrays = dict[str, Any]
 """NumPy arrays by dotted name; arrays of the blocks have a leading layer axis."""
 
