@@ -56,7 +56,7 @@ def test_a_loss_between_two_of_the_same_run_is_read_between_them_with_its_flops_
 
 def test_two_recipes_of_one_shape_are_no_points_of_one_run():
     few, many = ([{**row, "batch_size": batch} for row in curves(count)] for batch, count in ((64, 2e9), (512, 8e9)))
-    with pytest.raises(InputError, match="at_tokens: 4e.*no run has a loss near it, or on either side"):
+    with pytest.raises(InputError, match=r"at_tokens: 4e.*no run has a loss near it, or on either side"):
         at_equal_length(read_table(few + many), fit_options(at_tokens=4e9))
 
 
