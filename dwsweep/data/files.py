@@ -62,16 +62,16 @@ def remote_access(path: str) -> Iterator[None]:
         raise InputError(f"data.source: {path}; cannot be read ({reason})") from None
 
 
-def _stat(path: str) -> FoundFile:
+def stat(path: str) -> FoundFile:
     if is_remote(path):
         with remote_access(path):
-            stat = paths.as_path(path).stat()
-            return FoundFile(path, int(stat.length), int((stat.mtime or 0) * 1_000_000_000))
+            remote = paths.as_path(path).stat()
+            return FoundFile(path, int(remote.length), int((remote.mtime or 0) * 1_000_000_000))
     local = os.stat(path)
     return FoundFile(path, local.st_size, local.st_mtime_ns)
 
 
-def find_files(kind: str, pattern: str) -> list[FoundFile]:
+def find_files(kind: str, pattern: str) -> tuple[FoundFile, ...]:
     """Files of ``pattern``: a file, all files below a folder, or a glob (also ``**``); sorted by path.
 
     Hidden files are left out. InputError if no file is found.
@@ -95,7 +95,7 @@ def find_files(kind: str, pattern: str) -> list[FoundFile]:
         raise InputError(
             f"data.source: {kind}:{pattern}; {absent}; give a file, a folder with files, or a glob that matches some"
         )
-    return [_stat(p) for p in sorted(found)]
+    return tuple(stat(p) for p in sorted(found))
 
 
 def _remote_paths(pattern: str) -> list[str]:

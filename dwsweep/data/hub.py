@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from dwsweep.data.files import find_files
-from dwsweep.data.records import Files, Item, Skipped
+from dwsweep.data.files import find_files, remote_access
+from dwsweep.data.records import DocumentSource, Item, Skipped
 from dwsweep.data.text_fields import text_column
 from dwsweep.errors import InputError, install
 from dwsweep.text import one_line
@@ -29,7 +29,7 @@ _SECONDS = 10  # limit for the Hub's answer about a commit
 
 
 @dataclass(frozen=True)
-class HubRows(Files):
+class HubRows(DocumentSource):
     """Rows of one split. files: the files of a local folder; empty for a data set on the Hub."""
 
     name: str  # OWNER/NAME, or the folder
@@ -54,7 +54,7 @@ class HubRows(Files):
                 raise InputError(
                     f"data.source: hf:{source}; a local folder has no revision; ?revision= is for a data set on the Hub"
                 )
-            return cls(tuple(find_files("hf", folder)), folder, None, split, None, text_field)
+            return cls(find_files("hf", folder), folder, None, split, None, text_field)
         place = re.fullmatch(r"([\w.-]*\w(?:/[\w.-]*\w)?)(?:/(.+))?", form["name"])
         if place is None:
             raise InputError(
@@ -112,14 +112,11 @@ class HubRows(Files):
     @contextmanager
     def _errors(self) -> Iterator[None]:
         """InputError of one line for every error of ``datasets``, a missing package included."""
-        try:
-            yield
-        except InputError:
-            raise
-        except ImportError as error:
-            raise _needs_extra(self.name, error) from None
-        except Exception as error:  # errors of pyarrow, fsspec, the Hub's client and datasets
-            raise InputError(f"data.source: hf:{self.name}; cannot be read ({one_line(error)})") from None
+        with remote_access(f"hf:{self.name}"):  # errors of pyarrow, fsspec, the Hub's client and datasets
+            try:
+                yield
+            except ImportError as error:
+                raise _needs_extra(self.name, error) from None
 
 
 @lru_cache(maxsize=8)

@@ -2,17 +2,17 @@
 
 A source hands out work in two steps, so that one process reads and all cores parse: ``items`` (in the parent:
 streaming, cheap, in a fixed order) and ``documents`` (in a worker: one item → its texts). The texts and their order
-depend on the source only, never on the number of workers. Sources made of files share ``Files`` and the blocks of whole
-records.
+depend on the source only, never on the number of workers. Sources share the blocks of whole records.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple
 
 from dwsweep.data.files import FoundFile, open_stream
 from dwsweep.text import printable
@@ -65,16 +65,21 @@ def counted(counts: Counter[str]) -> str:
     return ", ".join(f"{n:,} × {reason}" for reason, n in counts.items())
 
 
-class DocumentSource(Protocol):
+@dataclass(frozen=True)
+class DocumentSource(ABC):
     """Source of documents. Instances are picklable."""
+
+    files: tuple[FoundFile, ...]
 
     @property
     def total_bytes(self) -> int:
         """Bytes that ``items`` reads, for progress."""
+        return sum(f.n_bytes for f in self.files)
 
     @property
     def parallel(self) -> bool:
         """True if the source is large enough for worker processes to pay."""
+        return self.total_bytes > SMALL_BYTES
 
     @property
     def documents_are(self) -> str:
@@ -83,35 +88,20 @@ class DocumentSource(Protocol):
 
     def identity(self) -> list[Any]:
         """Fingerprint of the source's state, found without reading it (JSON-able)."""
+        return [[f.path, f.n_bytes, f.modified_ns] for f in self.files]
 
     @property
     def revision(self) -> str | None:
         """Commit of the text, or None."""
         return None
 
+    @abstractmethod
     def items(self) -> Iterator[Item]:
         """Items of work in a fixed order; InputError on files that cannot be read to their end."""
 
+    @abstractmethod
     def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
         """Texts of one item; ``skipped`` counts the records left out."""
-
-
-@dataclass(frozen=True)
-class Files(DocumentSource):
-    """Source made of files: the parts that all its kinds share."""
-
-    files: tuple[FoundFile, ...]
-
-    @property
-    def total_bytes(self) -> int:
-        return sum(f.n_bytes for f in self.files)
-
-    @property
-    def parallel(self) -> bool:
-        return self.total_bytes > SMALL_BYTES
-
-    def identity(self) -> list[Any]:
-        return [[f.path, f.n_bytes, f.modified_ns] for f in self.files]
 
 
 @dataclass(frozen=True)
@@ -137,17 +127,14 @@ class TooLarge:
     path: str
     offset: int  # byte of the decompressed file
 
-    def count(self, skipped: Skipped) -> None:
-        skipped.add_too_large(f"{self.path}, from byte {self.offset}: no border between records up to there")
 
-
-def grouped(files: Iterable[tuple[str, int]]) -> Iterator[Item]:
-    """Items of whole files, given by path and size, in groups of about ITEM_BYTES."""
+def grouped(files: Iterable[FoundFile]) -> Iterator[Item]:
+    """Items of whole files, in groups of about ITEM_BYTES."""
     group: list[str] = []
     n_bytes = 0
-    for path, size in files:
-        group.append(path)
-        n_bytes += size
+    for file in files:
+        group.append(file.path)
+        n_bytes += file.n_bytes
         if n_bytes >= ITEM_BYTES:
             yield Item(WholeFiles(tuple(group)), n_bytes)
             group, n_bytes = [], 0
@@ -162,7 +149,7 @@ def file_items(files: tuple[FoundFile, ...], *borders: bytes) -> Iterator[Item]:
     """
     for is_whole, some in groupby(files, lambda file: file.n_bytes <= WHOLE_FILE_BYTES or not borders):
         if is_whole:
-            yield from grouped((file.path, file.n_bytes) for file in some)
+            yield from grouped(some)
             continue
         for file in some:
             with open_stream(file.path) as (stream, raw):
@@ -213,20 +200,20 @@ def cut(
 
 def item_blocks(item: Item, skipped: Skipped, *borders: bytes) -> Iterator[RecordBlock]:
     """Blocks of an item, file by file; a large file in blocks that end with one of ``borders``."""
-    if isinstance(item.payload, WholeFiles):
-        for path in item.payload.paths:
-            with open_stream(path) as (stream, _):
-                yield from _small_enough(cut(path, stream, borders, WORKER_BLOCK_BYTES), skipped)
-    else:
-        yield from _small_enough(iter([item.payload]), skipped)
-
-
-def _small_enough(pieces: Iterator[RecordBlock | TooLarge], skipped: Skipped) -> Iterator[RecordBlock]:
-    for piece in pieces:
+    for piece in _pieces(item.payload, borders):
         if isinstance(piece, TooLarge):
-            piece.count(skipped)
+            skipped.add_too_large(f"{piece.path}, from byte {piece.offset}: no border between records up to there")
         else:
             yield piece
+
+
+def _pieces(payload: Any, borders: tuple[bytes, ...]) -> Iterator[RecordBlock | TooLarge]:
+    if not isinstance(payload, WholeFiles):
+        yield payload
+        return
+    for path in payload.paths:
+        with open_stream(path) as (stream, _):
+            yield from cut(path, stream, borders, WORKER_BLOCK_BYTES)
 
 
 def decode(data: bytes, where: str, skipped: Skipped) -> str | None:

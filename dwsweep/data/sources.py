@@ -1,6 +1,6 @@
 """Sources by name: the registry of all kinds, and the sources of plain text.
 
-A source is a class with the interface of ``records.DocumentSource``, a line in ``SOURCES``, and its form in
+A source is a class of ``records.DocumentSource``, a line in ``SOURCES``, and its form in
 ``dwsweep.spec.SOURCE_FORMS``; a source of more than plain text has a module of its own.
 
 Sources of plain text: ``stdlib-docs`` (no download), and the files of ``text:``, ``jsonl:`` and ``parquet:``
@@ -26,12 +26,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dwsweep.data.files import find_files, open_raw
+from dwsweep.data.files import find_files, open_raw, stat
 from dwsweep.data.hub import HubRows
 from dwsweep.data.records import (
     WHOLE_FILE_BYTES,
     DocumentSource,
-    Files,
     Item,
     Skipped,
     decode,
@@ -46,6 +45,7 @@ from dwsweep.errors import InputError
 from dwsweep.spec import SOURCE_FORMS
 from dwsweep.text import one_line
 
+TOPICS = "pydoc_data/topics.py"
 FOLDERS_LEFT_OUT = {
     *("site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "lib2to3", "pydoc_data")
 }
@@ -53,30 +53,21 @@ FOLDERS_LEFT_OUT = {
 
 @dataclass(frozen=True)
 class StdlibDocs(DocumentSource):
-    """Prose of the running Python's standard library."""
-
-    root: str
-    files: tuple[tuple[str, int], ...]  # relative path and size in bytes, sorted
+    """Prose of the running Python's standard library, the help topics first."""
 
     @classmethod
     def find(cls) -> StdlibDocs:
         root = Path(sysconfig.get_paths()["stdlib"])
-        names = []
+        found = []
         for folder, below, files in os.walk(root):
             below[:] = [f for f in below if f not in FOLDERS_LEFT_OUT]
-            names += [Path(folder, f).relative_to(root).as_posix() for f in files if f.endswith(".py")]
-        names.sort()
-        topics = "pydoc_data/topics.py"
-        names = [topics] * (root / topics).exists() + names
-        if not names:
+            found += [os.path.join(folder, f) for f in files if f.endswith(".py")]
+        found = [str(root / TOPICS)] * (root / TOPICS).exists() + sorted(found)
+        if not found:
             raise InputError(
                 f"data.source: stdlib-docs; {root} has no .py files; use a Python with its sources, or another source"
             )
-        return cls(str(root), tuple((n, (root / n).stat().st_size) for n in names))
-
-    @property
-    def total_bytes(self) -> int:
-        return sum(size for _, size in self.files)
+        return cls(tuple(map(stat, found)))
 
     @property
     def parallel(self) -> bool:
@@ -89,8 +80,8 @@ class StdlibDocs(DocumentSource):
         return grouped(self.files)
 
     def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
-        for name in item.payload.paths:
-            source = Path(self.root, name).read_bytes()
+        for path in item.payload.paths:
+            source = Path(path).read_bytes()
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # invalid escapes in old modules
@@ -98,7 +89,7 @@ class StdlibDocs(DocumentSource):
             except (SyntaxError, ValueError):
                 skipped.left_out["files that are not Python"] += 1
                 continue
-            if name == "pydoc_data/topics.py":
+            if path.endswith(TOPICS):
                 yield from _topics(tree)
             else:
                 yield from _docstrings(tree)
@@ -130,12 +121,12 @@ def _joined(owner: ast.Module | ast.ClassDef, body: list[ast.stmt]) -> str:
 
 
 @dataclass(frozen=True)
-class TextFiles(Files):
+class TextFiles(DocumentSource):
     """Text files, ``text:GLOB``: one article per file; a single file is cut at blank lines."""
 
     @classmethod
     def find(cls, pattern: str) -> TextFiles:
-        found = cls(tuple(find_files("text", pattern)))
+        found = cls(find_files("text", pattern))
         if len(found.files) > 1 and (large := next((f for f in found.files if f.n_bytes > WHOLE_FILE_BYTES), None)):
             raise InputError(
                 f"data.source: text:{pattern}; {large.path} has {large.n_bytes:,} bytes, and each of several files is "
@@ -173,14 +164,10 @@ class TextFiles(Files):
 
 
 @dataclass(frozen=True)
-class JsonLines(Files):
+class JsonLines(DocumentSource):
     """JSON lines, ``jsonl:GLOB``: one JSON object per line, with a text field."""
 
     text_field: str | None = None
-
-    @classmethod
-    def find(cls, pattern: str, text_field: str | None) -> JsonLines:
-        return cls(tuple(find_files("jsonl", pattern)), text_field)
 
     def items(self) -> Iterator[Item]:
         return file_items(self.files, b"\n")
@@ -197,14 +184,10 @@ _PARQUET_ROWS = 1024  # unpacked at a time
 
 
 @dataclass(frozen=True)
-class Parquet(Files):
+class Parquet(DocumentSource):
     """Parquet files, ``parquet:GLOB``: a string column, row group by row group."""
 
     text_field: str | None = None
-
-    @classmethod
-    def find(cls, pattern: str, text_field: str | None) -> Parquet:
-        return cls(tuple(find_files("parquet", pattern)), text_field)
 
     def items(self) -> Iterator[Item]:
         for file in self.files:
@@ -222,54 +205,38 @@ class Parquet(Files):
         return text_column(kinds, strings, self.text_field, f"string column in {path}; fields")
 
     def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
-        import pyarrow as pa
-
         path, group, column = item.payload
-        first = 0  # row of the batch
         with _parquet(path) as reader:
             batches = reader.iter_batches(_PARQUET_ROWS, row_groups=[group], columns=[column], use_threads=False)
-            while True:
-                try:
-                    batch = next(batches, None)
-                except (pa.ArrowException, OSError) as error:
-                    raise _damaged(path, error) from None
-                if batch is None:
-                    return
-                for row, value in enumerate(batch.column(0), first):
-                    text = value.as_py()
-                    if text is None:
-                        skipped.add_bad("null text", f"{path}, row group {group}, row {row}")
-                    else:
-                        yield text
-                first += batch.num_rows
+            for row, value in enumerate(value for batch in batches for value in batch.column(0)):
+                text = value.as_py()
+                if text is None:
+                    skipped.add_bad("null text", f"{path}, row group {group}, row {row}")
+                else:
+                    yield text
 
 
 @contextmanager
 def _parquet(path: str) -> Iterator[Any]:
-    """ParquetFile of a local or remote file."""
+    """ParquetFile of a local or remote file; InputError if it cannot be read to its end."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     with open_raw(path) as file:
         try:
-            reader = pq.ParquetFile(file)
+            yield pq.ParquetFile(file)
         except (pa.ArrowException, OSError) as error:
-            raise _damaged(path, error) from None
-        yield reader
-
-
-def _damaged(path: str, error: Exception) -> InputError:
-    return InputError(f"data.source: {path}; not a whole Parquet file ({one_line(error)})")
+            raise InputError(f"data.source: {path}; not a whole Parquet file ({one_line(error)})") from None
 
 
 # form before the colon → source of (text after the colon, data.text_field, permission to download)
 SOURCES: dict[str, Callable[[str, str | None, bool], DocumentSource]] = {
     "stdlib-docs": lambda _, field, download: StdlibDocs.find(),
     "tfds": TfdsRecords.find,
-    "wikidump": lambda path, field, download: WikiDump.find(path),
+    "wikidump": lambda path, field, download: WikiDump(find_files("wikidump", path)),
     "text": lambda glob, field, download: TextFiles.find(glob),
-    "jsonl": lambda glob, field, download: JsonLines.find(glob, field),
-    "parquet": lambda glob, field, download: Parquet.find(glob, field),
+    "jsonl": lambda glob, field, download: JsonLines(find_files("jsonl", glob), field),
+    "parquet": lambda glob, field, download: Parquet(find_files("parquet", glob), field),
     "hf": lambda name, field, download: HubRows.find(name, field),
 }
 

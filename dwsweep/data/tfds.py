@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from dwsweep import paths
 from dwsweep.data.files import FoundFile, find_files, is_remote, open_raw, remote_access
-from dwsweep.data.records import Files, Item, Skipped, decode
+from dwsweep.data.records import DocumentSource, Item, Skipped, decode
 from dwsweep.data.text_fields import text_column
 from dwsweep.errors import InputError, install
 from dwsweep.text import one_line
@@ -45,7 +45,7 @@ class Examples(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TfdsRecords(Files):
+class TfdsRecords(DocumentSource):
     """Shards of a prepared data set, all splits together (dwsweep splits by itself)."""
 
     folder: str

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
 
-from dwsweep.data.files import find_files, open_stream
-from dwsweep.data.records import ITEM_BYTES, Files, Item, RecordBlock, Skipped, TooLarge, cut, item_blocks
+from dwsweep.data.files import open_stream
+from dwsweep.data.records import ITEM_BYTES, DocumentSource, Item, RecordBlock, Skipped, TooLarge, cut, item_blocks
 from dwsweep.errors import InputError
 
 VERSION = 3  # raise it if the same page gives another text: a store of the older text is not reused
@@ -24,12 +24,8 @@ _PAGE_END = b"</page>"
 
 
 @dataclass(frozen=True)
-class WikiDump(Files):
+class WikiDump(DocumentSource):
     """Wikipedia dump, ``wikidump:PATH``: a pages-articles XML export, plain or compressed, streamed page by page."""
-
-    @classmethod
-    def find(cls, pattern: str) -> WikiDump:
-        return cls(tuple(find_files("wikidump", pattern)))
 
     def identity(self) -> list[Any]:
         return [["text", VERSION], *super().identity()]
