@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dwsweep.data.digests import mix64
-from dwsweep.data.token_store import ShardedTokens
 from dwsweep.errors import InputError
 
 _ROUNDS = 8
@@ -22,14 +21,9 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
 
-def n_windows(n_tokens: int, seq_len: int) -> int:
-    """Number of windows of ``seq_len`` + 1 tokens at stride ``seq_len`` in ``n_tokens`` tokens."""
-    return max(0, (n_tokens - 1) // seq_len)
-
-
 def check_enough(n_tokens: int, seq_len: int, batch_size: int) -> int:
-    """Number of windows of the stream; InputError if they do not fill one batch."""
-    windows = n_windows(n_tokens, seq_len)
+    """Number of windows of ``seq_len`` + 1 tokens at stride ``seq_len``; InputError if they do not fill one batch."""
+    windows = (n_tokens - 1) // seq_len
     if windows < batch_size:
         raise InputError(
             f"data.source: {n_tokens:,} training tokens make {windows:,} windows of train.seq_len {seq_len}; "
@@ -68,32 +62,16 @@ def permute(positions: NDArray[np.uint64], epochs: NDArray[np.uint64], seed: int
 
 
 def window_indices(
-    seed: int,
-    first_step: int,
-    n_steps: int,
-    batch_size: int,
-    n_windows: int,
+    seed: int, first_step: int, n_steps: int, batch_size: int, n_windows: int
 ) -> NDArray[np.signedinteger]:
     """Window index of each example of steps ``first_step`` … ``first_step + n_steps − 1``.
 
     Shape (n_steps, batch_size), int32 (int64 from 2³¹ windows on). Example j of step s is number s·batch_size + j of an
     endless stream of epochs, each of which visits every window once in a new order; a batch may straddle two epochs.
     """
-    if n_windows < 1:
-        raise ValueError(f"n_windows: {n_windows}; must be at least 1")
-    if first_step < 0 or n_steps < 0:
-        raise ValueError(f"first_step, n_steps: {first_step}, {n_steps}; must be 0 or more")
     steps = np.arange(first_step, first_step + n_steps, dtype=np.uint64)[:, None]
     columns = np.arange(batch_size, dtype=np.uint64)[None, :]
     examples = steps * np.uint64(batch_size) + columns
     epochs, positions = np.divmod(examples, np.uint64(n_windows))
     order = permute(positions, epochs, seed, n_windows)
     return order.astype(np.int32 if n_windows < 2**31 else np.int64)
-
-
-def gather(tokens: np.ndarray | ShardedTokens, indices: np.ndarray, seq_len: int) -> np.ndarray:
-    """Token windows at ``indices``: shape ``indices.shape + (seq_len + 1,)``, dtype of the tokens."""
-    starts = np.asarray(indices, dtype=np.int64) * seq_len
-    if isinstance(tokens, ShardedTokens):
-        return tokens.take_windows(starts, seq_len + 1)
-    return tokens[starts[..., None] + np.arange(seq_len + 1)]

@@ -145,8 +145,7 @@ def make_store(data: DataSpec, source: DocumentSource, partial: Path, progress: 
         files={},
         key=partial.name.removesuffix(".partial").rpartition("-")[2],
     )
-    of_tokenizer = [str(path.relative_to(partial)) for path in tokenizer.files_in(partial)]
-    manifest = replace(manifest, files=checksums(partial, [*manifest.data_files, *of_tokenizer]))
+    manifest = replace(manifest, files=checksums(partial, [*manifest.data_files, *tokenizer.stored]))
     reader.write(partial / "manifest.json", manifest, durable=True)
     left_out, skipped = counted(corpus.skipped.left_out), corpus.skipped if corpus.skipped.bad else None
     return (

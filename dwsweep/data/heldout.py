@@ -14,16 +14,14 @@ from dwsweep.data.token_store import Store
 class HeldoutSet:
     """Held-out windows: every shape of a sweep sees the same targets, each counted once.
 
-    Loss in nats per token is Σ nll / n_tokens; bits per byte is Σ nll / (n_bytes · ln 2). The end token of a document
-    is a target (the model must know when to stop) and has no bytes.
+    Loss in nats per token is Σ nll / Σ document_tokens; bits per byte is Σ nll / (n_bytes · ln 2). The end token of a
+    document is a target (the model must know when to stop) and has no bytes.
     """
 
     windows: np.ndarray  # (W, seq_len + 1), the store's dtype: inputs are [:, :-1], targets [:, 1:]
     document: NDArray[np.int32]  # (W, seq_len): document of each target, −1 for padding
     n_documents: int
     document_tokens: NDArray[np.int64]  # (n_documents,): targets, the end token included
-    document_bytes: NDArray[np.int64]  # (n_documents,): UTF-8 bytes
-    n_tokens: int  # targets in all
     n_bytes: int  # UTF-8 bytes in all
 
 
@@ -35,10 +33,6 @@ def heldout_set(store: Store, seq_len: int, max_tokens: int | None = None) -> He
     tokens whose document is −1. ``max_tokens`` cuts at a document's border: as many whole documents as fit, at least
     one.
     """
-    if seq_len < 1:
-        raise ValueError(f"seq_len: {seq_len}; must be at least 1")
-    if max_tokens is not None and max_tokens < 1:
-        raise ValueError(f"max_tokens: {max_tokens}; must be at least 1, or None for all")
     records = store.documents("validation")
     lengths = records["n_tokens"].astype(np.int64) + 1
     starts = 1 + np.cumsum(lengths) - lengths
@@ -58,14 +52,10 @@ def heldout_set(store: Store, seq_len: int, max_tokens: int | None = None) -> He
         at += length
     document = np.full(n * seq_len, -1, np.int32)
     document[:n_tokens] = np.repeat(np.arange(len(order), dtype=np.int32), lengths)
-    windows = stream[np.arange(n)[:, None] * seq_len + np.arange(seq_len + 1)]
-    document_bytes = records["n_bytes"][order].astype(np.int64)
     return HeldoutSet(
-        windows=windows,
+        windows=stream[np.arange(n)[:, None] * seq_len + np.arange(seq_len + 1)],
         document=document.reshape(n, seq_len),
         n_documents=len(order),
         document_tokens=lengths,
-        document_bytes=document_bytes,
-        n_tokens=n_tokens,
-        n_bytes=int(document_bytes.sum()),
+        n_bytes=int(records["n_bytes"][order].sum(dtype=np.int64)),
     )

@@ -58,9 +58,8 @@ def store_path(data: DataSpec, source: DocumentSource) -> Path:
     key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
     # the identity holds the revision: a branch and its commit share a store
     slug = re.sub(r"[^A-Za-z0-9]+", "-", data.source.partition("?revision=")[0]).strip("-")
-    return (
-        cache_root(data) / f"{slug[:12]}-{slug[-28:]}-{key}" if len(slug) > 40 else cache_root(data) / f"{slug}-{key}"
-    )
+    name = f"{slug[:12]}-{slug[-28:]}" if len(slug) > 40 else slug
+    return cache_root(data) / f"{name}-{key}"
 
 
 def find(data: DataSpec) -> Store | None:
@@ -133,7 +132,7 @@ def _prepared(data: DataSpec, progress: bool) -> Store:
         say(progress, f"waiting for another process that is preparing {path}")
 
     try:
-        with locks.exclusive(_beside(path, ".lock"), waiting):
+        with locks.exclusive(path.with_name(f"{path.name}.lock"), waiting):
             found = _look(path, data)  # another process may have made the store
             if isinstance(found, Store):
                 return found
@@ -142,10 +141,6 @@ def _prepared(data: DataSpec, progress: bool) -> Store:
             return _make_whole(data, source, path, progress)
     except OSError as error:
         raise InputError(*(damage.lines if damage else ()), _named(error, data, path)) from None
-
-
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_name(path.name + suffix)
 
 
 def _look(path: Path, data: DataSpec) -> Store | DamagedStore | None:
@@ -160,7 +155,7 @@ def _look(path: Path, data: DataSpec) -> Store | DamagedStore | None:
 
 def _make_whole(data: DataSpec, source: DocumentSource, path: Path, progress: bool) -> Store:
     """Make the store beside its place, then move it there."""
-    partial = _beside(path, ".partial")
+    partial = path.with_name(f"{path.name}.partial")
     paths.remove(partial)
     try:
         partial.mkdir()

@@ -53,9 +53,6 @@ class ShardedTokens:
         self.offsets = np.cumsum([0, *(len(s) for s in self.shards)])
         self.dtype = self.shards[0].dtype
 
-    def __len__(self) -> int:
-        return int(self.offsets[-1])
-
     def read(self, start: int, stop: int) -> np.ndarray:
         """Tokens ``start`` … ``stop − 1``, copied, across shard borders."""
         out = np.empty(stop - start, self.dtype)
@@ -68,10 +65,10 @@ class ShardedTokens:
             shard += 1
         return out
 
-    def take_windows(self, starts: NDArray[np.int64], length: int) -> np.ndarray:
-        """Windows of ``length`` tokens at ``starts``: shape ``starts.shape + (length,)``."""
-        windows = [self.read(start, start + length) for start in starts.ravel().tolist()]
-        return np.reshape(windows, (*starts.shape, length)).astype(self.dtype)
+    def windows(self, indices: np.ndarray, seq_len: int) -> np.ndarray:
+        """Windows of ``seq_len`` + 1 tokens at ``indices``: shape ``indices.shape + (seq_len + 1,)``."""
+        windows = [self.read(i * seq_len, (i + 1) * seq_len + 1) for i in indices.ravel().tolist()]
+        return np.reshape(windows, (*indices.shape, seq_len + 1)).astype(self.dtype)
 
 
 class StreamWriter:
@@ -218,9 +215,8 @@ class Store:
 
     def _fingerprint(self) -> str:
         """Fingerprint of the files: names, sizes, and times of writing and of any change."""
-        names = ["manifest.json", *self.manifest.files, *_files_of_tokenizer(self.path)]
-        names = sorted(set(names))
-        stats = [(name, paths.check_file(self.path / name)) for name in names]
+        names = {"manifest.json", *self.manifest.files, *_files_of_tokenizer(self.path)}
+        stats = [(name, paths.check_file(self.path / name)) for name in sorted(names)]
         found = [f"{name} {s.st_size} {s.st_mtime_ns} {s.st_ctime_ns}" for name, s in stats]
         return hashlib.sha256("\n".join(found).encode()).hexdigest()
 
@@ -253,10 +249,6 @@ class Store:
         return self.manifest.data_hash
 
     @property
-    def vocab_size(self) -> int:
-        return self.manifest.vocab_size
-
-    @property
     def end_token(self) -> int:
         """Id of the end token, which stands before the first document and after each."""
         return self.manifest.end_token
@@ -280,10 +272,7 @@ class Store:
         return ShardedTokens([np.memmap(f, self.dtype, mode="r") for f in self._shard_paths(split)])
 
     def train_tokens(self) -> np.ndarray:
-        """The training stream, shape (n_train_tokens,): memory-mapped when it is one shard, else one copy in memory.
-
-        Where that copy does not fit, ``batches.gather`` also takes ``shards("train")``.
-        """
+        """The training stream, shape (n_train_tokens,): memory-mapped when it is one shard, else one copy in memory."""
         shards = self.shards("train").shards
         return shards[0] if len(shards) == 1 else np.concatenate(shards)
 

@@ -38,11 +38,14 @@ CACHED_WORDS = 1 << 18  # about 60 MB per process
 
 
 class Tokenizer:
-    """Encoder of texts to the little-endian bytes of their token ids: plain bytes, or BPE trained by dwsweep."""
+    """Encoder of texts to the little-endian bytes of their token ids: plain bytes, or BPE trained by dwsweep.
+
+    stored: contents of its own files by their names in a store.
+    """
 
     def __init__(self, model: bytes | None) -> None:
         """``model``: a serialised SentencePiece model made by ``train``, or None for plain bytes."""
-        self.model = model
+        self.model, self.stored = model, {} if model is None else {TOKENIZER: model}
         if model is None:
             self.vocab_size, self.end_token = BYTES_VOCAB, 0
             self.pieces = [b"", *(bytes([i]) for i in range(1, 256))]
@@ -79,17 +82,11 @@ class Tokenizer:
     def save(self, path: str | Path) -> str:
         """Write pieces.json and the tokenizer's own files into the folder ``path``; returns the tokenizer's hash."""
         text = json.dumps([p.hex() for p in self.pieces], separators=(",", ":"))
-        (Path(path) / "pieces.json").write_text(text, "ascii")
-        self._save_files(Path(path))
+        for name, data in {"pieces.json": text.encode(), **self.stored}.items():
+            file = Path(path) / name
+            file.parent.mkdir(exist_ok=True)
+            file.write_bytes(data)
         return hashlib.sha256(text.encode()).hexdigest()
-
-    def files_in(self, path: Path) -> list[Path]:
-        """Paths of the tokenizer's own files in the folder of a store."""
-        return [path / TOKENIZER] if self.model is not None else []
-
-    def _save_files(self, path: Path) -> None:
-        if self.model is not None:
-            (path / TOKENIZER).write_bytes(self.model)
 
     def encode_to_bytes(self, text: str) -> bytes:
         """Token ids of ``text``, without an end token, as bytes of ``self.dtype``."""
@@ -177,7 +174,7 @@ class GivenTokenizer(Tokenizer):
         Raises:
             InputError: the library cannot read it or is not installed, or it has no end token.
         """
-        self.files = files
+        self.files, self.stored = files, {f"{GIVEN}/{file}": content for file, content in files.items()}
         data = next(iter(files.values()))
         if is_json(data):
             self.kind, self._own = "tokenizer.json", _read_json(data, name)
@@ -212,14 +209,6 @@ class GivenTokenizer(Tokenizer):
     def file_hash(self) -> str:
         """SHA-256 (hex) of the tokenizer's file."""
         return hashlib.sha256(next(iter(self.files.values()))).hexdigest()
-
-    def files_in(self, path: Path) -> list[Path]:
-        return [path / GIVEN / name for name in self.files]
-
-    def _save_files(self, path: Path) -> None:
-        (path / GIVEN).mkdir()
-        for name, data in self.files.items():
-            (path / GIVEN / name).write_bytes(data)
 
     def encode_to_bytes(self, text: str) -> bytes:
         if self.kind == "sentencepiece":

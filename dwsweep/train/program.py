@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dwsweep.cost.arithmetic import program_fits
-from dwsweep.data.batches import check_enough, gather, window_indices
+from dwsweep.data.batches import check_enough, window_indices
 from dwsweep.data.heldout import HeldoutSet
 from dwsweep.data.token_store import Store
 from dwsweep.errors import InputError
@@ -306,7 +306,7 @@ class Program:
         if not self.choices.streamed:
             return put(indices), put(rates)
         windows = np.zeros((*indices.shape, train.seq_len + 1), store.dtype)
-        windows[:n] = gather(store.shards("train"), indices[:n].astype(np.int64), train.seq_len)
+        windows[:n] = store.shards("train").windows(indices[:n], train.seq_len)
         return put(self._in_vocabulary(windows)), put(rates)
 
     def _in_vocabulary(self, tokens: np.ndarray) -> np.ndarray:

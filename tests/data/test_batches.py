@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dwsweep.data.batches import check_enough, gather, n_windows, window_indices
+from dwsweep.data.batches import check_enough, window_indices
 from dwsweep.data.token_store import ShardedTokens
 from dwsweep.errors import InputError
 
@@ -45,25 +45,16 @@ def test_seek_equals_replay_and_batches_straddle_epochs() -> None:
     assert sorted(flat[:n].tolist()) == list(range(n)) == sorted(flat[n : 2 * n].tolist())
 
 
-def test_a_window_has_its_tokens_and_the_next_one() -> None:
-    tokens = np.arange(101, dtype=np.uint16)
-    assert n_windows(101, 10) == 10 and n_windows(100, 10) == 9 and n_windows(0, 10) == 0
-    windows = gather(tokens, np.array([[0, 9], [3, 3]]), 10)
-    assert windows.shape == (2, 2, 11) and windows.dtype == np.uint16
-    assert windows[0, 1].tolist() == list(range(90, 101))
-
-
-def test_sharded_tokens_equal_one_array() -> None:
-    rng = np.random.default_rng(0)
-    tokens = rng.integers(0, 1000, 1000).astype(np.uint16)
+def test_a_window_has_its_tokens_and_the_next_one_across_shards() -> None:
+    tokens = np.arange(1000, dtype=np.uint16)
     sharded = ShardedTokens([tokens[:1], tokens[1:5], tokens[5:700], tokens[700:]])  # a window over three shards too
-    assert len(sharded) == 1000
-    indices = rng.integers(0, n_windows(1000, 9), (4, 30))
-    indices[0, 0] = 0
-    assert np.array_equal(gather(sharded, indices, 9), gather(tokens, indices, 9))
+    assert check_enough(1000, 9, 1) == 111 and check_enough(999, 9, 1) == 110
+    windows = sharded.windows(np.array([[0, 110], [77, 77]], np.int32), 9)
+    assert windows.shape == (2, 2, 10) and windows.dtype == np.uint16
+    assert windows[:, :, 0].tolist() == [[0, 990], [693, 693]] and (np.diff(windows) == 1).all()
     assert np.array_equal(sharded.read(0, 1000), tokens)
     with pytest.raises(IndexError):
-        gather(sharded, np.array([111]), 9)
+        sharded.windows(np.array([111]), 9)
 
 
 def test_too_little_text_for_a_batch() -> None:
