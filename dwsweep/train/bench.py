@@ -8,6 +8,7 @@ work on a machine can only slow a step down.
 from __future__ import annotations
 
 import time
+import timeit
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -97,10 +98,6 @@ def measured_peak(precision: str) -> float:
     x = jax.device_put(jnp.asarray(draws, precision), device)
     product = jax.jit(lambda a, b: jnp.dot(a, b, preferred_element_type=jnp.float32)).lower(x, x).compile()
     product(x, x).block_until_ready()
-    best = float("inf")
-    for _ in range(5):
-        began = time.perf_counter()
-        product(x, x).block_until_ready()
-        best = min(best, time.perf_counter() - began)
+    best = min(timeit.repeat(lambda: product(x, x).block_until_ready(), repeat=5, number=1))
     shared_by = len(jax.local_devices()) if device.platform == "cpu" else 1
     return 2.0 * side**3 / best / shared_by

@@ -51,31 +51,13 @@ class Progress:
     diverged: list[str] = field(default_factory=list)  # run ids reported to the recorder
 
 
-@dataclass(frozen=True)
-class PackMeta:
-    """The meta data of a pack's checkpoint."""
-
-    pack: Mapping[str, object]  # facts that must agree for a resume, beside the arrays' shapes
-    forked: bool  # a trunk waits
-    progress: Progress
-    kernel: str  # attention kernel: the last bits depend on it
-
-    @classmethod
-    def of(cls, pack: Pack, progress: Progress, *, forked: bool, kernel: str) -> PackMeta:
-        return cls(_identity(pack), forked, progress, kernel)
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> PackMeta:
-        return cls(content["pack"], content["forked"], Progress(**content["progress"]), content["kernel"])
-
-
 def check_identity(theirs: Mapping[str, object], pack: Pack, directory: Any) -> None:
-    """Refuse to resume ``pack`` from a checkpoint of another one; ``theirs`` is ``pack`` of its meta data.
+    """Refuse to resume ``pack`` from a checkpoint whose meta data have the identity ``theirs``.
 
     Raises:
         InputError: it names the differences.
     """
-    ours = _identity(pack)
+    ours = identity(pack)
     differing = [key for key, value in ours.items() if theirs.get(key, value) != value]
     if differing:
         raise InputError(
@@ -84,8 +66,9 @@ def check_identity(theirs: Mapping[str, object], pack: Pack, directory: Any) -> 
         )
 
 
-def _identity(pack: Pack) -> dict[str, object]:
-    """Facts of a pack; the name of a run has a hash of all that changes its result."""
+def identity(pack: Pack) -> dict[str, object]:
+    """Facts of a pack that must agree for a resume, beside the arrays' shapes; the name of a run has a hash of all that
+    changes its result."""
     return {
         "format": FORMAT,
         "runs": list(pack.run_ids),

@@ -22,11 +22,11 @@ from dwsweep.cost.arithmetic import (
     resident_bytes,
     training_flops,
 )
-from dwsweep.model.transformer import Compute, Model
+from dwsweep.model.transformer import Compute
 from dwsweep.plan import Pack
 from dwsweep.train.kernel import CUDNN, XLA, choose_kernel, unmeasured
 from dwsweep.train.mesh import Layout, Load, agreed
-from dwsweep.train.optimizer import CHAINS, ParamLayout, as_vector, by_leaf
+from dwsweep.train.optimizer import CHAINS
 
 CAPACITY = 256
 """Most steps of one dispatch."""
@@ -100,10 +100,6 @@ class Choices:
     streamed: bool  # batches come from the host, else from the token store on the device
     capacity: int  # most steps of one dispatch
     attention_why: str | None = None  # reason for the attention kernel; None before the choice
-
-    def param_layout(self, model: Model) -> ParamLayout:
-        """Layout of the parameters of ``model`` in the training loop."""
-        return (as_vector if self.as_vector else by_leaf)(model)
 
 
 class TokensView(Protocol):

@@ -7,7 +7,7 @@ reason is kept.
 
 from __future__ import annotations
 
-import time
+import timeit
 from dataclasses import dataclass
 from functools import cache
 
@@ -111,9 +111,4 @@ def _seconds(kernel: str, B: int, T: int, H: int, K: int, P: int, dtype: str, de
     ]
     run = jax.jit(passes).lower(*inputs).compile()
     jax.block_until_ready(run(*inputs))
-    best = float("inf")
-    for _ in range(REPEATS):
-        began = time.perf_counter()
-        jax.block_until_ready(run(*inputs))
-        best = min(best, (time.perf_counter() - began) / PASSES)
-    return best
+    return min(timeit.repeat(lambda: jax.block_until_ready(run(*inputs)), repeat=REPEATS, number=1)) / PASSES

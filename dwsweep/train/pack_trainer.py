@@ -27,7 +27,7 @@ from dwsweep.records.metrics import MetricsRow
 from dwsweep.records.run import RunResult
 from dwsweep.train import Recorder
 from dwsweep.train.ahead import AHEAD, release
-from dwsweep.train.checkpoint import Checkpoints, Meta, PackMeta, Progress, check_identity
+from dwsweep.train.checkpoint import Checkpoints, Meta, Progress, check_identity, identity
 from dwsweep.train.mesh import agreed
 from dwsweep.train.program import Blueprint, Program, compile_program
 from dwsweep.train.step import HeldoutLoss, State
@@ -225,8 +225,8 @@ class _Trainer:
         restored = self.checkpoints.restore(like)
         if restored is None:
             return False
-        arrays, meta = restored[0], PackMeta.from_dict(restored[1])
-        self.progress, self.kernel = meta.progress, meta.kernel
+        arrays, meta = restored
+        self.progress, self.kernel = Progress(**meta["progress"]), meta["kernel"]
         self.saved_tick = self.progress.tick
         states = {name: self.blueprint.laid_out(state) for name, state in arrays.items()}
         self.state, self.trunk = states["current"], states.get("trunk")
@@ -242,10 +242,14 @@ class _Trainer:
     def _save(self) -> None:
         states = {"current": self.state} | ({"trunk": self.trunk} if self.trunk is not None else {})
         arrays = {name: self.blueprint.named(state) for name, state in states.items()}
-        kernel = self.blueprint.choices.compute.kernel
+        meta = {
+            "pack": identity(self.pack),
+            "forked": self.trunk is not None,
+            "progress": asdict(self.progress),
+            "kernel": self.blueprint.choices.compute.kernel,  # the last bits depend on it
+        }
         self.recorder.flush()  # no checkpoint is ahead of the records
-        meta = PackMeta.of(self.pack, self.progress, forked=self.trunk is not None, kernel=kernel)
-        self.checkpoints.save(arrays, asdict(meta))
+        self.checkpoints.save(arrays, meta)
         self.saved_seconds, self.saved_tick = time.monotonic(), self.progress.tick
 
     # steps of a phase

@@ -41,7 +41,7 @@ from dwsweep.train.choices import (
     with_kernel,
 )
 from dwsweep.train.mesh import Layout, all_agree, gathered
-from dwsweep.train.optimizer import ParamLayout
+from dwsweep.train.optimizer import ParamLayout, as_vector, by_leaf
 from dwsweep.train.step import REST, HeldoutLoss, State, heldout_losses, init_state, make_dispatch, make_evaluate
 
 CPU_COMPILER: dict[str, str | bool] = {"xla_backend_optimization_level": "1"}
@@ -93,7 +93,8 @@ class Blueprint:
 
     @cached_property
     def param_layout(self) -> ParamLayout:
-        return self.choices.param_layout(self.model)
+        """Layout of the parameters in the training loop."""
+        return (as_vector if self.choices.as_vector else by_leaf)(self.model)
 
     @cached_property
     def abstract(self) -> State:

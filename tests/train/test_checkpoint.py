@@ -25,7 +25,7 @@ from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.paths import FencedOff
 from dwsweep.train import checkpoint
-from dwsweep.train.checkpoint import Checkpoints, PackMeta, Progress, check_identity, fingerprints
+from dwsweep.train.checkpoint import Checkpoints, check_identity, fingerprints, identity
 
 
 def like(x: Any) -> Any:
@@ -187,7 +187,7 @@ def test_an_owner_that_lost_the_directory_commits_nothing(tmp_path: Path, lost_a
 
 def test_a_checkpoint_from_before_runs_were_named_in_it_is_resumed_and_another_packs_refused() -> None:
     pack = make_pack(SimpleNamespace(data_hash="f00d"))  # type: ignore[arg-type]
-    stored = json.loads(json.dumps(PackMeta.of(pack, Progress(), forked=False, kernel="xla").pack))
+    stored = json.loads(json.dumps(identity(pack)))
     check_identity(stored, pack, "here")
     check_identity({**{key: stored[key] for key in stored if key != "runs"}, "model": {"norm": "pre"}}, pack, "here")
     for key, other in (("runs", ["L2-d16"]), ("branch_steps", [11]), ("data_hash", "beef"), ("replicas", [[0, 1.0]])):
