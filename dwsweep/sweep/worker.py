@@ -163,16 +163,15 @@ def attempt(job: Job, channel: Channel) -> Ended:
         pack = pack_of(store, job.pack_id, channel.group)
         with job.claim.at_work(job.directory) if job.claim is not None else contextlib.nullcontext():
             if channel.group is not None and channel.group.index > 0:
-                outcome = train(job, pack, directory, Recorder(), should_stop=should_stop)
-                return Ended(INTERRUPTED if outcome.interrupted else DONE, channel.stop_cause or "")
+                ended = train(job, pack, directory, Recorder(), should_stop=should_stop)
+                return Ended(DONE if ended else INTERRUPTED, channel.stop_cause or "")
             note = lambda text: channel.emit(events.Note(text))  # noqa: E731
             extra = loggers.make(pack.execution.loggers, store, pack, note)
             recorder = RunRecorder(store, pack, channel.emit, extra, frozen=job.frozen)
             try:
                 paths.make_directory(directory)
                 following = pack_of(store, job.following) if job.following else None
-                outcome = train(job, pack, directory, recorder, should_stop=should_stop, following=following)
-                if outcome.interrupted:
+                if not train(job, pack, directory, recorder, should_stop=should_stop, following=following):
                     cause = channel.stop_cause or "stopped"
                     recorder.interrupted(cause)
                     return Ended(INTERRUPTED, cause)
@@ -208,7 +207,7 @@ def pack_of(store: SweepStore, pack_id: str, group: Slice | None = None) -> Pack
     return pack
 
 
-def train(job: Job, pack: Pack, directory: Any, recorder: Recorder, **more: Any) -> Any:
+def train(job: Job, pack: Pack, directory: Any, recorder: Recorder, **more: Any) -> bool:
     """Train the pack by ``train.pack_trainer``, which brings JAX: imported for the first pack, not before."""
     from dwsweep.train.pack_trainer import Store, train_pack
 

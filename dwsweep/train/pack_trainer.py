@@ -33,16 +33,6 @@ from dwsweep.train.program import Blueprint, Program, compile_program
 from dwsweep.train.step import HeldoutLoss, State
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """End of ``train_pack``."""
-
-    interrupted: bool  # stopped by should_stop, with a checkpoint to resume from
-    step: int  # step of the current state
-    finished: tuple[str, ...]  # run ids finished by this call
-    diverged: tuple[str, ...]  # run ids that ended as diverged, all calls together
-
-
 def finite(values: np.ndarray) -> list[float | None]:
     """Replace non-finite numbers by None, for JSON."""
     return [float(value) if math.isfinite(value) else None for value in values]
@@ -92,8 +82,9 @@ def train_pack(
     should_stop: Callable[[], bool] = lambda: False,
     dispatch_steps: int | None = None,
     following: Pack | None = None,
-) -> Outcome:
-    """Train ``pack`` to its end, or until ``should_stop()`` (asked between dispatches), in ``directory``.
+) -> bool:
+    """Train ``pack`` to its end, or until ``should_stop()`` (asked between dispatches), in ``directory``; True at its
+    end, False if it was stopped, with a checkpoint to resume from.
 
     Resumes from the newest good checkpoint in ``directory/checkpoints``; a pack that is complete returns at once.
     ``dispatch_steps`` fixes the steps per dispatch, otherwise one takes about a second. ``following`` is the pack that
@@ -127,7 +118,6 @@ class _Trainer:
         if self.blueprint.choices.hardware.on_cpu and pack.train.precision == "bfloat16":
             recorder.note("train.precision: bfloat16 on a CPU takes up to three times as long as float32")
         self.progress = Progress(losses=[math.nan] * len(pack.replicas))
-        self.finished: list[str] = []
         self.kernel: str | None = None  # kernel of the checkpoint that training resumes from
         self.state: State = {}
         self.trunk: State | None = None
@@ -142,21 +132,21 @@ class _Trainer:
             self.measured = frozenset({*(max(1, round(part * longest)) for part in CONDITIONING), *pack.branch_steps})
         self.at_start: np.ndarray | None = None  # (R, L) before the first step
 
-    def run(self, following: Pack | None) -> Outcome:
+    def run(self, following: Pack | None) -> bool:
         try:
-            outcome = self._run(following)
+            ended = self._run(following)
         except BaseException:
             # the present failure matters more than a second one during the last checkpoint
             with contextlib.suppress(OSError):
                 self.checkpoints.close()
             raise
         self.checkpoints.close()
-        return outcome
+        return ended
 
-    def _run(self, following: Pack | None) -> Outcome:
+    def _run(self, following: Pack | None) -> bool:
         resumed = self._restore()
         if self._is_complete():
-            return self._outcome(interrupted=False)
+            return True
         self.program = self._compile()
         self._begin(resumed)
         if following is not None:
@@ -168,7 +158,7 @@ class _Trainer:
                 self.trunk, self.progress.trunk_seconds = self.program.copy(self.state), self.progress.seconds
             if not self._train(phase):
                 self._save()
-                return self._outcome(interrupted=True)
+                return False
             if phase.branch is not None:
                 self._finish_runs(phase.branch)
             if phase.forks:
@@ -176,13 +166,10 @@ class _Trainer:
             self.progress.phase += 1
             if phase.branch is not None and not self._is_complete():
                 self._save()  # a finished run is not trained again; of a complete pack the results prove it
-        return self._outcome(interrupted=False)
+        return True
 
     def _is_complete(self) -> bool:
         return self.progress.phase >= len(self.phases)
-
-    def _outcome(self, interrupted: bool) -> Outcome:
-        return Outcome(interrupted, int(self.state["step"]), tuple(self.finished), tuple(self.progress.diverged))
 
     # program and its first state
 
@@ -375,7 +362,6 @@ class _Trainer:
         for i in ended:
             run_id = self.pack.replicas[i].run_ids[branch]
             self.recorder.finished(run_id, self._result(branch, i, heldout[i]), heldout[i].documents, params.get(i))
-            self.finished.append(run_id)
 
     def _params_to_keep(self, losses: Mapping[int, float]) -> dict[int, dict[str, np.ndarray]]:
         """Parameters by name of the replicas whose runs keep theirs; ``losses``: of the runs that end here."""

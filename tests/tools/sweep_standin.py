@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +28,6 @@ from dwsweep.records.run import RunResult
 from dwsweep.sweep.recorder import RunRecorder
 
 
-@dataclass(frozen=True)
-class Outcome:
-    interrupted: bool
-
-
 def expected_loss(pack: Pack, seed: int, learning_rate: float, steps: int) -> float:
     """Result of an undisturbed run."""
     value = _seed_of(pack, seed, learning_rate)
@@ -44,7 +38,7 @@ def expected_loss(pack: Pack, seed: int, learning_rate: float, steps: int) -> fl
 
 def train_pack(
     pack: Pack, store: Any, directory: Any, recorder: Any, *, should_stop: Any, following: Pack | None = None
-) -> Outcome:
+) -> bool:
     orders = _orders(pack)
     follows = not isinstance(recorder, RunRecorder)  # a process of a slice beside process 0
     step, values = _restore(directory, pack)
@@ -63,7 +57,7 @@ def train_pack(
             if not follows:
                 recorder.flush()
                 _save(directory, step, values)
-            return Outcome(interrupted=True)
+            return False
         step += 1
         values = [_advance(value, step) for value in values]
         time.sleep(orders.get("step_seconds", 0.0))
@@ -90,7 +84,7 @@ def train_pack(
     if not follows:
         recorder.flush()
         _save(directory, step, values)
-    return Outcome(interrupted=False)
+    return True
 
 
 def _fail_before_start(pack: Pack, orders: dict[str, Any]) -> None:

@@ -52,7 +52,7 @@ def test_killed_in_a_bucket(store: Store, tmp_path: Path, objects: Path) -> None
     # as by a kill inside a save: what is not committed does not count
     (committed,) = [p for p in objects.iterdir() if p.name.endswith("checkpoints%2F3%2Fcommit_success.txt")]
     committed.unlink()
-    assert len(train_pack(pack, store, DIRECTORY, last, dispatch_steps=2).finished) == 2
+    assert train_pack(pack, store, DIRECTORY, last, dispatch_steps=2) and len(last.results) == 2
     assert last.resumes == [6] and not last.notes
     last.rows = {name: {**parts.rows[name], **rows} for name, rows in last.rows.items()}
     same_bits(whole, last)

@@ -25,7 +25,7 @@ from dwsweep.errors import InputError
 from dwsweep.plan import Pack
 from dwsweep.spec import Spec
 from dwsweep.train.checkpoint import Checkpoints
-from dwsweep.train.pack_trainer import Outcome, train_pack
+from dwsweep.train.pack_trainer import train_pack
 from dwsweep.train.program import Blueprint, Program
 from dwsweep.train.step import heldout_losses, make_evaluate
 
@@ -49,20 +49,19 @@ def stop_after(dispatches: int) -> Callable[[], bool]:
     return lambda: next(asked, True)
 
 
-def train(pack: Pack, store: Store, folder: Path, *stops: int, steps: int = 3) -> tuple[Kept, Outcome]:
+def train(pack: Pack, store: Store, folder: Path, *stops: int, steps: int = 3) -> Kept:
     """Train with an interruption after each number of dispatches in ``stops``, then to the end."""
     kept = Kept()
     for dispatches in stops:
-        outcome = train_pack(pack, store, folder, kept, should_stop=stop_after(dispatches), dispatch_steps=steps)
-        assert outcome.interrupted
-    return kept, train_pack(pack, store, folder, kept, dispatch_steps=steps)
+        assert not train_pack(pack, store, folder, kept, should_stop=stop_after(dispatches), dispatch_steps=steps)
+    assert train_pack(pack, store, folder, kept, dispatch_steps=steps)
+    return kept
 
 
 class Whole(NamedTuple):
     """Trained pack, and what it left in the process: objects with programs, arrays, functions in JAX's cache."""
 
     kept: Kept
-    outcome: Outcome
     folder: Path
     left: tuple[list[str], int, int]
 
@@ -78,18 +77,18 @@ def whole(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Whole:
     gc.disable()
     try:
         with jax.transfer_guard("disallow"):
-            kept, outcome = train(make_pack(store), store, folder)
+            kept = train(make_pack(store), store, folder)
     finally:
         gc.enable()
     objects = [type(found).__name__ for found in gc.get_objects() if isinstance(found, Blueprint | Program)]
-    return Whole(kept, outcome, folder, (objects, len(jax.live_arrays()) - arrays, cached._cache_size()))
+    return Whole(kept, folder, (objects, len(jax.live_arrays()) - arrays, cached._cache_size()))
 
 
 @pytest.mark.device
 def test_a_pack_is_trained_and_recorded(store: Store, whole: Whole) -> None:
-    kept, outcome, folder, _ = whole
-    assert outcome == Outcome(False, 12, ("s0-lr0.01-12", "s1-lr0.01-12"), ())
-    for run_id in outcome.finished:
+    kept, folder, _ = whole
+    assert [*kept.results] == ["s0-lr0.01-12", "s1-lr0.01-12"] and not kept.ended
+    for run_id in kept.results:
         losses = kept.losses(run_id)
         assert len(losses) == 12
         assert abs(losses[0] - math.log(256)) < 0.1
@@ -113,7 +112,7 @@ def test_a_pack_is_trained_and_recorded(store: Store, whole: Whole) -> None:
 def test_dispatch_length_changes_no_bit(
     store: Store, tmp_path: Path, whole: Whole, steps: int, dispatches: int
 ) -> None:
-    other, _ = train(make_pack(store), store, tmp_path, steps=steps)
+    other = train(make_pack(store), store, tmp_path, steps=steps)
     same_bits(whole.kept, other)
     assert len(other.dispatches) == dispatches != len(whole.kept.dispatches)
 
@@ -121,9 +120,9 @@ def test_dispatch_length_changes_no_bit(
 @pytest.mark.device
 @again
 def test_interrupted_and_resumed_equals_uninterrupted(store: Store, tmp_path: Path, whole: Whole) -> None:
-    parts, outcome = train(make_pack(store), store, tmp_path, 0, 1, 0, 2)
+    parts = train(make_pack(store), store, tmp_path, 0, 1, 0, 2)
     same_bits(whole.kept, parts)
-    assert parts.resumes[-3:] == [3, 3, 9] and not outcome.interrupted
+    assert parts.resumes[-3:] == [3, 3, 9]
     assert parts.results["s0-lr0.01-12"].wall_seconds > 0
 
 
@@ -132,16 +131,16 @@ def test_branches_are_exact_by_one_program_also_when_interrupted(
 ) -> None:
     spec = make_spec(train={"schedule": "wsd", "cooldown_fraction": 0.4})
     pack = make_pack(store, spec, branch_steps=(5, 12))
-    whole, outcome = train(pack, store, tmp_path / "whole", steps=2)
-    assert len(outcome.finished) == 4 and len(compiling) == 1
+    whole = train(pack, store, tmp_path / "whole", steps=2)
+    assert len(whole.results) == 4 and len(compiling) == 1
     # a branch equals a run of that length alone, and the trunk is not disturbed by it
     for alone in (5, 12):
-        single, _ = train(make_pack(store, spec, branch_steps=(alone,)), store, tmp_path / f"alone{alone}")
+        single = train(make_pack(store, spec, branch_steps=(alone,)), store, tmp_path / f"alone{alone}")
         for run_id in single.results:
             assert whole.results[run_id].loss == single.results[run_id].loss
             assert whole.losses(run_id) == single.losses(run_id)
     # dispatches: trunk 0-2, 2-3; branch 3-5; trunk 3-5, 5-7; cool-down 7-9, 9-11, 11-12; stopped at 2, 3 and 9
-    parts, _ = train(pack, store, tmp_path / "parts", 1, 2, 3, steps=2)
+    parts = train(pack, store, tmp_path / "parts", 1, 2, 3, steps=2)
     assert parts.resumes == [2, 3, 9]
     same_bits(whole, parts)
     rates = [whole.rows["s0-lr0.01-5"][step]["learning_rate"] for step in range(1, 6)]
@@ -156,8 +155,8 @@ def test_measuring_the_conditioning_changes_no_bit(store: Store, tmp_path: Path)
         make_pack(store, make_spec(train={**sections, "conditioning": on}), branch_steps=(5, 12))
         for on in (False, True)
     )
-    plain, _ = train(off, store, tmp_path / "off", steps=5)
-    whole, _ = train(on, store, tmp_path / "on", steps=5)
+    plain = train(off, store, tmp_path / "off", steps=5)
+    whole = train(on, store, tmp_path / "on", steps=5)
     for run_id, result in plain.results.items():
         assert whole.losses(run_id) == plain.losses(run_id)
         assert whole.results[run_id].loss == result.loss
@@ -174,8 +173,8 @@ def test_measuring_the_conditioning_changes_no_bit(store: Store, tmp_path: Path)
         assert not any("conditioning" in row for row in plain.rows[run_id].values())
     # a pack that began without it goes on with it: nothing of the result depends on it
     began = Kept()
-    assert train_pack(off, store, tmp_path / "late", began, should_stop=stop_after(1), dispatch_steps=5).interrupted
-    parts, _ = train(on, store, tmp_path / "late", 1, steps=2)
+    assert not train_pack(off, store, tmp_path / "late", began, should_stop=stop_after(1), dispatch_steps=5)
+    parts = train(on, store, tmp_path / "late", 1, steps=2)
     for run_id, rows in parts.rows.items():
         assert {step: row.get("conditioning") for step, row in rows.items()} == {
             step: whole.rows[run_id][step].get("conditioning") for step in rows
@@ -187,7 +186,7 @@ def test_measuring_the_conditioning_changes_no_bit(store: Store, tmp_path: Path)
 def large(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Kept:
     """A pack of three: two seeds, one of them at two rates."""
     replicas = ((0, 1e-2), (1, 1e-2), (1, 3e-3))
-    return train(make_pack(store, replicas=replicas), store, tmp_path_factory.mktemp("large"))[0]
+    return train(make_pack(store, replicas=replicas), store, tmp_path_factory.mktemp("large"))
 
 
 @pytest.mark.device
@@ -195,7 +194,7 @@ def large(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Kept:
 def test_a_pack_of_one_equals_a_replica_of_a_larger_pack(store: Store, tmp_path: Path, large: Kept) -> None:
     """To float tolerance only: batched products may add in another order. 1e-4 nats after 12 steps at a high rate."""
     for seed, rate in ((0, 1e-2), (1, 3e-3)):
-        alone, _ = train(make_pack(store, replicas=((seed, rate),)), store, tmp_path / f"{seed}{rate}")
+        alone = train(make_pack(store, replicas=((seed, rate),)), store, tmp_path / f"{seed}{rate}")
         run_id = f"s{seed}-lr{rate:g}-12"
         np.testing.assert_allclose(alone.losses(run_id), large.losses(run_id), atol=1e-4)
         assert alone.results[run_id].loss == pytest.approx(large.results[run_id].loss, abs=1e-4)
@@ -213,7 +212,7 @@ def test_a_seed_sees_the_same_batches_at_every_learning_rate(large: Kept) -> Non
 @again
 def test_streamed_batches_are_the_resident_ones(store: Store, tmp_path: Path, whole: Whole) -> None:
     """Another program, which adds in another order where it is compiled in a hurry."""
-    found, _ = train(make_pack(store, make_spec(execution={"data_on_device": False})), store, tmp_path)
+    found = train(make_pack(store, make_spec(execution={"data_on_device": False})), store, tmp_path)
     resident = whole.kept
     assert found.facts[0]["streamed"] and not resident.facts[0]["streamed"]
     assert found.results.keys() == resident.results.keys()
@@ -226,23 +225,23 @@ def test_streamed_batches_are_the_resident_ones(store: Store, tmp_path: Path, wh
 def test_a_diverged_replica_leaves_its_pack_undisturbed(store: Store, tmp_path: Path) -> None:
     spec = make_spec(model=UNNORMED, train={"grad_clip": None, "warmup_steps": 0})
     good, bad = (0, 1e-2), (1, 1e30)
-    kept, outcome = train(make_pack(store, spec, replicas=(good, bad)), store, tmp_path / "pack")
-    assert outcome.finished == ("s0-lr0.01-12",) and outcome.diverged == ("s1-lr1e+30-12",)
+    kept = train(make_pack(store, spec, replicas=(good, bad)), store, tmp_path / "pack")
+    assert [*kept.results] == ["s0-lr0.01-12"] and [*kept.ended] == ["s1-lr1e+30-12"]
     step, loss = kept.ended["s1-lr1e+30-12"]
     assert step == 2 and not math.isfinite(loss)
     assert max(kept.rows["s1-lr1e+30-12"]) <= step
     # the good one to the last bit as beside a good neighbour, and the same when the pack is interrupted later
-    beside, _ = train(make_pack(store, spec, replicas=(good, (1, 1e-2))), store, tmp_path / "beside")
+    beside = train(make_pack(store, spec, replicas=(good, (1, 1e-2))), store, tmp_path / "beside")
     assert kept.losses("s0-lr0.01-12") == beside.losses("s0-lr0.01-12")
-    parts, _ = train(make_pack(store, spec, replicas=(good, bad)), store, tmp_path / "parts", 2)
+    parts = train(make_pack(store, spec, replicas=(good, bad)), store, tmp_path / "parts", 2)
     same_bits(kept, parts)
 
 
 @again
 def test_a_pack_whose_replicas_all_diverged_ends(store: Store, tmp_path: Path) -> None:
     spec = make_spec(model=UNNORMED, train={"grad_clip": None, "warmup_steps": 0})
-    kept, outcome = train(make_pack(store, spec, replicas=((0, 1e30), (1, 1e30))), store, tmp_path, steps=2)
-    assert not outcome.interrupted and outcome.diverged == ("s0-lr1e+30-12", "s1-lr1e+30-12")
+    kept = train(make_pack(store, spec, replicas=((0, 1e30), (1, 1e30))), store, tmp_path, steps=2)
+    assert [*kept.ended] == ["s0-lr1e+30-12", "s1-lr1e+30-12"]
     assert not kept.results and len(kept.dispatches) <= 3  # one is in the queue when the news comes
 
 
@@ -303,9 +302,9 @@ def test_the_next_pack_is_compiled_while_this_one_trains(store: Store, tmp_path:
     first, second = make_pack(store, spec), make_pack(store, spec, width=12)
     # until the second is trained, which waits for its programs however long they take
     train_pack(first, store, tmp_path / "first", Kept(), following=second, dispatch_steps=3)
-    ahead, _ = train(second, store, tmp_path / "second")
+    ahead = train(second, store, tmp_path / "second")
     assert len(compiling) == 2 and compiling.count(threading.current_thread().name) == 1
-    plain, _ = train(make_pack(store, width=12), store, tmp_path / "plain")
+    plain = train(make_pack(store, width=12), store, tmp_path / "plain")
     same_bits(plain, ahead)
 
 
@@ -346,7 +345,7 @@ def test_parameters_that_are_kept_give_the_loss_of_their_run(store: Store, tmp_p
         train={"schedule": "wsd", "tokens": 12 * 64, "token_branches": [6 * 64]}, execution={"keep_params": "best"}
     )
     pack = make_pack(store, spec, branch_steps=(6, 12))
-    kept, _ = train(pack, store, tmp_path, 1)
+    kept = train(pack, store, tmp_path, 1)
     losses = {run_id: result.loss for run_id, result in kept.results.items()}
     best = {min((name for name in losses if name.endswith(f"-{n}")), key=losses.__getitem__) for n in (6, 12)}
     assert set(kept.params) == best
