@@ -21,9 +21,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
+from typing import TYPE_CHECKING
 
 from dwsweep.shapes import Shape
+
+if TYPE_CHECKING:
+    from dwsweep.records.pack import Pack
 
 CONVENTION = "3 × forward; 2·m·n·k a product; attention over the full window, not its causal half; unembedding counted"
 
@@ -85,7 +88,6 @@ class Memory:
     activations: int  # values kept for the backward pass, at the microbatch
     data: int  # token store on the device, if any
     microbatch: int  # sequences of each replica in one forward pass
-    remat: bool  # the blocks' activations are computed a second time in the backward pass
 
     @property
     def total(self) -> int:
@@ -144,28 +146,20 @@ def moments(shape: Shape, optimizer: str) -> int:
 
 
 def estimate(
-    shape: Shape,
-    *,
-    replicas: int,
-    microbatch: int,
-    precision: str,
-    remat: bool = False,
-    keep_weights: bool = False,
-    data_bytes: int = 0,
-    optimizer: str = "adamw",
+    pack: Pack, microbatch: int, *, remat: bool = False, keep_weights: bool = False, data_bytes: int = 0
 ) -> Memory:
-    """Estimated memory of a pack of ``replicas`` that runs ``microbatch`` sequences of each at a time on one device."""
+    """Estimated memory of a pack that runs ``microbatch`` sequences of each replica at a time on one device."""
+    shape, precision, replicas = pack.shape, pack.train.precision, len(pack.replicas)
     block, once = activation_bytes_per_token(shape, precision, remat, keep_weights)
     values = replicas * shape.n_params_total
     tokens = replicas * microbatch * shape.seq_len
     return Memory(
         parameters=values * (FLOAT32 + (2 if precision == "bfloat16" else 0)),
-        optimizer=FLOAT32 * replicas * moments(shape, optimizer),
+        optimizer=FLOAT32 * replicas * moments(shape, pack.train.optimizer),
         gradients=2 * FLOAT32 * values,
         activations=tokens * (shape.depth * block + once),
         data=data_bytes,
         microbatch=microbatch,
-        remat=remat,
     )
 
 
@@ -195,29 +189,18 @@ def halved(batch: int, microbatch: int, multiple_of: int = 1) -> int | None:
     return max(fitting, default=None)
 
 
-def fitting_microbatch(
-    shape: Shape,
-    *,
-    replicas: int,
-    batch_size: int,
-    precision: str,
-    remat: bool,
-    data_bytes: int,
-    memory_bytes: float | None,
-    microbatch: int | None = None,
-    optimizer: str = "adamw",
-) -> Memory:
-    """Estimated memory of the program that the trainer will choose, if JAX may use ``memory_bytes``.
+def fitting_microbatch(pack: Pack, data_bytes: int, memory_bytes: float | None) -> Memory:
+    """Estimated memory of the program that the trainer will choose for ``pack``, if JAX may use ``memory_bytes``.
 
-    The search begins at ``microbatch`` sequences (default: the whole batch). While the program does not fit, the search
-    halves the microbatch, then recomputes attention's weights, then all activations. It returns the first program if
-    the memory is unknown, and the last one, whose total exceeds the memory, if none fits.
+    The search begins at ``execution.microbatch`` sequences (default: the whole batch). While the program does not fit,
+    the search halves the microbatch, then recomputes attention's weights, then all activations. It returns the first
+    program if the memory is unknown, and the last one, whose total exceeds the memory, if none fits.
     """
-    size, keep_weights = microbatch or batch_size, memory_bytes is not None  # a CPU computes the weights again
-    taken = partial(estimate, shape, replicas=replicas, precision=precision, data_bytes=data_bytes, optimizer=optimizer)
+    size, remat = pack.execution.microbatch or pack.train.batch_size, pack.execution.remat
+    keep_weights = memory_bytes is not None  # a CPU computes the weights again
     while True:
-        memory = taken(microbatch=size, remat=remat, keep_weights=keep_weights)
-        smaller = halved(batch_size, size)
+        memory = estimate(pack, size, remat=remat, keep_weights=keep_weights, data_bytes=data_bytes)
+        smaller = halved(pack.train.batch_size, size)
         nothing_left = remat and not keep_weights and smaller is None
         if memory_bytes is None or program_fits(memory.total, memory_bytes) or nothing_left:
             return memory

@@ -127,16 +127,10 @@ class Calibration:
     def flops_per_second(self, shape: Shape, optimizer: str = "adamw") -> float:
         """Rate of one device, FLOP/s, at the benchmarked shape nearest in (ln L, ln d_x); shapes of the same recipe
         come first."""
-        rows = self._of(recipe_of(shape, optimizer))
-        return min(rows, key=lambda row: _apart(row, shape.depth, shape.width)).flops_per_second
+        recipe = recipe_of(shape, optimizer)
+        rows = [row for row in self.rows if row.recipe == recipe] or self.rows
 
-    def distance(self, depth: int, width: int, recipe: str | None = None) -> float:
-        """Factor in depth or width between a shape and the nearest benchmarked one; 1 for a benchmarked shape."""
-        return math.exp(min(_apart(row, depth, width) for row in self._of(recipe)))
+        def apart(row: Rate) -> float:
+            return math.hypot(math.log(row.depth / shape.depth), math.log(row.width / shape.width))
 
-    def _of(self, recipe: str | None) -> Sequence[Rate]:
-        return [row for row in self.rows if recipe is not None and row.recipe == recipe] or self.rows
-
-
-def _apart(row: Rate, depth: int, width: int) -> float:
-    return math.hypot(math.log(row.depth / depth), math.log(row.width / width))
+        return min(rows, key=apart).flops_per_second

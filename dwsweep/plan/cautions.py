@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from dwsweep import theory
 from dwsweep.data.digests import FEWEST_HELDOUT
@@ -125,12 +125,11 @@ def _bottlenecks(shapes: Sequence[Shape]) -> Iterator[str]:
         )
 
 
-def _widths(shapes: Iterable[Shape]) -> str:
+def _widths(shapes: Sequence[Shape]) -> str:
     """``3 shapes (d_x 1,204 to 2,040)``."""
-    listed = list(shapes)
-    widths = sorted({shape.width for shape in listed})
+    widths = sorted({shape.width for shape in shapes})
     span = f"{widths[0]:,}" if len(widths) == 1 else f"{widths[0]:,} to {widths[-1]:,}"
-    return f"{len(listed)} shape{'s' if len(listed) > 1 else ''} (d_x {span})"
+    return f"{len(shapes)} shape{'s' if len(shapes) > 1 else ''} (d_x {span})"
 
 
 def _epochs(runs: Sequence[Run], data: DataFacts | None) -> Iterator[str]:

@@ -42,9 +42,11 @@ def _planned_arm(
     calibration: Calibration | None,
 ) -> Plan:
     lengths = RunLengths(spec)
-    _check(lengths, None)
-    candidates = _shapes(spec)
-    _check(lengths, [planned.shape for planned in candidates if not planned.drop])
+    errors = [*head_errors(spec), *device_errors(spec), *size_errors(spec)]
+    candidates = [] if errors else _shapes(spec)
+    errors += length_errors(lengths, [planned.shape for planned in candidates if not planned.drop])
+    if errors:
+        raise InputError(*errors)
     data_hash = data.data_hash if data else None
     if data is not None:
         check_enough(data.n_train_tokens, spec.train.seq_len, spec.train.batch_size)
@@ -66,16 +68,6 @@ def _planned_arm(
         estimates=estimates,
         lengths=lengths,
     )
-
-
-def _check(lengths: RunLengths, shapes: Sequence[Shape] | None) -> None:
-    """Refuse a spec that cannot work; first the checks of the grid, then the checks of the shapes' sizes."""
-    spec = lengths.spec
-    errors = [*head_errors(spec), *device_errors(spec), *size_errors(spec)]
-    if shapes is not None or errors:  # errors independent of the shapes join the other errors
-        errors += length_errors(lengths, shapes or ())
-    if errors:
-        raise InputError(*errors)
 
 
 @dataclass(frozen=True)

@@ -27,15 +27,11 @@ def cooldown_start(steps: int, train: TrainSpec) -> int:
     return max(min(train.warmup_steps, steps), steps - cooldown_steps(train, steps))
 
 
-def pack_steps(pack: Pack) -> int:
-    """Steps that a pack takes: the full length, and the cool-down of every shorter token branch."""
-    *branches, full = pack.branch_steps
-    return full + sum(branch - cooldown_start(branch, pack.train) for branch in branches)
-
-
 def pack_tokens(pack: Pack) -> int:
-    """Tokens of all replicas in all steps of a pack."""
-    return pack_steps(pack) * pack.train.batch_size * pack.train.seq_len * len(pack.replicas)
+    """Tokens of all replicas in all steps of a pack: the full length, and the cool-down of every token branch."""
+    *branches, full = pack.branch_steps
+    steps = full + sum(branch - cooldown_start(branch, pack.train) for branch in branches)
+    return steps * pack.train.batch_size * pack.train.seq_len * len(pack.replicas)
 
 
 @dataclass(frozen=True)

@@ -161,11 +161,6 @@ class Plan:
         return self.data is None
 
     @cached_property
-    def pack_sizes(self) -> dict[str, int]:
-        """Replicas of each pack by its id."""
-        return {pack.pack_id: len(pack.replicas) for pack in self.packs}
-
-    @cached_property
     def pack_of_each_shape(self) -> tuple[Pack, ...]:
         """The first pack of each shape and optimizer, which `bench` compiles."""
         found: dict[Any, Pack] = {}
@@ -179,10 +174,11 @@ class Plan:
 
 def to_rows(plan: Plan) -> list[PlanRow]:
     """One row per run, in the plan's order."""
-    return [_plan_row(plan, run) for run in plan.runs]
+    sizes = {pack.pack_id: len(pack.replicas) for pack in plan.packs}
+    return [_plan_row(plan, run, sizes.get(run.pack_id)) for run in plan.runs]
 
 
-def _plan_row(plan: Plan, run: Run) -> PlanRow:
+def _plan_row(plan: Plan, run: Run, pack_size: int | None) -> PlanRow:
     cost = plan.estimates.runs[run.run_id]
     pack = plan.estimates.packs.get(run.pack_id)
     return PlanRow(
@@ -195,7 +191,7 @@ def _plan_row(plan: Plan, run: Run) -> PlanRow:
         head_size=run.shape.head_size,
         mismatch=run.mismatch,
         **vars(cost),
-        pack_size=plan.pack_sizes.get(run.pack_id),
+        pack_size=pack_size,
         pack_memory_bytes=pack.memory.total if pack else None,
         microbatch=pack.memory.microbatch if pack else None,
         pack_checkpoint_bytes=pack.checkpoint_bytes if pack else None,
@@ -228,7 +224,7 @@ def estimate(
     by_pack: dict[str, PackEstimate] = {}
     for pack in packs:
         flops = training_flops(pack.shape, pack_tokens(pack))
-        memory = _memory(spec, pack, data, found.usable_bytes if found else None)
+        memory = _memory(pack, data, found.usable_bytes if found else None)
         by_pack[pack.pack_id] = PackEstimate(
             flops=flops,
             memory=memory,
@@ -238,8 +234,7 @@ def estimate(
             * checkpoint_bytes(pack.shape, len(pack.replicas), spec.train.optimizer),
             device_seconds=clock.seconds(pack.shape, flops),
         )
-    pack_of = {pack.pack_id: pack for pack in packs}
-    by_run = {run.run_id: _run_estimate(spec, run, pack_of.get(run.pack_id), data, clock) for run in runs}
+    by_run = {run.run_id: _run_estimate(spec, run, data, clock) for run in runs}
     todo = [run for run in runs if run.action == RUN]
     waiting = {run.pack_id for run in todo}
     active = [pack.pack_id for pack in packs if pack.pack_id in waiting]
@@ -274,30 +269,20 @@ def misfits(estimates: Estimates, packs: Sequence[Pack]) -> list[str]:
     ]
 
 
-def _run_estimate(spec: Spec, run: Run, pack: Pack | None, data: DataFacts | None, clock: Clock) -> RunEstimate:
+def _run_estimate(spec: Spec, run: Run, data: DataFacts | None, clock: Clock) -> RunEstimate:
     scales = resolve(run.shape, spec.model, spec.train, run.learning_rate)
     flops = training_flops(run.shape, run.tokens)
     return RunEstimate(
         flops=flops,
         flops_6nd=flops_6nd(run.shape, run.tokens),
         epochs=run.tokens / data.n_train_tokens if data else None,
-        device_seconds=clock.seconds(pack.shape, flops) if pack and run.action != DROP else None,
+        device_seconds=clock.seconds(run.shape, flops) if run.action != DROP else None,
         hidden_learning_rate=scales.hidden.learning_rate,
         residual_multiplier=scales.residual_multiplier,
     )
 
 
-def _memory(spec: Spec, pack: Pack, data: DataFacts | None, memory_bytes: float | None) -> Memory:
-    execution, train = spec.execution, spec.train
-    size = token_bytes(pack.shape.vocab_size)
-    return fitting_microbatch(
-        pack.shape,
-        replicas=len(pack.replicas),
-        batch_size=train.batch_size,
-        precision=train.precision,
-        remat=execution.remat,
-        data_bytes=resident_bytes(data.n_train_tokens, size, memory_bytes, execution.data_on_device) if data else 0,
-        memory_bytes=memory_bytes,
-        microbatch=execution.microbatch,
-        optimizer=train.optimizer,
-    )
+def _memory(pack: Pack, data: DataFacts | None, memory_bytes: float | None) -> Memory:
+    size, asked = token_bytes(pack.shape.vocab_size), pack.execution.data_on_device
+    data_bytes = resident_bytes(data.n_train_tokens, size, memory_bytes, asked) if data else 0
+    return fitting_microbatch(pack, data_bytes, memory_bytes)

@@ -8,21 +8,13 @@ from pathlib import Path
 FOLDER = "sweeps"
 
 
-def find(name: str) -> Path | None:
-    """File of a built-in spec; None if no spec has that name."""
-    return _files().get(name)
-
-
-def names() -> list[str]:
-    return sorted(_files())
-
-
-def _files() -> dict[str, Path]:
+def files() -> dict[str, Path]:
+    """Files of the built-in specs by name."""
     clone = Path(__file__).parents[2] / FOLDER
     if clone.is_dir():
         return {path.stem: path for path in clone.glob("*.yaml")}
     try:
-        files = metadata.files("dwsweep") or []
+        installed = metadata.files("dwsweep") or []
     except metadata.PackageNotFoundError:
         return {}
-    return {file.stem: Path(str(file.locate())) for file in files if file.match(f"{FOLDER}/*.yaml")}
+    return {file.stem: Path(str(file.locate())) for file in installed if file.match(f"{FOLDER}/*.yaml")}

@@ -8,9 +8,9 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError
+from dwsweep.spec import builtin
 from dwsweep.spec.arms import PRESET, TOKENIZER, with_arms_written_out
 from dwsweep.spec.bounded_yaml import MAX_BYTES, load_yaml
-from dwsweep.spec.builtin import find, names
 from dwsweep.spec.sections import LENGTHS, PRESET_KEYS, Spec
 from dwsweep.spec.validation import _known_keys, validated, value_text
 
@@ -28,7 +28,7 @@ def load_spec(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Spec:
         raw = _read(path)
         text = raw.decode()
     except FileNotFoundError:
-        known = ", ".join(names())
+        known = ", ".join(sorted(builtin.files()))
         raise InputError(
             f"SPEC: {path} does not exist; give the path of a sweep spec (YAML), or one of {known}"
         ) from None
@@ -55,7 +55,7 @@ def _read(path: str | PathLike[str]) -> bytes:
         file = file / SPEC_FILE
     if file.name == SPEC_FILE and not paths.is_remote(file) and file.exists():
         paths.check_file(file)  # a sweep's file; another name may be a pipe of the shell
-    known = find(str(path))
+    known = builtin.files().get(str(path))
     try:
         stream = file.open("rb")
     except FileNotFoundError:

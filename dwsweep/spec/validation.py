@@ -79,12 +79,8 @@ def _section_at(location: Sequence[Any]) -> type[BaseModel] | None:
     for part in location:
         if isinstance(part, int):  # an item in a list of sections
             continue
-        if not isinstance(part, str):
-            return None
         fields = {field.alias or name: field for name, field in model.model_fields.items()}
-        if part not in fields:
-            return None
-        found = section_in(fields[part].annotation)
+        found = section_in(fields[part].annotation) if part in fields else None
         if found is None:
             return None
         model = found

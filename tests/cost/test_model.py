@@ -8,7 +8,6 @@ import pytest
 
 from dwsweep.cost.arithmetic import (
     INDEXABLE_TOKENS,
-    Memory,
     checkpoint_bytes,
     decode_bytes_per_token,
     estimate,
@@ -20,12 +19,19 @@ from dwsweep.cost.arithmetic import (
     training_flops,
     training_flops_per_token,
 )
+from dwsweep.records.pack import Pack, Replica
 from dwsweep.shapes import BlockForm, HeadRule, Shape
+from dwsweep.spec import ExecutionSpec, ModelSpec, TrainSpec
 
 
 def shape(depth: int = 6, width: int = 128, **changes: object) -> Shape:
     options: dict = {"head_rule": HeadRule(count=2), "vocab_size": 1000, "seq_len": 128}
     return BlockForm(**{**options, **changes}).shape(depth, width)
+
+
+def pack(shape: Shape, replicas: int, **train: object) -> Pack:
+    members = tuple(Replica(seed, 1e-3, (f"s{seed}",)) for seed in range(replicas))
+    return Pack("p", shape, members, (1,), ModelSpec(), TrainSpec(steps=1, **train), ExecutionSpec(), "0" * 64)
 
 
 def test_flops_of_gpt3_are_its_6nd_and_little_more() -> None:
@@ -56,21 +62,18 @@ def test_the_matrix_of_a_factored_embedding_is_a_product() -> None:
 
 
 def test_memory_adds_up() -> None:
-    s = shape()
-    memory = estimate(s, replicas=3, microbatch=8, precision="bfloat16", data_bytes=500)
-    P = s.n_params_total
+    some = pack(shape(), 3, precision="bfloat16")
+    memory = estimate(some, 8, data_bytes=500)
+    P = some.shape.n_params_total
     assert (memory.parameters, memory.optimizer, memory.gradients) == (3 * 6 * P, 3 * 8 * P, 3 * 8 * P)
     assert memory.total == 3 * 22 * P + memory.activations + 500
-    double = estimate(s, replicas=3, microbatch=16, precision="bfloat16")
-    assert double.activations == 2 * memory.activations
-    assert (
-        estimate(s, replicas=3, microbatch=8, precision="bfloat16", remat=True).activations < memory.activations / 1.5
-    )
+    assert estimate(some, 16).activations == 2 * memory.activations
+    assert estimate(some, 8, remat=True).activations < memory.activations / 1.5
 
 
 def test_weights_of_attention_heads_before_their_norm_and_both_halves_of_a_gated_mlp_take_memory() -> None:
     def activations(keep: bool, **changes: object) -> int:
-        return estimate(shape(**changes), replicas=1, microbatch=1, precision="float32", keep_weights=keep).activations
+        return estimate(pack(shape(**changes), 1), 1, keep_weights=keep).activations
 
     assert activations(True) - activations(False) == 128 * 6 * 4 * 2 * 128  # T, L, bytes, H, T
     assert activations(False, qk_norm=True) - activations(False) == 128 * 6 * 4 * (2 + 2) * 64
@@ -90,22 +93,12 @@ def test_tokens_lie_on_the_device_where_they_fit_or_are_asked_to() -> None:
 
 @pytest.mark.parametrize(("memory_gb", "microbatch"), [(None, 48), (1000.0, 48), (1.2, 24), (0.001, 1)])
 def test_the_largest_microbatch_that_fits(memory_gb: float | None, microbatch: int) -> None:
-    def fit(memory_bytes: float | None) -> Memory:
-        return fitting_microbatch(
-            shape(),
-            replicas=3,
-            batch_size=48,
-            precision="float32",
-            remat=False,
-            data_bytes=0,
-            memory_bytes=memory_bytes,
-        )
-
-    found = fit(memory_gb and memory_gb * 1e9)
+    some = pack(shape(), 3, batch_size=48)
+    found = fitting_microbatch(some, 0, memory_gb and memory_gb * 1e9)
     assert found.microbatch == microbatch
     if memory_gb == 1.2:
         assert found.total <= 0.9 * 1.2e9
-        assert estimate(shape(), replicas=3, microbatch=48, precision="float32").total > 0.9 * 1.2e9
+        assert estimate(some, 48).total > 0.9 * 1.2e9
 
 
 def test_a_decoding_step_reads_weights_and_cache() -> None:
@@ -137,12 +130,8 @@ PROGRAMS = [
 def test_activations_as_automatic_differentiation_keeps_them(changes: dict, precision: str, keep_weights: bool) -> None:
     """The part that grows with depth and batch, within a third; the model may come to keep less than it did."""
     kept = {depth: _kept_bytes(shape(depth, 96, **changes), precision, 16, keep_weights) for depth in (2, 6)}
-    estimated = {
-        depth: estimate(
-            shape(depth, 96, **changes), replicas=1, microbatch=16, precision=precision, keep_weights=keep_weights
-        ).activations
-        for depth in (2, 6)
-    }
+    packs = {depth: pack(shape(depth, 96, **changes), 1, precision=precision) for depth in (2, 6)}
+    estimated = {depth: estimate(one, 16, keep_weights=keep_weights).activations for depth, one in packs.items()}
     assert estimated[6] - estimated[2] == pytest.approx(kept[6] - kept[2], rel=0.35)
 
 
@@ -156,7 +145,6 @@ def _abstract(s: Shape) -> dict:
 
 def _scales(s: Shape):
     from dwsweep.model.parametrization import resolve
-    from dwsweep.spec import ModelSpec, TrainSpec
 
     return resolve(s, ModelSpec(), TrainSpec(steps=1), 1.0)
 

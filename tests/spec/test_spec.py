@@ -201,8 +201,8 @@ def test_the_default_of_a_removed_key_is_passed_over(key: str) -> None:
 
 
 def test_a_built_in_spec_has_a_name_and_a_file_or_the_spec_of_a_folder_wins(tmp_path, monkeypatch):
-    assert load_spec("smoke") == load_spec(builtin.find("smoke"))
-    assert builtin.names() == sorted(path.stem for path in SWEEPS.glob("*.yaml")) and len(builtin.names()) > 10
+    assert load_spec("smoke") == load_spec(builtin.files()["smoke"])
+    assert {*builtin.files().values()} == {*SWEEPS.glob("*.yaml")} and len(builtin.files()) > 10
     with pytest.raises(InputError, match="levine-mini, levine2020"):
         load_spec("smoky")
     with pytest.raises(InputError, match=r"^SPEC: "):
