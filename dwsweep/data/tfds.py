@@ -151,20 +151,20 @@ def _root() -> str:
 
 def _folder(name: str) -> str | None:
     """Folder of the newest prepared version, or None."""
-    if _exists(name, "dataset_info.json"):
+    if _is_prepared(name):
         return name if is_remote(name) else os.path.abspath(os.path.expanduser(name))
     base, _, wanted = name.partition(":") if not is_remote(name) else (name, "", "")
     top = base if is_remote(base) else os.path.join(_root(), base)  # joining two absolute paths gives the second
     versions = [v for v in _subfolders(top) if re.fullmatch(r"\d+\.\d+\.\d+", v) and wanted in ("", v)]
     for v in sorted(versions, key=lambda v: [int(n) for n in v.split(".")], reverse=True):
-        if _exists(f"{top}/{v}", "dataset_info.json"):
+        if _is_prepared(f"{top}/{v}"):
             return f"{top}/{v}"
     return None
 
 
-def _exists(folder: str, name: str) -> bool:
+def _is_prepared(folder: str) -> bool:
     with remote_access(folder):
-        return bool((paths.as_path(os.path.expanduser(folder)) / name).exists())
+        return bool((paths.as_path(os.path.expanduser(folder)) / "dataset_info.json").exists())
 
 
 def _subfolders(folder: str) -> list[str]:

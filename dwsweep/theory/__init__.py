@@ -12,8 +12,8 @@ from dwsweep.theory.bottlenecks import (
     embedding_share,
     head_below_window,
 )
-from dwsweep.theory.separation_rank import DEPTH_EFFICIENT, bounds, summary, threshold_depth, width_needed
+from dwsweep.theory.separation_rank import DEPTH_EFFICIENT, bounds, summary, width_needed
 
 __all__ = ["EMBEDDING_REASON", "EMBEDDING_SHARE_LIMIT", "EMBEDDING_SHARE_REASON", "HEAD_SIZE_REASON", "EmbeddingCap"]
 __all__ += ["DEPTH_EFFICIENT", "bounds", "embedding_cap", "embedding_share", "head_below_window", "summary"]
-__all__ += ["threshold_depth", "width_needed"]
+__all__ += ["width_needed"]

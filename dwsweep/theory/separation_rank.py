@@ -30,11 +30,6 @@ def log3(x: float) -> float:
     return math.log(x) / math.log(3)
 
 
-def threshold_depth(width: int) -> float:
-    """L_th = log_3 d_x."""
-    return log3(width)
-
-
 def mixed_inputs(depth: int) -> float:
     """Number of copies of the input that ``depth`` layers multiply: (3^L − 1)/2."""
     return (3.0**depth - 1) / 2
@@ -100,7 +95,7 @@ def summary(*, width: int, depth: int | None = None, heads: int = 2) -> dict[str
         wrong.append(f"depth: {depth}; must be at most 500, beyond which 3^L leaves the range of floats")
     if wrong:
         raise InputError(*wrong)
-    threshold = threshold_depth(width)
+    threshold = log3(width)
     facts: dict[str, Any] = {
         "width": width,
         "heads": heads,

@@ -213,12 +213,6 @@ class Checkpoints:
         """Check ownership in Orbax's thread, the last call before the rename."""
         paths.check_fence(self.directory)
 
-    def numbers(self) -> list[int]:
-        """Numbers of the existing checkpoints, newest first."""
-        if not self._is_used and not paths.names_in(self.directory):
-            return []
-        return sorted(self._manager.all_steps(), reverse=True)
-
     def restore(self, like: Callable[[Meta], Any]) -> tuple[Any, Meta] | None:
         """Newest good checkpoint as (state, meta), or None.
 
@@ -227,12 +221,11 @@ class Checkpoints:
         Raises:
             InputError: a checkpoint that can be read holds other arrays than those expected.
         """
-        numbers = self.numbers()
-        if not numbers:
+        if not self._is_used and not paths.names_in(self.directory):
             return None
         import orbax.checkpoint as ocp
 
-        for number in numbers:
+        for number in sorted(self._manager.all_steps(), reverse=True):
             problem: object = None
             try:
                 restored = self._manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))

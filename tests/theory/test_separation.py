@@ -21,7 +21,7 @@ def log3(x: float) -> float:
 
 
 def test_the_threshold_and_the_published_law_against_their_tables() -> None:
-    assert theory.threshold_depth(3**7) == pytest.approx(7)
+    assert theory.summary(width=3**7)["threshold_depth"] == pytest.approx(7)
     assert published_law.transition_depth(512) == pytest.approx(21.6, abs=0.05)
     assert published_law.transition_n_params(80.5) == pytest.approx(12 * 96 * 12288**2, rel=0.01)
 
