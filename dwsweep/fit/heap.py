@@ -339,7 +339,8 @@ def _fitted(
     if any(one.name == HEAD_SIZE for one in columns):
         gone |= {*found_in.OF_SHAPE[HEAD_SIZE]}
     own_losses = np.array([run.loss for run in runs]) - moved[means.of]
-    whole = ((runs[own[0]], float(own_losses[own].mean())) for own in points_of_runs(runs, means))
+    points = [[k] for k in range(len(runs))] if trained else points_of_runs(runs, means)  # a budget has its own runs
+    whole = ((runs[own[0]], float(own_losses[own].mean())) for own in points)
     at_held = {id(run): _moved(run, loss, gone) for run, loss in whole}
     selections = {
         arm: replace(one, runs=[at_held[id(run)] for run in one.runs if id(run) in at_held])

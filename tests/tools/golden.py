@@ -35,7 +35,7 @@ OPTIONS = {
     "recipes.csv": ["--where", "mixer == 'softmax'"],
     "one_shape_arms.csv": ["--arm", "variant", "--compare"],
     "mlfoundations_grid.csv": ["--where", "warmup == 400 and heads == 4 and global_batch == 64"],
-    "gemstones.csv": ["--at-tokens", "100B"],
+    "gemstones.csv": ["--at-tokens", "100B", "--where", "recipe == 'constant'"],
 }
 KEYS = ("question", "equal", "arm", "base", "column", "quantity", "shallow", "deep", "estimator", "name", "budget")
 PLACES = ("n_params", "tokens", "cost", "at", "trained_depth")  # numbers that tell the rows of a file apart
