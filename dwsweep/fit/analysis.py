@@ -292,7 +292,8 @@ def _account(asked: Request, parts: Sequence[Arm]) -> Account:
     )
     if trained is not None:
         why = (f"are of other budgets of {trained.unit}, or of none", "")
-    used, out = sum(len(part.runs) for part in parts), [data.account, {why: others}, *(part.left_out for part in parts)]
+    used = asked.heap.record.runs if asked.heap else sum(len(part.runs) for part in parts)
+    out = [data.account, {why: others}, *(part.left_out for part in parts)]
     found = account(data.n_read, used, out, data.notes)
     return replace(found, one_variable=parts[0].one_variable, following_depth=data.following_depth)
 

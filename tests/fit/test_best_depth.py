@@ -95,12 +95,12 @@ def test_what_all_losses_say_of_a_pair_is_told_where_its_own_two_curves_do_not_c
     truth = SmoothTruth()
     result = dwsweep.fit_table(draw(truth, np.random.default_rng(0), shape_sd=0.012), paper=True)
     crossed = [row for row in result.transitions if row.status == "crossed"]
-    own = {row.name for row in crossed if row.estimator == "pchip"}
-    more = [row for row in crossed if row.estimator == "surface" and row.name not in own]
+    own = {row.pair for row in crossed if row.estimator == "pchip"}
+    more = [row for row in crossed if row.estimator == "surface" and row.pair not in own]
     assert more
     for row in more:
         # the verdict on the pair: the first row of the table that begins with its name
-        name = row.name.replace(" ", "")
+        name = "→".join(map(str, row.pair))
         verdict = next(line for line in summary(result).splitlines() if line.lstrip().startswith(name))
         assert f"crossed  {format_count(row.n_params)}".split() == verdict.split()[1:3]
         assert row.n_params_low < math.exp(truth.crossing(row.shallow, row.deep)) < row.n_params_high
