@@ -36,7 +36,7 @@ import numpy as np
 from dwsweep.errors import InputError, argument, either, example
 from dwsweep.fit.analysis import fit_options, fit_table, provenance
 from dwsweep.fit.arm import Arm
-from dwsweep.fit.arms import labels, tables_of
+from dwsweep.fit.arms import labels, tables_of, unequal_data
 from dwsweep.fit.data import condition
 from dwsweep.fit.data.impossible import without_bad_runs
 from dwsweep.fit.data.lengths import at_equal_length
@@ -87,6 +87,7 @@ def fit_along(table: Any, column: str, others: Iterable[Any] = (), **options: An
     if column not in tables[0].roles:
         column = tables[0].ours(column)
     check_column(tables, column)
+    before = tables[0].account
     tables = [at_equal_length(data, chosen) for data in in_one_unit(tables)]
     names = labels(tables) if len(tables) > 1 else [""]
     with small_matrices():
@@ -94,6 +95,7 @@ def fit_along(table: Any, column: str, others: Iterable[Any] = (), **options: An
     if len(tables) == 1 and column in ("depth", *SIZES):
         return replace(fit_table(table, **options), along=along)
     read = tables if others else tables[:1]  # arms of one sweep share its table
+    left_out = [one.account - before for one in tables[len(read) :]]
     warnings: dict[str, list[str]] = {}
     for arm in arms:
         for line in arm.warnings:
@@ -101,7 +103,7 @@ def fit_along(table: Any, column: str, others: Iterable[Any] = (), **options: An
     rows = account(
         sum(one.n_read for one in read),
         sum(len(arm.runs) for arm in arms),
-        [*(one.account for one in read), *(arm.left_out for arm in arms)],
+        [*(one.account for one in read), *left_out, *(arm.left_out for arm in arms)],
         [note for one in read for note in one.notes],
     )
     return FitResult(
@@ -128,8 +130,9 @@ def compared(
     base = arms[0]
     of_base = {group.key: group for group in every if group.arm is base}
     above: dict[tuple[str, Key], Mapping[Any, Interval]] = {}
-    paired = []
+    paired, unequal = [], list[str]()
     for arm in arms[1:]:
+        unequal += unequal_data(base, arm, base.unit)
         pairing = pair_arms(base, arm)
         drawn = pairing.drawn(base.curves, arm.curves, np.random.default_rng([SEED, options.seed]))
         for group in (group for group in groups if group.arm is arm and group.key in of_base):
@@ -146,7 +149,7 @@ def compared(
         unit=base.unit,
         arms=tuple(arm.label for arm in arms),
         confidence=options.confidence,
-        answer=(*_not_adjusted(groups, column), *answers(of_groups, base.label, base.unit)),
+        answer=(*unequal, *_not_adjusted(groups, column), *answers(of_groups, base.label, base.unit)),
         rows=tuple(chain.from_iterable(of_groups)),
         notes=(*empty, *_notes(groups, len(every) - len(groups), column), *paired),
     )

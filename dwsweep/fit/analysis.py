@@ -26,7 +26,7 @@ from dwsweep.fit.data.lengths import (
     token_warnings,
     trained_budgets,
 )
-from dwsweep.fit.data.rows import ALIKE, Row, check_one_arm
+from dwsweep.fit.data.rows import ALIKE, Row, check_one_arm, no_loss, why_no_loss
 from dwsweep.fit.data.runs import Run
 from dwsweep.fit.data.table import Table, account, read_asked, read_other
 from dwsweep.fit.heap import Heap, beside_a_grid, check_answered, heap_of, over_tokens
@@ -64,7 +64,7 @@ def fit_table(
     and the other columns of results.csv are used where present.
     axis: measure of equal size: n_params (default), n_params_total, flops or device_seconds. Where all shapes were
     trained to equal flops or device_seconds, the first answers are at each budget, on either axis.
-    noise: standard deviation of one run's loss in nats, instead of an estimate.
+    noise: standard deviation of one run's loss, in its unit, instead of an estimate.
     columns: ``{ours: theirs}``; where: row filters. seed: of all draws. confidence: of every
     interval. params: further budgets (non-embedding parameters) for the guideline.
     documents: use the held-out losses per document of a sweep directory, where every run has them.
@@ -104,7 +104,7 @@ def fit_options(**given: Any) -> FitOptions:
         raise InputError(f"{argument('confidence')}: {options.confidence!r}; must be a number from 0.5 to below 1")
     if (sd := options.noise) is not None and not (isinstance(sd, int | float) and 1e-12 <= sd <= 100):
         raise InputError(
-            f"{argument('noise')}: {sd!r}; must be the standard deviation of one run's loss in nats, above 0 "
+            f"{argument('noise')}: {sd!r}; must be the standard deviation of one run's loss in its unit, above 0 "
             "(1e-12), at most 100"
         )
     lengths = {"at_tokens": options.at_tokens, "tokens_per_param": options.tokens_per_param}
@@ -284,16 +284,22 @@ def answered(
 def _account(asked: Request, parts: Sequence[Arm]) -> Account:
     """Account of the rows of the table: how many were used, and why others are out."""
     data, trained = asked.data, asked.trained
-    others = len(data.rows) - sum(len(part.rows) for part in parts)
-    tokens = parts[0].tokens
+    taken, tokens = {id(row) for part in parts for row in part.rows}, parts[0].tokens
     why = (
         f"have other counts of tokens than {format_count(tokens)}" if tokens else "have no such count",
         "--at-tokens, --adjust tokens" if tokens else "--at-tokens",
     )
-    if trained is not None:
-        why = (f"are of other budgets of {trained.unit}, or of none", "")
+    if trained is not None:  # its rows hold the FLOPs that were asked for
+        others = Counter({(f"are of other budgets of {trained.unit}, or of none", ""): len(data.rows) - len(taken)})
+    else:
+        rows = [row for row in data.rows if id(row) not in taken]
+        blank = ("have no count of tokens", "")
+        others = Counter(
+            (no_loss(none), "") if (none := why_no_loss(row)) else blank if row.get("tokens") is None else why
+            for row in rows
+        )
     used = asked.heap.record.runs if asked.heap else sum(len(part.runs) for part in parts)
-    out = [data.account, {why: others}, *(part.left_out for part in parts)]
+    out = [data.account, others, *(part.left_out for part in parts)]
     found = account(data.n_read, used, out, data.notes)
     return replace(found, one_variable=parts[0].one_variable, following_depth=data.following_depth)
 

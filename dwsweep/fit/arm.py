@@ -58,15 +58,15 @@ class Arm:
     @property
     def left_out(self) -> Counter[LeftOut]:
         """Rows that are out, by reason."""
-        shown = join((f"{found.run.shape}: {found.run.loss:.4g}" for found in self.bad), 3)
+        bad = [(found.run.row["depth"], found.run.width, found.run.loss) for found in self.bad]
+        shown = join((f"{depth:g}×{width:g}: {loss:.4g}" for depth, width, loss in bad), 3)
         return self.selection.account + Counter({(f"have an impossible loss ({shown})", ""): len(self.bad)})
 
     @property
     def diverged(self) -> str:
         """Number of diverged runs in words; empty if none diverged."""
-        losses = [math.nan if str(row.get("status")).lower() == "diverged" else row.get("loss") for row in self.rows]
-        count = sum(loss is not None and not math.isfinite(loss) for loss in losses)
-        return f"{count} of {len(losses)} runs diverged" if count else ""
+        count = sum("diverged" in str(row.get("status")).lower() or row.get("loss") == math.inf for row in self.rows)
+        return f"{count} of {len(self.rows)} runs diverged" if count else ""
 
     @property
     def ended(self) -> str:

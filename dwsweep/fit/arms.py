@@ -33,7 +33,7 @@ from dwsweep.fit.arm import Arm, analysed
 from dwsweep.fit.data.covariates import number_of
 from dwsweep.fit.data.lengths import at_equal_length, largest, token_groups
 from dwsweep.fit.data.one_unit import IN_NATS, in_one_unit
-from dwsweep.fit.data.roles import roles
+from dwsweep.fit.data.roles import LENGTHS, roles
 from dwsweep.fit.data.rows import ARM, arms, check_one_arm, positive
 from dwsweep.fit.data.shape import SAME_SIZE
 from dwsweep.fit.data.table import Table, read_asked, read_other
@@ -216,17 +216,22 @@ def unequal_data(base: Arm, other: Arm, unit: str) -> tuple[str, ...]:
     found = [
         f"{name} {join(one, 2)} and {join(two, 2)}" for name, one, two in differing(base, other, names, apart=True)
     ]
-    tokens = [
-        {run.shape: float(count) for run in arm.runs if positive(count := run.row.get("tokens"))}
-        for arm in (base, other)
-    ]
-    shared = tokens[0].keys() & tokens[1].keys()
-    ends = [float(np.median([of[shape] for shape in (shared or of)])) for of in tokens if of]
+    for name in LENGTHS:  # steps of another batch are another length
+        lengths = [
+            {run.shape: float(count) for run in arm.runs if positive(count := run.row.get(name))}
+            for arm in (base, other)
+        ]
+        if all(lengths) and not (name == "steps" and any(differing(base, other, ["batch_size"], apart=True))):
+            break
+    else:
+        lengths = [{}, {}]
+    shared = lengths[0].keys() & lengths[1].keys()
+    ends = [float(np.median([of[shape] for shape in (shared or of)])) for of in lengths if of]
     if len(ends) == 2 and abs(math.log(ends[1] / ends[0])) > UNEQUAL_TOKENS:
         more, less = (other, base) if ends[1] > ends[0] else (base, other)
         one, two = (format_count(end) for end in ends)
         times = f"{max(ends) / min(ends):.3g} times as many for {more.label} as for {less.label}"
-        found.append(f"tokens {one} and {two}, {times}")
+        found.append(f"{name} {one} and {two}, {times}")
     if not found:
         return ()
     return (

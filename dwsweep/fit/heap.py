@@ -112,7 +112,9 @@ def heap_of(
         return None
     found = _found(data, asked, rows, trained, arms)
     if several and not (found and any(one.name == TOKENS for one in found.columns)):
-        return heap_of(data, options, several.main_alone, arms)
+        alone = several.main_alone
+        every_arm = {*arms} <= {row.get(ARM) for row in alone.rows[alone.main]}
+        return heap_of(data, options, alone, arms) if every_arm else None
     if found is None:
         return None
     x, y = places(found.rows)

@@ -29,7 +29,11 @@ from dwsweep.text import join
 UNCORRECTED = 1e-3  # difference in ln N below which losses stay uncorrected
 MOST_SHARED = 0.98  # largest share of a run's variance that another run has too: two that are one have no difference
 USUAL = 0.95  # confidence at which a normal distribution stands for a t
-TEXT = {"vocab_size": "vocabularies", "data_hash": "data", "seq_len": "sequence lengths"}  # column → its name in words
+TEXT = {  # column → its name in words
+    **{"vocab_size": "vocabularies", "tokenizer": "tokenizers"},
+    **dict.fromkeys(("data_hash", "dataset", "data", "corpus"), "data"),
+    "seq_len": "sequence lengths",
+}
 # most degrees of freedom of a difference over those of the level of its seeds: a level that the seeds show too small by
 # chance would count too little by Satterthwaite's formula
 MOST_OVER_SEEDS = 4.0

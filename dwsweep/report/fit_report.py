@@ -176,7 +176,9 @@ def sections(result: FitResult) -> list[tuple[str, str, list[Part]]]:
     for k, one in enumerate(result.comparisons, start=1):
         title = f"Does it change the answer? {one.arm} against {one.base}"
         found.append((f"comparison-{k}", title, comparison_parts(one, arm_letter(k), size)))
-    forms = [Lines([_forms(result.surface)], indent=2)] if result.surface else []
+    forms = (
+        [Lines([_forms(result.surface, "runs" if result.adjusted else "shapes")], indent=2)] if result.surface else []
+    )
     found.append(("law", "Width law", [*_law(result), *forms]))
     if any(row.law.startswith((OWN, f"{PUBLIC},")) for row in result.guideline):  # else none rests on these losses
         notes = Lines([f"{BUILD}."], indent=2)
@@ -335,11 +337,12 @@ def _best_depths(result: FitResult) -> list[Part]:
     return [table]
 
 
-def _forms(surface: Surface) -> str:
-    """Sentence on the forms over which the best depths average, and on shapes predicted from all others."""
+def _forms(surface: Surface, means: str) -> str:
+    """Sentence on the forms over which the best depths average, and on ``means``, shapes or runs, predicted from all
+    others."""
     weights = ", ".join(f"{row.form} {100 * row.weight:.0f} %" for row in surface.forms if not row.rejected)
     held = surface.held_out
-    inside = f"; {held.inside} of {held.shapes} shapes lie in their 95 % intervals by all others" if held else ""
+    inside = f"; {held.inside} of {held.shapes} {means} lie in their 95 % intervals by all others" if held else ""
     return f"Weights of the forms of the effect of depth: {weights}{inside}."
 
 

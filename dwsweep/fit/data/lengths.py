@@ -20,8 +20,9 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument, either
 from dwsweep.fit.data import steps
+from dwsweep.fit.data.one_unit import IN_NATS
 from dwsweep.fit.data.rows import ALIKE, LeftOut, Row, grouped, positive
-from dwsweep.fit.data.shape import n_params_of
+from dwsweep.fit.data.shape import n_params_of, of_shape
 from dwsweep.fit.data.table import Table
 from dwsweep.records.fit import FitOptions
 from dwsweep.text import format_count, format_duration, join
@@ -46,27 +47,31 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
         return 1.0 if ratio is None else n_params_of(row)
 
     runs: dict[tuple[Any, ...], dict[float, Row]] = defaultdict(dict)
-    others, unknown = [], 0
-    for place, row in enumerate(data.rows):
+    others, unknown, times = [], 0, Counter[tuple[Any, ...]]()
+    for row in data.rows:
         if row.get("loss") is None or not math.isfinite(row["loss"]):
             others.append(row)  # diverged or unfinished runs have no loss to read
         elif not positive(row.get("tokens")):
             unknown += 1
         else:
-            key = data.run_of(row)
-            # a second row of the same tokens is another run
-            runs[(*key, place) if row["tokens"] in runs[key] else key][row["tokens"]] = row
-    read = (_after(asked, unit, measured) for measured in runs.values())
-    found = [row for row in read if row]
+            at = (*data.run_of(row), row["tokens"])
+            runs[*at[:-1], times[at]][row["tokens"]] = row  # a second row of the same tokens is another run
+            times[at] += 1
+    read = {key: _after(asked, unit, measured) for key, measured in runs.items()}
+    found, known = [row for row in read.values() if row], {key[:-1] for key, row in read.items() if row}
+
+    def later(row: Row) -> bool:  # of a run that has its loss, and diverged or stopped after it
+        return data.run_of(row) in known and positive(row.get("tokens")) and row["tokens"] > asked * unit(row)
+
+    others = [row for row in others if not later(row)]
     if not found:
         had = [row["tokens"] / unit(row) for row in data.rows if positive(row.get("tokens"))]
         allowed = f"from {format_count(min(had))} to {format_count(max(had))}" if had else "none, no row has any"
         name = argument("at_tokens" if ratio is None else "tokens_per_param")
         no_loss = "no run has a loss near it, or on either side of it"
         raise InputError(f"{name}: {asked:g}; {no_loss}; allowed, as {data.source} has tokens: {allowed}")
-    points = sum(map(len, runs.values())) - len(runs)
     out = Counter[LeftOut]()
-    out["are other points of a run's curve", ""] = points
+    out["are other points of a run's curve", ""] = len(data.rows) - len(others) - unknown - len(runs)
     out["have no loss after as many tokens", ""] = len(runs) - len(found)
     out["have no count of tokens", ""] = unknown
     return replace(data, rows=[*found, *others], account=data.account + out)
@@ -99,13 +104,14 @@ def _after(asked: float, unit: Callable[[Row], float], measured: dict[float, Row
         from scipy.interpolate import PchipInterpolator
 
         loss = float(PchipInterpolator(list(logs.values()), [measured[count]["loss"] for count in counts])(at))
-        return {**row, **_spent(row, off), "loss": loss}
+        scaled = {name: row[name] * loss / row["loss"] for name in ("bits_per_byte", IN_NATS) if row.get(name)}
+        return {**row, **_spent(row, off), **scaled, "loss": loss}
     return None
 
 
 def _spent(row: Row, off: float) -> Row:
     """Row of a run ``off`` ln tokens later: its FLOPs and time grow in proportion to the tokens."""
-    return {name: row[name] * math.exp(off) for name in ("tokens", FLOPS, "device_seconds") if row.get(name)}
+    return {name: row[name] * math.exp(off) for name in ("tokens", FLOPS, *TIMES) if row.get(name)}
 
 
 def token_groups(data: Table, rows: Sequence[Row]) -> dict[float | None, list[Row]]:
@@ -220,10 +226,8 @@ def budgets_warning(trained: TrainedBudgets, axis: str) -> str:
 def _spent_whole(rows: Sequence[Row]) -> list[Row]:
     """Runs of one requested budget, without branches that stop before it is spent; the requested FLOPs stand where
     measured ones lack."""
-    most: dict[tuple[Any, Any], float] = defaultdict(float)
-    for row in rows:
-        most[row["depth"], row["width"]] = max(most[row["depth"], row["width"]], row.get("tokens") or 0.0)
-    whole = [row for row in rows if ALIKE * (row.get("tokens") or 0.0) >= most[row["depth"], row["width"]]]
+    tokens = grouped((of_shape(row), row.get("tokens") or 0.0) for row in rows)
+    whole = [row for row in rows if ALIKE * (row.get("tokens") or 0.0) >= max(tokens[of_shape(row)])]
     return [{**row, FLOPS: row.get(FLOPS) or row[ASKED]} for row in whole]
 
 

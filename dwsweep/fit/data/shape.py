@@ -105,9 +105,14 @@ def places(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
     return np.log([n_params_of(row) for row in rows]), np.log([float(row["depth"]) for row in rows])
 
 
+def of_shape(row: Row) -> tuple[Any, ...]:
+    """Key of a row's shape."""
+    return row["depth"], row["width"], row.get(BLOCK)
+
+
 def of_shapes(rows: Iterable[Row], column: str) -> dict[tuple[Any, ...], list[Any]]:
     """Values of a column in the rows of each shape."""
-    return grouped(((row["depth"], row["width"], row.get(BLOCK)), row.get(column)) for row in rows)
+    return grouped((of_shape(row), row.get(column)) for row in rows)
 
 
 def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str], str]) -> tuple[list[str], list[str]]:

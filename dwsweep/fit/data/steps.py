@@ -14,7 +14,7 @@ from typing import Any
 
 from dwsweep.fit.data.roles import LENGTHS, RECIPE, TUNING
 from dwsweep.fit.data.rows import ALIKE, ARM, CONFIG, EVAL, SUMMARY, LeftOut, Row, bare_name, grouped, is_number, plain
-from dwsweep.fit.data.shape import BLOCK
+from dwsweep.fit.data.shape import BLOCK, of_shape
 from dwsweep.records.columns import OF_RUNS, STEPS
 
 CURVE = "curve_of_run"  # row key that names the curve of its run, if a table has curves
@@ -23,13 +23,15 @@ IDS = {
     *("run", "run_id", "run_name", "run_key", "name", "id", "tag", "label", "model", "model_name", "trial", "trial_id"),
     *("experiment", "experiment_name", "exp", "exp_name", "wandb_id", "job_id", "uuid"),
 }  # columns that may name runs
+OF_ROWS = {"id", "uuid", "tag", "label", "model", "model_name"}  # those of them that may name each row
+ONE_STEP = 1.1  # ratio of steps up to which rows are runs that ended at about one
 UNIQUE = 0.9  # share of groups whose steps must differ for a group to be a run
 COMMON = 0.8  # share of runs ending at one step above which all are read there
 
 
 def curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[str]) -> tuple[str, list[list[Row]]] | None:
     """(column of the step, rows of each run in its order); None if no run has rows at several steps. Each row gets the
-    name of its curve, and a learning rate that was logged along one is no setting.
+    name of its curve; of learning rates that were logged along one the highest counts, if runs of a shape differ in it.
 
     settings: columns that distinguish runs, if neither their names nor their steps do.
     """
@@ -40,25 +42,43 @@ def curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[str]) -
     time = next((name for name in times if len({row[name] for row in rows if _is_point(row.get(name))}) > 1), None)
     if time is None:
         return None
-    base = (ARM, "depth", "width", BLOCK, "seed", *ids)
-    apart = (*base, "learning_rate", *(name for name in (*RECIPE, *TUNING) if name not in LENGTHS), *settings)
+    if any(_names_rows(rows, name, time) for name in names if plain(name) in IDS - OF_ROWS):
+        return None  # one row per run, after its last step
+    recipe = [name for name in (*RECIPE, *TUNING) if name not in (*LENGTHS, "learning_rate", "lr")]
+    base = (ARM, "depth", "width", BLOCK, "seed", *(ids or recipe))
+    apart = (*base, "learning_rate", *recipe, *settings)
     for key in (base, apart):
         points = (row for row in rows if _is_point(row.get(time)))
-        groups = grouped((tuple(str(row.get(name)) for name in key if name not in times), row) for row in points)
-        own = [len({row[time] for row in group}) == len(group) for group in groups.values()]
+        found = grouped((tuple(str(row.get(name)) for name in key if name not in times), row) for row in points)
+        groups = [sorted(group, key=lambda row: row[time]) for group in found.values()]
+        own = [len({row[time] for row in group}) == len(group) and (bool(ids) or _is_logged(group)) for group in groups]
         # without names, rows of a few shapes alone are runs of other rates, one of which ended early
-        several = sum(len(group) > 1 for group in groups.values())
+        several = sum(len(group) > 1 for group in groups)
         if sum(own) >= UNIQUE * len(own) and (ids or key is apart or 2 * several >= len(groups)):
             break
-    if not any(len({row[time] for row in group}) > 1 for group in groups.values()):
+    if not any(group[-1][time] > ONE_STEP * group[0][time] for group in groups):
         return None
-    for place, group in enumerate(groups.values()):
-        logged = len({row.get("learning_rate") for row in group}) > 1
+    peaks = [(of_shape(group[0]), max(_rates(group))) for group in groups if _rates(group)]
+    swept = any(max(of) > ONE_STEP * min(of) for of in grouped(peaks).values())
+    for place, group in enumerate(groups):
+        rates = {*_rates(group)}
         for row in group:
             row[CURVE] = place
-            if logged:
-                row["learning_rate"] = None
-    return time, [sorted(group, key=lambda row: row[time]) for group in groups.values()]
+            if len(rates) > 1:
+                row["learning_rate"] = max(rates) if swept else None
+    return time, groups
+
+
+def _rates(group: Sequence[Row]) -> list[float]:
+    return [row["learning_rate"] for row in group if row.get("learning_rate") is not None]
+
+
+def _is_logged(group: Sequence[Row]) -> bool:
+    """True if the learning rates of rows in the order of their steps may be those of one run: one rate, or rates that
+    fall after the highest."""
+    rates = _rates(group)
+    after = rates[rates.index(max(rates)) :] if rates else []
+    return len(set(rates)) < 2 or (len(after) > 1 and after == sorted(after, reverse=True))
 
 
 def ends(rows: Sequence[Row], found: tuple[str, list[list[Row]]]) -> tuple[list[Row], Counter[LeftOut], str]:
@@ -113,6 +133,12 @@ def _blank_between(time: str, groups: Sequence[Sequence[Row]]) -> None:
 def _measured(group: Sequence[Row]) -> Sequence[Row]:
     """Rows of a run with a loss; all, where it has none."""
     return [row for row in group if row.get("loss") is not None] or group
+
+
+def _names_rows(rows: Sequence[Row], name: str, time: str) -> bool:
+    """True if a column names each row as a run, and not as a run's checkpoint of some step."""
+    texts = {str(row.get(name)) for row in rows}
+    return len(texts) == len(rows) > 1 and not all(str(row.get(time)) in str(row[name]) for row in rows)
 
 
 def _names_runs(rows: Sequence[Row], name: str) -> bool:

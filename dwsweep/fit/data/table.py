@@ -17,7 +17,7 @@ from dwsweep.fit.data.names import Names, unit_named
 from dwsweep.fit.data.roles import Roles, chosen, roles
 from dwsweep.fit.data.rows import ARM, LeftOut, Row, Word, cell_text, is_number, no_loss, plain, positive, why_no_loss
 from dwsweep.fit.data.shape import BLOCK, COUNT_FACTOR, n_params_of, settle
-from dwsweep.fit.data.steps import CURVE
+from dwsweep.fit.data.steps import CURVE, IDS, OF_ROWS
 from dwsweep.records.columns import REQUIRED, of_type
 from dwsweep.records.columns import named as column_names
 from dwsweep.records.fit import Account, FitOptions, LeftOutRows
@@ -79,8 +79,8 @@ class Table:
 
     @cached_property
     def _of_recipe(self) -> list[str]:
-        of = ("shape", "setting", "number")
-        return [ARM, BLOCK, *(name for name, role in self.roles.items() if role in of)]
+        of, ids = ("shape", "setting", "number"), set() if self.directory else IDS - OF_ROWS  # a branch has an id
+        return [ARM, BLOCK, *(name for name, role in self.roles.items() if role in of or plain(name) in ids)]
 
     def ours(self, name: str) -> str:
         """Our name of a column, by the table's name of it, or by either name in another case."""
@@ -238,7 +238,7 @@ def _selected(
     for expression in expressions:
         keep, before = condition.compile_expression(expression, names, written), len(kept)
         kept = [row for row in kept if keep(row)]
-        of_arms = expression.startswith(f"{ARM} ==")
+        of_arms = expression in {condition.equals(ARM, row.get(ARM)) for row in rows}
         out[("are of other arms", "") if of_arms else ("are not asked for", "--where")] += before - len(kept)
     if rows and not kept:
         raise InputError(f"{argument('where')}: {' and '.join(expressions)!r}; keeps none of the {len(rows)} rows")

@@ -238,12 +238,9 @@ def build_curves(
     groups: dict[TableShape, list[int]] = defaultdict(list)
     for k, (shape, _) in enumerate(tried):
         groups[shape].append(k)
-    place = {shape: k for k, shape in enumerate(groups)}
-    of_shape = np.array([place[run.shape] for run in runs])
-    x, n_params = (averages(values, of_shape) for values in ([run.x for run in runs], [run.n_params for run in runs]))
-    shapes = sorted(groups, key=lambda shape: (shape.depth, x[place[shape]]))
-    where, rates_of = np.array([place[shape] for shape in shapes]), [groups[shape] for shape in shapes]
-    chosen = np.array([min(group, key=lambda k: means.mean[k]) for group in rates_of])
+    best = {shape: min(group, key=lambda k: means.mean[k]) for shape, group in groups.items()}
+    shapes = sorted(groups, key=lambda shape: (shape.depth, means.x[best[shape]]))
+    chosen, rates_of = np.array([best[shape] for shape in shapes]), [groups[shape] for shape in shapes]
     drawn = means.covariance.draws(max(FEWEST_DRAWS, min(DRAWS, MOST_DRAWN // len(tried))), rng) + means.mean
     draws = np.stack([drawn[:, group].min(axis=1) for group in rates_of], axis=1)
     many = np.array([len(group) > 1 for group in rates_of])
@@ -257,8 +254,8 @@ def build_curves(
         of=used[means.of],
         depth=means.depth[chosen],
         width=means.width[chosen],
-        x=x[where],
-        n_params=n_params[where],
+        x=means.x[chosen],
+        n_params=means.n_params[chosen],
         mean=mean,
         n=means.n[chosen],
         noise=means.noise,

@@ -255,7 +255,7 @@ def estimate_noise(
 ) -> tuple[Noise, MeanCovariance]:
     """The noise by replicates, and the covariance of the fitted cell means, nats²; both without scatter of shapes.
 
-    declared: sd of one run's loss in nats, instead of any estimate. extra: (K, K) covariance that is known from
+    declared: sd of one run's loss, in its unit, instead of any estimate. extra: (K, K) covariance that is known from
     elsewhere (documents), nats². unit: of losses; all are in it in place of nats.
 
     σ² = Σ r² / Σ (1 − h) over all runs: the few of one depth would leave its own σ unsure.
