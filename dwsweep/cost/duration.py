@@ -16,6 +16,7 @@ from dwsweep.cost.arithmetic import (
     training_flops_per_token,
 )
 from dwsweep.cost.devices import Device
+from dwsweep.errors import InputError
 from dwsweep.records import bench as bench_record
 from dwsweep.records.bench import BenchRow
 from dwsweep.shapes import Shape
@@ -107,10 +108,14 @@ class Calibration:
         """Calibration in a file of `bench`, or in the bench.json of a sweep directory; None if there is no rate.
 
         Raises:
-            InputError: the file is no list of such rows.
+            InputError: the file is no list of such rows, or has rates of several kinds of devices.
         """
         where = paths.as_path(path)
-        return cls.of(bench_record.read(where / bench_record.FILE_NAME if where.is_dir() else where) or ())
+        where = where / bench_record.FILE_NAME if where.is_dir() else where
+        rows = bench_record.read(where) or ()
+        if len(kinds := sorted({row.device_kind for row in rows})) > 1:
+            raise InputError(f"{where}: device_kind: {', '.join(kinds)}; allowed: one kind of device in a file")
+        return cls.of(rows)
 
     @classmethod
     def of(cls, rows: Sequence[BenchRow]) -> Calibration | None:
@@ -123,6 +128,12 @@ class Calibration:
             for row in measured
         )
         return cls(rows[0].device_kind, tuple(rates), max(row.devices for row in measured))
+
+    @property
+    def shapes(self) -> str:
+        """The benchmarked shapes: one, or the smallest and the largest."""
+        rows = sorted(self.rows, key=lambda row: row.depth * row.width**2)
+        return " to ".join(dict.fromkeys(f"{row.depth} × {row.width}" for row in (rows[0], rows[-1])))
 
     def flops_per_second(self, shape: Shape, optimizer: str = "adamw") -> float:
         """Rate of one device, FLOP/s, at the benchmarked shape nearest in (ln L, ln d_x); shapes of the same recipe

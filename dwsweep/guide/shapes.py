@@ -202,7 +202,9 @@ class Options:
     def training_rate(self) -> str:
         """Device of the training times, and the origin of its rate."""
         measured = self.calibration
-        return f"one {measured.device_kind}, rate {MEASURED}" if measured else f"one {self.device_name}, rate {ASSUMED}"
+        if measured is None:
+            return f"one {self.device_name}, rate {ASSUMED}"
+        return f"one {measured.device_kind}, rate {MEASURED} at {measured.shapes}"
 
     @property
     def found_device(self) -> Device:

@@ -192,9 +192,12 @@ def test_a_guide_takes_the_rates_of_a_bench_and_says_where_they_were_measured(tm
     found = Calibration.read(tmp_path)
     assert found is not None and found == Calibration.read(path)
     said = answer([1e9], options=Options(device="H100", calibration=found)).assumptions
-    assert said.training_rate == "one NVIDIA H100 80GB HBM3, rate measured"
+    assert said.training_rate == "one NVIDIA H100 80GB HBM3, rate measured at 6 × 118"
     with pytest.raises(InputError, match="device: 'A100-80GB'; calibration has rates of NVIDIA H100 80GB HBM3"):
         Options(device="A100-80GB", calibration=found)
+    bench_record.write([row(6, 118, 4e13, "NVIDIA H100 80GB HBM3"), row(6, 118, 1e13, "NVIDIA A10")], tmp_path)
+    with pytest.raises(InputError, match="device_kind: NVIDIA A10, NVIDIA H100 80GB HBM3; allowed: one kind"):
+        Calibration.read(tmp_path)
 
 
 def test_a_missing_calibration_is_none_and_a_broken_one_is_refused(tmp_path: Path) -> None:
