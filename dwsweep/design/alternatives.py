@@ -7,8 +7,8 @@ spaced sizes of equal FLOPs, and did not leave less in simulated sweeps.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import chain, count, islice, pairwise
 
 import numpy as np
 
@@ -19,10 +19,15 @@ from dwsweep.spec import Spec
 from dwsweep.text import format_count
 
 
+def first_seeds(own: Sequence[int], n: int) -> frozenset[int]:
+    """``n`` seeds: a spec's own ones, then the least numbers that it leaves."""
+    return frozenset(islice(chain(own, (k for k in count() if k not in own)), n))
+
+
 def alternatives(spec: Spec, planned: Planned, shapes: list[Shape], errors: Errors) -> Iterator[tuple[str, Planned]]:
     """(name, cells) of each change of a grid of ``shapes``; planned: its cells, with those of finished runs."""
     block, multiple = spec.block(), spec.grid.width_multiple
-    seeds, own = len(spec.grid.seed_values()), {(shape.depth, shape.width) for shape in shapes}
+    seeds, own = spec.grid.seed_values(), {(shape.depth, shape.width) for shape in shapes}
     depths, crossings = sorted({depth for depth, _ in planned}), [math.log(pair.n_params) for pair in errors.pairs]
     sizes = np.log(sorted({shape.n_params for shape in shapes}))
     low, high = float(sizes[0]), float(sizes[-1])
@@ -34,12 +39,12 @@ def alternatives(spec: Spec, planned: Planned, shapes: list[Shape], errors: Erro
             for size in np.exp(np.linspace(start, stop, count)):
                 shape = match_width(depth, float(size), block, multiple)
                 key = (shape.depth, shape.width)
-                cells[key] = cells.get(key, frozenset()) | frozenset(range(seeds))
+                cells[key] = cells.get(key, frozenset()) | frozenset(seeds)
         return cells
 
     for factor in (2, 4):
-        more = {key: value | frozenset(range(factor * seeds)) for key, value in planned.items() if key in own}
-        yield f"{factor * seeds} seeds instead of {seeds}", {**planned, **more}
+        more = {key: value | first_seeds(seeds, factor * len(seeds)) for key, value in planned.items() if key in own}
+        yield f"{factor * len(seeds)} seeds instead of {len(seeds)}", {**planned, **more}
     between, width_step = dict(planned), block.width_step(multiple)
     for depth in depths:  # a new width between every two neighbours, with the wider one's seeds
         for left, right in pairwise(sorted(width for d, width in planned if d == depth)):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dwsweep.cost.arithmetic import training_flops
-from dwsweep.design.alternatives import alternatives
+from dwsweep.design.alternatives import alternatives, first_seeds
 from dwsweep.design.expected_fit import Planned
 from dwsweep.design.judge import Errors, judge
 from dwsweep.design.prior import AssumedTruth, make_prior
@@ -80,7 +80,8 @@ def study(
     blocks = [shape.n_params / (shape.depth * shape.width**2) for shape in shapes]
     prior = replace(prior, layer_weights=float(np.median(blocks)))
     aim = target or float(max(shape.n_params for shape in shapes))
-    finished = {shape: frozenset(range(n)) for shape, n in done.items()}
+    seeds = spec.grid.seed_values()  # those of finished runs are not recorded
+    finished = {shape: first_seeds(seeds, n) for shape, n in done.items()}
     planned, block, rates = dict(finished), spec.block(), len(spec.grid.learning_rates)
     for run in runs:
         key = (run.shape.depth, run.shape.width)

@@ -65,7 +65,10 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
             f"{argument('params', '--params')}: {params:g}; allowed: from {math.exp(low) / 100:.3g} to "
             f"{100 * math.exp(high):.3g}, a hundred times beyond the table"
         )
-    best = np.clip(ask.best_depths(posterior, x), posterior.grid[0], posterior.grid[-1])
+    best = ask.best_depths(posterior, x)
+    found = best[np.isfinite(best)]
+    # a draw without a best depth counts at an end of the likely ones: an end of the grid would outweigh all others
+    best = np.clip(best, *(np.quantile(found, [0.025, 0.975]) if len(found) else posterior.grid[[0, -1]]))
     sizes = np.geomspace(LEAST * params, MOST * params, runs) if runs > 1 else np.array([params])
     nets = _candidates(surface, sizes, x > high, *_block(result))
     losses = posterior.losses(*np.log([(net.n_params, net.depth) for net in nets]).T)
