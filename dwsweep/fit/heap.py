@@ -340,6 +340,8 @@ def _fitted(
     gone -= {*found_in.OF_SHAPE[found_in.D_FF]}
     if any(one.name == HEAD_SIZE for one in columns):
         gone |= {*found_in.OF_SHAPE[HEAD_SIZE]}
+    # a setting that all runs share, such as seq_len, still describes the nets
+    gone = {name for name in gone if len({run.row.get(name) for run in runs}) > 1}
     own_losses = np.array([run.loss for run in runs]) - moved[means.of]
     points = [[k] for k in range(len(runs))] if trained else points_of_runs(runs, means)  # a budget has its own runs
     whole = ((runs[own[0]], float(own_losses[own].mean())) for own in points)

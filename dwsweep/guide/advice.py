@@ -59,6 +59,8 @@ def answer(
     """
     question = Question(params, shapes, **asked)
     source = source or question.source()
+    if wrong := list(question.out_of_reach(source)):
+        raise InputError(*wrong)
     judged = options = question.options.for_nets(source.nets)
     training, afforded = question.training, None
     if training is not None:

@@ -53,6 +53,7 @@ def _row(row: GuidelineRow, source: Source, options: Options | None, confidence:
     if source.basis(n) == "range":
         depth, name, forms = Interval(None, *loss.stretch(LITTLE)), f"{name}: {NO_BEST}", []
     weights = (source.nets.layer_weights if source.nets else None) or STANDARD
+    weights = options.layer_weights(n, loss.best_depth[0]) if options else weights
     built = best_of(Budget(n, source, options).candidates(), options.at) if options else None
     return replace(
         row,

@@ -62,9 +62,10 @@ class Question:
             return fitted_source(self.fit, self.options.trained)
         return published_source() if self.law else public_source(self.options.trained)
 
-    def unanswered(self, n_params: float, name: str, given: str) -> Iterator[str]:
+    def unanswered(self, n_params: float, name: str, given: str, source: Source | None = None) -> Iterator[str]:
         """Line that refuses a size without any evidence, which the argument ``name`` asks for."""
-        least, most = OF_THE_LAW if self.law else OF_EVIDENCE if self.fit is None else OF_A_FIT
+        of_a_fit = self.fit is not None and (source is None or source.own_at(n_params))
+        least, most = OF_THE_LAW if self.law else OF_A_FIT if of_a_fit else OF_EVIDENCE
         if not least / AS_PRINTED <= n_params <= most * AS_PRINTED:
             why = ""
             if n_params > most and not self.law:
@@ -74,10 +75,20 @@ class Question:
             allowed = f"from {format_count(least)} to {format_count(most)} non-embedding parameters"
             yield f"{named(name)}: {given}; must be {allowed}{why}"
 
+    def out_of_reach(self, source: Source | None = None) -> Iterator[str]:
+        """Lines that refuse sizes without any evidence; of ``source``, where the question's source is known."""
+        for value in self.params:
+            yield from self.unanswered(value, "params", format_count(value) if value >= 1.0 else f"{value:g}", source)
+        for text in self.shapes:
+            try:
+                depth, width = parse_shape(text)
+                yield from self.unanswered(12.0 * depth * width**2, "shapes", f"{depth}x{width}", source)
+            except InputError as error:
+                yield from error.templates
+
     def _wrong(self) -> Iterator[str]:
         sized, several = self.params or self.training, "allowed: one of them"
-        for value in self.params:
-            yield from self.unanswered(value, "params", format_count(value) if value >= 1.0 else f"{value:g}")
+        yield from self.out_of_reach()
         if self.law not in (None, published_law.SHORT):
             yield f"{named('law')}: {self.law!r}; allowed: {published_law.SHORT}"
         elif self.law is not None and self.fit is not None:
@@ -95,12 +106,6 @@ class Question:
             yield f"{named('tokens')}, {named('tokens_per_param')}: both determine the tokens; {several}"
         if not (sized or self.shapes) and (given := self.options.given):
             yield f"{_listed(given)}: has no effect without a size; allowed with one of {_listed(SIZED)}"
-        for text in self.shapes:
-            try:
-                depth, width = parse_shape(text)
-                yield from self.unanswered(12.0 * depth * width**2, "shapes", f"{depth}x{width}")
-            except InputError as error:
-                yield from error.templates
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -409,7 +409,7 @@ def source_of(fit: FitResult, path: str | Path, tokens: TrainingTokens | None = 
             public_source(tokens, notes), **known, instead=f"{path}: this fit {why}: public evidence answers"
         )
     at_one_budget = fit.adjusted is not None and len(fit.adjusted.at_budgets) == 1
-    own = OwnLosses(LossSurface(record), fit.nets.tokens if fit.nets else None, fit.unit == NATS, at_one_budget)
+    own = OwnLosses(LossSurface(record), fit.held_tokens, fit.unit == NATS, at_one_budget)
     two_sided = any(row.depth is not None for row in record.optima)
     span = both_ends((own.low, own.high), format_count, " to ")
     notes.append(

@@ -289,7 +289,8 @@ def guideline(result: FitResult) -> TextTable:
     """Guideline table: best depth and width at each size, and the shape to build by a law."""
     laws = dict.fromkeys(re.split(": (?:refused|no optimum|no best)", row.law)[0] for row in result.guideline)
     build = {"build": lambda row: net(row.depth_int, row.width_int)}
-    return sizes_table(f"Guideline, {'; '.join(laws)}", result.guideline, build)
+    level = round(100 * result.confidence)
+    return sizes_table(f"Guideline, {level} % intervals, {'; '.join(laws)}", result.guideline, build)
 
 
 def write_guideline(result: FitResult, folder: Any) -> list[str]:
@@ -306,7 +307,7 @@ def _guideline_notes(result: FitResult) -> list[str]:
     """Notes under the table of guideline.md."""
     return [
         f"Law: {result.law_statement}.",
-        "N counts non-embedding parameters, 12·L·d².",
+        f"N counts non-embedding parameters, {result.nets.layer_weights or STANDARD:.3g}·L·d².",
         f"{BUILD[:1].upper()}{BUILD[1:]}.",
         "Inside the data these losses and public evidence answer together; far outside public evidence alone. "
         "Outside: times beyond the nearest sizes at which public or these losses compare shapes. Beyond 10 times "

@@ -23,6 +23,7 @@ from dwsweep.errors import InputError
 from dwsweep.fit.statistics.small_matrices import small_matrices
 from dwsweep.guide import answer, source_of
 from dwsweep.guide.guideline import answered
+from dwsweep.guide.question import OF_A_FIT, OF_EVIDENCE
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult
 from dwsweep.records.record import to_dict
@@ -40,7 +41,6 @@ from dwsweep.sweep.snapshot import Snapshot, snapshot
 from dwsweep.text import format_count, join, printable
 
 RELOAD_SECONDS = 10.0  # interval between reloads of a page that follows a sweep
-LEAST = 1e3  # smallest size of an answer with a fit
 FIRST = 3  # paragraphs of the answer on the first screen: the shape, the best depth, the risk
 FACTS = (  # columns of the runs in the provenance
     *("seed", "tokens", "steps", "batch_size", "seq_len", "vocab_size", "parametrization", "optimizer", "schedule"),
@@ -162,9 +162,10 @@ def built(fit: FitResult, file: Any, root: Any) -> tuple[list[Part], list[Part]]
     """Shapes to build by the fit of ``file``: at the largest trained size, for the first screen; and at every listed
     size."""
     sizes = [cell.n_params for cell in fit.cells if not cell.excluded] or [cell.n_params for cell in fit.cells] or [1e6]
-    largest = max(LEAST, *sizes)
+    source = source_of(fit, file)
+    largest = max((OF_A_FIT if source.own_at(max(sizes)) else OF_EVIDENCE)[0], *sizes)
     with small_matrices():
-        whole = guide_report.document(answer([largest], fit=file, source=source_of(fit, file)))
+        whole = guide_report.document(answer([largest], fit=file, source=source))
         rows = fit.guideline if any(row.law for row in fit.guideline) else answered(fit, fit.guideline)
     listed = fit_report.guideline(replace(fit, guideline=rows))
     size, command = format_count(largest), f"dwsweep guide --params 3B --fit {shlex.quote(str(root))}"
@@ -172,7 +173,8 @@ def built(fit: FitResult, file: Any, root: Any) -> tuple[list[Part], list[Part]]
     before = sum(1 for _ in takewhile(lambda part: isinstance(part, Lines), whole))
     said = [part for part in whole if isinstance(part, Lines)][: before + FIRST]
     more = Lines([f"`{command}` answers at any size, with the price of other shapes."])
-    heading = Heading(f"Shape to build at {size}, the largest size trained")
+    trained = ", the largest size trained" if largest in sizes else ""
+    heading = Heading(f"Shape to build at {size}{trained}")
     return [heading, *said], [listed, more, Fold(f"The whole answer at {size}", whole)]
 
 

@@ -11,11 +11,12 @@ from bowls import swept
 from checkout import ROOT
 from sentences import says
 
+from dwsweep.errors import InputError
 from dwsweep.evidence import OwnDepths, joined, read_populations
 from dwsweep.evidence.joined import contradicted
 from dwsweep.evidence.random_effects import CENTRE
 from dwsweep.fit.analysis import fit_table
-from dwsweep.guide import Source, public_source, source_of
+from dwsweep.guide import Source, answer, public_source, source_of
 from dwsweep.guide.guideline import answered
 from dwsweep.guide.losses import TrainingTokens
 from dwsweep.guide.sources import judge
@@ -51,6 +52,12 @@ def built(source: Source, n: float) -> float:
     loss = source.loss(n)
     whole = np.arange(1.0, 200.0)
     return float(whole[loss.penalties(whole).argmin()])
+
+
+def test_a_fit_answers_below_public_evidence_only_near_its_own_losses() -> None:
+    assert answer([3e4], fit="own", source=source_of(toy(), "own")).budgets[0].recommended
+    with pytest.raises(InputError, match="params: 30K; must be from 100K to 1T"):
+        answer([3e4], fit="own", source=sign_change())
 
 
 def test_bounds_of_one_side_are_kept_at_their_sizes_and_no_depth_is_absurd() -> None:
