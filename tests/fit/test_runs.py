@@ -131,9 +131,8 @@ def test_every_row_that_is_not_used_has_a_reason_in_the_account():
     rows[7] |= {"loss": None, "status": "oom"}
     account = fit_table(rows).provenance.account
     assert account.used + sum(one.rows for one in account.left_out) == len(rows)
-    assert {"oom", "have no count of tokens"} <= {
-        one.why.removeprefix("are ").removeprefix("is ") for one in account.left_out
-    }
+    why = "; ".join(one.why for one in account.left_out)
+    assert "oom" in why and "no count of tokens" in why
 
 
 def test_guide_has_the_context_and_the_tokens_of_a_heap(tmp_path):
