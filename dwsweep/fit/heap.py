@@ -3,7 +3,7 @@
 Each row (or group of equal rows) is a mean loss of the posterior with a further column for each covariate
 (``data.covariates``): a value of zero is the held one, so that every answer of the surface holds there. A learning rate
 is a parabola, and each draw is evaluated at its lowest point. Recipes that are compared (arms.py) are members of a
-factor, with a level and departures of their own: answers of the heap are the base's.
+factor, with a level, departures and effects of numbers of their own: answers of the heap are the base's.
 
 The loss that cells, pairs and figures show is the run's own less the mean effect of its covariates.
 """
@@ -43,7 +43,7 @@ from dwsweep.fit.statistics.design import (
     members_of,
     points_of_runs,
 )
-from dwsweep.fit.statistics.model import Frame, distinct_sizes
+from dwsweep.fit.statistics.model import Frame, distinct_sizes, of_arm
 from dwsweep.records.adjusted import Adjustment
 from dwsweep.records.fit import FitOptions, Surface
 from dwsweep.text import join
@@ -188,7 +188,8 @@ def _terms(runs: Sequence[Run], found: Covariates, arms: Sequence[str]) -> np.nd
     terms = [term for member in members.T for term in (member, member * x, member * y)]
     for one in _columns(runs, found):
         w = (one.value - one.value.mean()) / max(float(one.value.std()), 1e-12)
-        terms += [w, *([w * w] if one.kind != TEXT else []), *([w * x, w * y] if one.kind == RATE else [])]
+        terms += [w, *([w * w, *(members.T * w)] if one.kind != TEXT else [])]
+        terms += [w * x, w * y] if one.kind == RATE else []
     return np.array(terms).reshape(-1, len(runs)).T
 
 
@@ -334,8 +335,11 @@ def _fitted(
     of_length = any(data.roles.get(name) == "length" for name in taken)
     others = [term.column.value for term in terms]
     said[1:1], by_depth = follows.sentences(data, rows, others, taken, not (budget or of_length))
+    of_arms = {of_arm(name): member for name, member in zip(arms[1:], means.members.T, strict=True)}
     settings = {term.column.name: term.column.value for term in design.terms}
-    moved = losses.posterior.of_columns(means.x, means.y, settings).mean(axis=0)
+    settings |= {one.name: one.value for one in design.others if of_arms}
+    both = [losses.posterior.of_columns(means.x, means.y, one) for one in (settings, of_arms)]
+    moved = (both[0] - both[1]).mean(axis=0)
     gone = {*data.settings, *found_in.TEXTS, *chain(*found_in.NUMBERS.values()), *(one.column for one in columns)}
     gone -= {*found_in.OF_SHAPE[found_in.D_FF]}
     if any(one.name == HEAD_SIZE for one in columns):

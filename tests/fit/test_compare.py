@@ -216,6 +216,43 @@ def test_a_comparison_of_a_heap_holds_the_value_that_is_asked_for():
         compare_arms(heap_of_arms(), adjust=["zeta"])
 
 
+def own_settings(more):
+    """Two recipes in which shapes do the same. more: (columns, nats) of a run of an arm."""
+    rng, rows = np.random.default_rng(1), []
+    for row in heap_of_arms(1):
+        columns, nats = more(row["arm"], rng)
+        n = 12 * row["depth"] * row["width"] ** 2
+        loss = 1.8 + 1.9 * (n / 3e7) ** -0.14 + wing(n, row["depth"], 1.0) + nats + rng.normal(0.0, 0.004)
+        rows.append({"arm": row["arm"], "depth": row["depth"], "width": row["width"], **columns, "loss": loss})
+    return rows
+
+
+def assert_losses_differ_by(nats, result):
+    (found,) = result.comparisons
+    assert np.mean([nats in row.estimate_interval for row in losses(found)]) >= 0.8
+    assert np.mean([row.estimate for row in losses(found)]) == pytest.approx(nats, abs=0.01)
+
+
+@pytest.mark.parametrize("middle", [2e-3, 3e-2])  # rates of the second arm overlap those of the first, or do not
+def test_each_arm_of_a_heap_is_compared_at_its_own_best_rate(middle):
+    def rates(arm, rng):
+        rate = (middle if arm == "gated" else 1e-3) * math.exp(rng.uniform(-1.5, 1.5))
+        return {"learning_rate": rate}, 0.05 * math.log(rate / (1.5 * middle if arm == "gated" else 1e-3)) ** 2
+
+    result = compare_arms(own_settings(rates))
+    assert result.comparisons[0].pairing == "both at each net's best learning rate"
+    assert_losses_differ_by(0.0, result)
+
+
+@pytest.mark.parametrize("tokens", [1e8, 1e9])
+def test_arms_of_a_heap_profit_from_tokens_each_in_its_own_way(tokens):
+    def lengths(arm, rng):
+        count = float(rng.choice([1e8, 3e8, 1e9]))
+        return {"tokens": count}, 20.0 * count**-0.2 - 0.05 * (arm == "gated") * math.log(count / 1e8)
+
+    assert_losses_differ_by(-0.05 * math.log(tokens / 1e8), compare_arms(own_settings(lengths), at={"tokens": tokens}))
+
+
 def test_tables_of_a_heap_are_its_arms_and_one_without_a_setting_is_compared_as_it_is_which_is_said():
     rows = [{**row, "batch_size": None} if row["arm"] == "gated" else row for row in heap_of_arms(3, 24)]
     result = compare_arms(rows)

@@ -72,11 +72,11 @@ def _rates(means: HeapMeans, design: Design, surface: ask.LossSurface) -> tuple[
     depths = np.unique(means.depth)
     u, v = frame.u(np.full(len(depths), frame.x0)), frame.v(np.log(depths.astype(float)))
     effects = [one for one in posterior.forms if one.model.form.effect]
-    values = [one.tuned_values(place, u, v)[0] for one in effects]
+    values = [one.tuned_values(place, u, v, {})[0] for one in effects]
     if not values:
         return ()
     ln_best = level + by_size * u + by_depth * v + term.scale.spread * np.concatenate(values)
-    first, last = term.of.value.min(), term.of.value.max()
+    first, last = (end(term.of.value[means.arm == 0]) for end in (np.min, np.max))
     rows = []
     for depth, drawn in zip(depths, ln_best.T, strict=True):
         low, middle, high = ask.quantiles(drawn, confidence)

@@ -23,7 +23,7 @@ from dwsweep.fit.data.covariates import D_FF, NUMBER, RATE, TEXT, TOKENS, Covari
 from dwsweep.fit.data.rows import ARM, Row
 from dwsweep.fit.data.runs import Run
 from dwsweep.fit.statistics.curves import Means, means_of
-from dwsweep.fit.statistics.model import PRIORS, UNREPLICATED, Frame, arm_column, covariate, factor, rate
+from dwsweep.fit.statistics.model import PRIORS, UNREPLICATED, Frame, arm_column, covariate, crossed, factor, rate
 from dwsweep.records.cells import Cells, ModelColumn, Prior
 
 LEAST_SCALE, TYPICAL_SCALE, SCALE_SD = 1e-4, 0.01, 1.5  # prior of settings' effects: nats, nats, sd of ln
@@ -169,27 +169,30 @@ def size_at_held(means: HeapMeans) -> np.ndarray:
 
 
 def best_rates(means: HeapMeans, place: int, others: Sequence[np.ndarray], frame: Frame) -> np.ndarray | None:
-    """(3,) β of a first estimate of ln of the best rate, β₀ + β₁u + β₂v with u of ``size_at_held``; None if no parabola
-    opens upwards."""
+    """(3 + A,) β of a first estimate of ln of the best rate, β₀ + β₁u + β₂v with u of ``size_at_held``, and what each
+    arm besides the base adds to β₀; None if no parabola opens upwards."""
     u, v, ln = frame.u(size_at_held(means)), frame.v(means.y), means.columns[place].value
     middle, spread = float(ln.mean()), float(ln.std())
     r = (ln - middle) / spread
-    A = np.stack([np.ones_like(u), u, u * u, v, v * v, u * v, r, r * r, r * u, r * v, *others], axis=1)
-    # ridge on the part that follows size and depth: if rates follow too, nothing separates the two
-    ridge = np.zeros((2, A.shape[1]))
+    of_arms = means.members.T * r
+    A = np.stack([np.ones_like(u), u, u * u, v, v * v, u * v, r, r * r, r * u, r * v, *of_arms, *others], axis=1)
+    # ridge on the part that follows size, depth and arm: if rates follow too, nothing separates the two
+    own = np.arange(8, 10 + len(of_arms))
+    ridge = np.eye(A.shape[1])[own]
     size = float(np.std(means.mean - A[:, :6] @ np.linalg.lstsq(A[:, :6], means.mean, rcond=None)[0]))
-    ridge[[0, 1], [8, 9]] = 1.0
-    beta = np.linalg.lstsq(np.vstack([A, ridge * 0.3]), np.concatenate([means.mean, np.zeros(2)]), rcond=None)[0]
+    beta = np.linalg.lstsq(np.vstack([A, ridge * 0.3]), np.concatenate([means.mean, np.zeros(len(own))]), rcond=None)[0]
     rest = means.mean - A @ beta
     sigma2 = float(rest @ rest) / max(len(rest) - A.shape[1], 1)
     error = math.sqrt(max(means.points * sigma2 * np.linalg.pinv(A.T @ A)[7, 7], 1e-300))
     if beta[7] <= RATE_T * error or size <= 0.0:
         return None
-    best = -np.array([beta[6], beta[8], beta[9]]) / (2.0 * beta[7])
+    best = -beta[[6, *own]] / (2.0 * beta[7])
+    best[3:] = np.clip(best[0] + best[3:], r.min(), r.max())
     best[0] = np.clip(best[0], r.min(), r.max())
+    best[3:] -= best[0]
     reach = max(abs(best[1]) + abs(best[2]), 1e-9)
-    best[1:] *= min(1.0, 2.0 * float(np.abs(r).max()) / reach)
-    return np.array([middle + spread * best[0], spread * best[1], spread * best[2]])
+    best[1:3] *= min(1.0, 2.0 * float(np.abs(r).max()) / reach)
+    return spread * best + np.eye(len(best))[0] * middle
 
 
 # power of tokens in which losses are nearly straight: they fall as D^(−0.095) (Kaplan et al. 2020), D^(−0.28)
@@ -267,8 +270,9 @@ def design_of(means: HeapMeans, frame: Frame) -> Design:
         )
         value = one.value
         if curve is not None:
-            best = curve
+            best = curve[:3]
             value = value - (curve[0] + curve[1] * frame.u(size_at_held(means)) + curve[2] * frame.v(means.y) - one.at)
+            value = value - means.members @ curve[3:]
         values.append(scale.value(value))
         scale_of.append(scale)
     means = replace(means, columns=tuple(kinds))
@@ -284,11 +288,17 @@ def design_of(means: HeapMeans, frame: Frame) -> Design:
             column = (factor if one.kind == TEXT else covariate)(name, value, 1.5 * size, moves_depth=True)
         terms.append(Term(one, column, scale))
     more = [arm_column(name, member, means.x) for name, member in zip(means.arms[1:], means.members.T, strict=True)]
+    more += [  # recipes may profit from a number, each in its own way, and have best rates of their own
+        covariate(crossed(term.column.name, arm.name), arm.value * term.column.value, term.column.sds[0])
+        for arm in more
+        for term in terms
+        if term.of.kind != TEXT
+    ]
     design = Design(tuple(terms), tuple(more), best, shared, scatter, math.hypot(scatter, *of_runs[:1]))
     if tokens := design.tokens:  # recipes may profit from tokens, each in its own way
         both = [(term.column, min(term.column.sds[0], tokens.column.sds[0])) for term in terms if term.of.kind == TEXT]
         own = [
-            factor(f"{one.name} × {TOKENS}", one.value * tokens.column.value, size, moves_depth=True)
+            factor(crossed(one.name, TOKENS), one.value * tokens.column.value, size, moves_depth=True)
             for one, size in both
         ]
         return replace(design, others=(*own, *more))

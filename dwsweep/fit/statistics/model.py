@@ -117,6 +117,11 @@ def of_arm(name: str) -> str:
     return f"arm {name}"
 
 
+def crossed(one: str, other: str) -> str:
+    """Name of the column by which the effect of one column differs with the value of another."""
+    return f"{one} × {other}"
+
+
 def arm_column(name: str, member: np.ndarray, x: np.ndarray) -> ModelColumn:
     """Column of another recipe: a smooth level of its own, and depth effects shrunk towards the first recipe's.
 
@@ -154,7 +159,8 @@ def rate(name: str, value: np.ndarray, effect: float) -> ModelColumn:
     """Column of a learning rate: a parabola in its logarithm whose lowest point follows size and depth.
 
     value: (K,) ln rate less a first estimate of the best one, standardised. With b = β₀ + β₁u + β₂v and the curvature κ
-    the best value is −b/2κ; each draw is taken there (``ModelColumn.tuned``).
+    the best value is −b/2κ; each draw is taken there (``ModelColumn.tuned``). In another arm its ``crossed`` column
+    adds to b and κ.
     """
     value = np.asarray(value, dtype=float)
     sds = (effect, effect, 0.0, effect, effect)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dwsweep.fit.statistics.course import POINTS, Course
-from dwsweep.fit.statistics.model import FORMS, Effect, FormEffect, Frame, LossModel, asymptotic, decay
+from dwsweep.fit.statistics.model import FORMS, Effect, FormEffect, Frame, LossModel, asymptotic, crossed, decay
 from dwsweep.fit.statistics.nodes import DRAWS, weigh, with_odd_depths
 from dwsweep.fit.statistics.small_matrices import small_matrices
 from dwsweep.records.cells import SAME, Cells
@@ -67,8 +67,7 @@ class Draws:
             same = slice(None) if len(sizes) == 1 else np.flatnonzero(of == k)
             out[:, same] += self._departing(size) @ waves[:, same]
         out += (BRIDGE * self.model.effect.E * np.exp(eta["share"]))[:, None] * walk * decayed
-        every = [one.name for one in self.model.cells.columns]
-        out += self.tuned(np.clip(frame.u(x), -1.0, 1.0), frame.v(grid), every)
+        out += self.tuned(np.clip(frame.u(x), -1.0, 1.0), frame.v(grid), {})
         if (beyond := x[0] - frame.high) > 0.0:  # further decay beyond the largest size
             out *= np.exp(-np.maximum(eta["a"], 0.0) * beyond)[:, None]
         return out
@@ -137,33 +136,46 @@ class Draws:
             waves = model.departures(x, y).T
             for value, k in departing:
                 rows += value * (parts["departures"][:, k].reshape(len(rows), -1) @ waves)
-        return rows - self.tuned(frame.u(x), frame.v(y), z)
+        return rows + (self.tuned(frame.u(x), frame.v(y), z) - self.tuned(frame.u(x), frame.v(y), {}))
 
-    def tuned(self, u: np.ndarray, v: np.ndarray, names: Collection[str]) -> np.ndarray | float:
-        """(D, n) gain of nets at u, v (n,) from the best value of each tuned column in ``names``, a learning rate."""
-        places = [k for k, one in enumerate(self.model.cells.columns) if one.tuned and one.name in names]
-        return sum((self.tuned_values(place, u, v)[1] for place in places), start=0.0)
+    def tuned(self, u: np.ndarray, v: np.ndarray, z: Mapping[str, np.ndarray]) -> np.ndarray | float:
+        """(D, n) gain of nets at u, v (n,) from the best value of each tuned column, a learning rate, that ``z`` does
+        not name."""
+        places = [k for k, one in enumerate(self.model.cells.columns) if one.tuned and one.name not in z]
+        return sum((self.tuned_values(place, u, v, z)[1] for place in places), start=0.0)
 
-    def tuned_values(self, place: int, u: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(best value (D, n), its loss less the loss at value 0 (D, n)) of the tuned column ``place`` at u, v (n,)."""
+    def tuned_values(
+        self, place: int, u: np.ndarray, v: np.ndarray, z: Mapping[str, np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(best value (D, n), its loss less the loss at value 0 (D, n)) of the tuned column ``place`` at u, v (n,) and
+        values ``z`` of arms, (n,) each."""
         columns = self.model.cells.columns
         one = columns[place]
         assert one.tuned
-        first = self.model.frame.waves[0] + sum(len(before.kept) for before in columns[:place])
-        of = dict(zip(one.kept, self.parts["level"][:, first:].T, strict=False))
-        b, bend = of[0][:, None] + of[1][:, None] * u + of[4][:, None] * v, of[3][:, None]
+        of = self._coefficients(place)
+        b, bend = of[0] + of[1] * u + of[4] * v, of[3]
+        own = {crossed(one.name, name): value for name, value in z.items()}
+        for k, other in enumerate(columns):
+            if (value := own.get(other.name)) is not None:
+                of = self._coefficients(k)
+                b, bend = b + (of[0] + of[1] * u) * value, bend + of[3] * value
         low, high = one.tuned
         opens = bend > 0.0
         best = b * (-0.5 / np.where(opens, bend, 1.0))
         np.clip(best, low, high, out=best)
         if not opens.all():  # a parabola that opens downwards is least at an end
-            rows = ~opens[:, 0]
-            at_low, at_high = (b[rows] * end + bend[rows] * end**2 for end in (low, high))
-            best[rows] = np.where(at_low < at_high, low, high)
+            at_low, at_high = (b * end + bend * end**2 for end in (low, high))
+            best = np.where(opens, best, np.where(at_low < at_high, low, high))
         gain = bend * best
         gain += b
         gain *= best
         return best, gain
+
+    def _coefficients(self, place: int) -> dict[int, np.ndarray]:
+        """Coefficients (D, 1) of the further column ``place``, by their place in ``ModelColumn.sds``, nats."""
+        columns = self.model.cells.columns
+        first = self.model.frame.waves[0] + sum(len(before.kept) for before in columns[:place])
+        return dict(zip(columns[place].kept, self.parts["level"][:, first:].T[..., None], strict=False))
 
 
 Setting = Mapping[str, float]
