@@ -216,6 +216,8 @@ def _not_adjusted(groups: Sequence[Contrast], column: str) -> list[str]:
     tied = {column, "learning_rate", "lr", *(WITH_HEADS if column in WITH_HEADS else ()), "head_size"}
     names = [name for name in dict.fromkeys((*RECIPE, *TUNING)) if name not in tied]
     names = [name for name in names if any(len({str(row.get(name)) for row in of.rows}) > 1 for of in groups)]
+    if column != "learning_rate" and any(_have_own_rates(of) for of in groups):
+        names.append("learning_rate")
     if not names:
         return []
     change = "changes" if len(names) == 1 else "change"
@@ -223,6 +225,13 @@ def _not_adjusted(groups: Sequence[Contrast], column: str) -> list[str]:
         f"NOT ADJUSTED: {join(names)} {change} along {column}, too, and the effect is part of the differences; a fit "
         "without --along adjusts for it"
     ]
+
+
+def _have_own_rates(of: Contrast) -> bool:
+    """True if values of a group have different learning rates, and not each of them the best of several."""
+    curves, tried = of.arm.curves, of.arm.rates_tried
+    rates = {curves.learning_rate[k] for k in of.cells}
+    return len(rates) > 1 and min(tried[curves.shape(k)] for k in of.cells) == 1
 
 
 @dataclass(frozen=True)

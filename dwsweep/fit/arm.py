@@ -12,7 +12,7 @@ import numpy as np
 from dwsweep.fit.data.impossible import BadRun, without_bad_runs
 from dwsweep.fit.data.one_variable import width_follows
 from dwsweep.fit.data.rows import LeftOut, Row
-from dwsweep.fit.data.runs import Run, Selection, select_runs
+from dwsweep.fit.data.runs import Run, Selection, TableShape, select_runs
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.heap import Heap
 from dwsweep.fit.statistics.ask import LossSurface, fit_loss_model
@@ -80,9 +80,14 @@ class Arm:
         shown = "; ".join(f"{reason} ({count} shapes)" for reason, count in reasons)
         return self.diverged or shown or "it has no finished run"
 
+    @property
+    def rates_tried(self) -> Counter[TableShape]:
+        """Number of learning rates of each shape."""
+        return Counter(shape for shape, _ in {(run.shape, run.learning_rate) for run in self.runs})
+
     def rates(self) -> list[RateRun]:
         """The runs of the shapes that were trained at several learning rates: the curves over the rate."""
-        tried = Counter(shape for shape, _ in {(run.shape, run.learning_rate) for run in self.runs})
+        tried = self.rates_tried
         return [
             RateRun(
                 parametrization=run.row.get("parametrization"),

@@ -17,7 +17,7 @@ that a token stands for, so that such arms are compared in bits per byte.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
@@ -91,6 +91,7 @@ def compare_arms(
     names = labels(tables)
     # losses of another vocabulary in the nats of the first, by their bits per byte
     tables = [tables[0], *(in_one_unit([tables[0], data], of_first=True)[1] for data in tables[1:])]
+    unfair = [unequal_tuning(tables[0], data, names[0], name) for data, name in zip(tables, names, strict=True)]
     with small_matrices():
         asked = Request.of_heap(_in_one(tables, bool(others), names), chosen, tuple(names))
         if heap := asked.heap:
@@ -116,7 +117,8 @@ def compare_arms(
         in_heap = [arm for arm in every if heap and arm.label in heap.arms[1:]]
         own = together.surfaces[names[0]] if heap or enough(together.base.curves) else None
         result = answered(replace(asked, surface=own), params, beside, in_heap)
-        return replace(result, comparisons=[together.compare(arm) for arm in every[1:]])
+        pairs = zip(every[1:], unfair[1:], strict=True)
+        return replace(result, comparisons=[together.compare(arm, said) for arm, said in pairs])
 
 
 def tables_of(table: Any, others: Sequence[Any], options: FitOptions) -> list[Table]:
@@ -239,6 +241,25 @@ def unequal_data(base: Arm, other: Arm, unit: str) -> tuple[str, ...]:
     )
 
 
+def unequal_tuning(base: Table, other: Table, name: str, other_name: str) -> tuple[str, ...]:
+    """Sentence on two arms, one of which has a single learning rate for a shape, and not the other's."""
+    tried: tuple[dict[tuple[Any, Any], set[float]], ...] = (defaultdict(set), defaultdict(set))
+    for data, rates in zip((base, other), tried, strict=True):
+        for row in data.rows:
+            if positive(rate := row.get("learning_rate")):
+                rates[row.get("depth"), row.get("width")].add(float(rate))
+    shared = [shape for shape in tried[0] if shape in tried[1] and tried[0][shape] != tried[1][shape]]
+    counts = [max((len(rates[shape]) for shape in shared), default=0) for rates in tried]
+    if not shared or min(counts) > 1:
+        return ()
+    each = [f"{count} learning rates" if count > 1 else "one learning rate" for count in counts]
+    each[1] = "another one" if counts == [1, 1] else each[1]
+    return (
+        f"NOT AT EQUAL TUNING: each shape of {name} has {each[0]}, of {other_name} {each[1]}: part of the differences "
+        "may be the learning rate's",
+    )
+
+
 def ratio(base: Interval, other: Interval, drawn: Sequence[np.ndarray], confidence: float) -> Interval:
     """other / base of two logarithms. drawn: (D,) of each. If one of the two has only a bound, so has the ratio: the
     quotient of the ends that face each other."""
@@ -294,8 +315,8 @@ class Together:
     def base(self) -> Arm:
         return self.arms[0]
 
-    def compare(self, other: Arm) -> Comparison:
-        """``other`` against the base."""
+    def compare(self, other: Arm, unfair: Sequence[str] = ()) -> Comparison:
+        """``other`` against the base. unfair: see ``unequal_tuning``."""
         if not other.runs:
             said = f"{other.label} has no usable loss: {other.why_none}; nothing is compared"
             nothing = {"pairing": "unpaired: one has no usable loss", "answer": (said,)}
@@ -330,7 +351,7 @@ class Together:
             other.label,
             unit,
             pairing=pairing.how if pairing else f"both at {self.held}",
-            answer=(*unequal, *ended, *answer),
+            answer=(*unequal, *unfair, *ended, *answer),
             rows=(*depths, *transitions, *losses),
             notes=tuple(notes),
         )

@@ -297,6 +297,18 @@ def test_losses_along_a_column_of_a_heap_are_said_to_be_as_they_are():
     assert not any("NOT ADJUSTED" in line for line in alone.along.answer)
 
 
+@pytest.mark.parametrize(("tried", "told"), [([1.0], True), ([0.5, 1.0, 2.0], False)])
+def test_a_learning_rate_of_each_value_is_named_unless_it_is_the_best_of_several(tried, told):
+    """Losses rise with the distance from a best rate of 1e-3 times the number of heads."""
+    rows = [
+        {**row, "learning_rate": 1e-3 * row["heads"] * factor, "loss": row["loss"] + 0.05 * math.log(factor) ** 2}
+        for row in rows_of_one(DEGRADES)
+        for factor in tried
+    ]
+    said = fit_along(rows, "heads").along.answer[0]
+    assert said.startswith("NOT ADJUSTED: learning_rate changes along heads") is told
+
+
 # Whether the intervals hold
 
 

@@ -148,3 +148,26 @@ def test_guide_has_the_context_and_the_tokens_of_a_heap(tmp_path):
     fit_record.write(found, tmp_path)
     assert found.nets.seq_len == 512
     assert guide([2e5], fit=tmp_path).assumptions.positions == 512
+
+
+@pytest.mark.parametrize("batches", [(64,), (32, 64, 128)])
+@pytest.mark.parametrize(("rates", "said_of"), [((1e-3,), "3 learning rates, of b one"), ((3e-4, 1e-3, 3e-3), "")])
+def test_an_arm_at_one_learning_rate_is_not_at_equal_tuning(batches, rates, said_of):
+    """Arms of equal losses at their best rates, 1e-3 and 3e-3; a heap, where batches differ, adjusts for these."""
+    rng = np.random.default_rng(0)
+    rows = [
+        row(rng, *at, 0.05 * math.log(lr / best) ** 2, arm=arm, batch_size=batch, learning_rate=lr)
+        for arm, best, every in (("a", 1e-3, (3e-4, 1e-3, 3e-3)), ("b", 3e-3, rates))
+        for at in SHAPES
+        for batch in batches
+        for lr in every
+    ]
+    said = [line for line in compare_arms(rows).comparisons[0].answer if line.startswith("NOT AT EQUAL TUNING: ")]
+    assert bool(said) is bool(said_of) and all(said_of in line for line in said)
+
+
+def test_arms_of_one_learning_rate_each_are_told_if_it_differs():
+    rng = np.random.default_rng(0)
+    rows = [row(rng, *at, arm=arm, lr=lr) for arm, lr in (("a", 1e-3), ("b", 2e-3)) for at in SHAPES]
+    first = compare_arms(rows).comparisons[0].answer[0]
+    assert first.startswith("NOT AT EQUAL TUNING: each shape of a has one learning rate, of b another one:")
