@@ -153,14 +153,21 @@ def _little(row: BudgetAnswer) -> str:
 def little(row: BudgetAnswer) -> tuple[int, int | None]:
     """Range of whole numbers of layers that waste little, narrowed to depths whose own table row agrees."""
     near = row.near_best
-    low = 1 if near.depth_low is None else max(1, math.ceil(near.depth_low - FREE_GRID))
-    high = None if near.depth_high is None else max(low, math.floor(near.depth_high + FREE_GRID))
+    whole = _whole(Interval(None, near.depth_low, near.depth_high))
+    low, high = round(whole.low or 1), None if whole.high is None else round(whole.high)
     costs = {c.depth: c.size.less_compute for c in row.candidates if c.within_budget}
     while low in costs and costs[low] > near.less_compute and (high is None or low < high):
         low += 1
     while high is not None and high in costs and costs[high] > near.less_compute and high > low:
         high -= 1
     return low, high
+
+
+def _whole(depths: Interval) -> Interval:
+    """Whole numbers of layers between the ends of depths that waste little, which lie on a grid."""
+    low = None if depths.low is None else max(1, math.ceil(depths.low - FREE_GRID))
+    high = None if depths.high is None else max(low or 1, math.floor(depths.high + FREE_GRID))
+    return Interval(None, low, high)
 
 
 def _risk(row: BudgetAnswer) -> list[Part]:
@@ -257,7 +264,7 @@ def sizes_table(
             row.name,
             format_count(row.n_params),
             net(row.trained_depth, row.trained_width),
-            *([MISSING, depth.ends(".0f")] if ranged else best),
+            *([MISSING, _whole(depth).ends(".0f")] if ranged else best),
             shown(None if ranged else row.width, ",.0f"),
             MISSING if forms.unbounded else forms.ends(".0f"),
             known if row.extrapolation_factor <= 1 else f"{format_factor(row.extrapolation_factor)}×",
