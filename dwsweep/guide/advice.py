@@ -81,12 +81,19 @@ def answer(
         source_notes=source.notes,
         budgets=budgets,
         verdicts=verdicts,
-        overview=tuple(best_depth(name, n, shape, source, options) for name, n, shape in targets),
+        overview=tuple(_in_overview(best_depth(*target, source, options), source) for target in targets),
         assumptions=options.filled,
         notes=_of_block(options, source),
         afforded=afforded,
         instead=source.instead or None,
     )
+
+
+def _in_overview(row: BestDepth, source: Source) -> BestDepth:
+    """A row whose depth has the ends of the depths that waste little, where no best depth can be named."""
+    if row.basis != "range":
+        return row
+    return replace(row, **Interval(None, *source.loss(row.n_params).stretch(LITTLE)).columns("depth"))
 
 
 def _of_block(options: Options, source: Source) -> tuple[str, ...]:

@@ -281,6 +281,6 @@ def net(depth: int | None, width: int | None) -> str:
 OVERVIEW_LEGEND = (
     "N: non-embedding parameters, 12·L·d_x² of the trained shape. forms: best depths of all forms that cannot be "
     "told apart and are more than a tenth apart. outside: factor by which N lies outside the compared sizes; "
-    "beyond 10 times no best depth can be named, and `--params N` gives a range. `--params N` gives shapes to build, "
-    "`--shape LxD` a verdict."
+    "beyond 10 times no best depth can be named; the interval then holds the depths that waste at most 5 % of compute. "
+    "`--params N` gives shapes to build, `--shape LxD` a verdict."
 )

@@ -154,6 +154,15 @@ def test_depths_are_called_cheap_only_where_their_own_row_is() -> None:
                 assert c.size.less_compute <= 100 * LITTLE + 1e-9, (n, c.label)
 
 
+def test_sizes_beyond_all_comparisons_have_one_range_in_both_tables() -> None:
+    """The overview had 32 to 273 layers at 174B, an interval of the best depth, beside 64 to 139."""
+    ranged = [row for row in answer().overview if row.basis == "range"]
+    assert ranged
+    for row in ranged:
+        near = answer([row.n_params]).budgets[0].near_best
+        assert (row.depth_low, row.depth_high) == (near.depth_low, near.depth_high)
+
+
 def test_the_percentages_of_shapes_are_named_above_them() -> None:
     said = plain_text(guide_report.render(answer([1e9], by_source=True)))
     assert shows(said, "guide: text at 1B by public evidence")
