@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -58,7 +59,7 @@ def render(plan: Plan) -> Group:
     notes: dict[str, int] = {}  # reason → its number in the table
     parts: list[Part] = [_header(plan)]
     for name, arm in plan.parts.items():
-        parts += [*([Heading(name)] if name else []), _table(arm, notes, not name)]
+        parts += [*([Heading(f"{name}{_differs(plan, name)}")] if name else []), _table(arm, notes, not name)]
     parts.append(_pairs(((f"[{number}]", note) for note, number in notes.items()), apart=True))
     if plan.warnings:
         parts += [Heading("Warnings", style="bold yellow"), _pairs(("!", text) for text in plan.warnings)]
@@ -69,6 +70,13 @@ def render(plan: Plan) -> Group:
     return rendered(
         [*parts, Heading("Total, still to be trained"), _totals(plan), Lines([legend], soft=True, apart=True)]
     )
+
+
+def _differs(plan: Plan, name: str) -> str:
+    """Keys of an arm that differ from the recipe of the header, and that its name does not tell."""
+    own = next(arm for arm in plan.spec.grid.arms or () if arm["name"] == name)
+    told = ", ".join(f"{key} {value}" for key, value in own.items() if key not in {"name", *re.split("[=,]", name)})
+    return f": {told}" if told else ""
 
 
 def _header(plan: Plan) -> Lines:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from sentences import says
+from shown import printed
 from spec_tools import DATA, spec_of
 from sweep_tools import run, train_here
 
@@ -18,6 +19,7 @@ from dwsweep.plan.units import run_config, to_rows
 from dwsweep.records.columns import RESULTS
 from dwsweep.records.record import columns_of
 from dwsweep.records.sweep import PlanRow, parse_plan_csv, plan_csv
+from dwsweep.report import plan_report
 from dwsweep.spec import Spec, arms_of, load_spec, parse_spec
 from dwsweep.sweep.directory import SweepStore
 
@@ -48,6 +50,14 @@ def test_an_arm_sets_keys_of_the_spec() -> None:
     assert arms_of(spec_of()) == [("", spec_of())]
     numbers = arms_of(with_arms({}, {"train.weight_decay": 0.0, "model.kv_heads": 1}, {"model.biases": False}))
     assert [name for name, _ in numbers] == ["base", "train.weight_decay=0.0,model.kv_heads=1", "model.biases=false"]
+
+
+def test_the_tables_of_arms_say_in_which_keys_they_differ() -> None:
+    """The header has the recipe of the spec alone."""
+    decayed = {"name": "decayed", "model": {"norm": "post"}, "train": {"weight_decay": 0.0}}
+    said = printed(plan_report.render(build(with_arms({}, GATED, decayed)))).splitlines()
+    titles = ("base", "model.mlp=gated,model.mlp_ratio=2.6667", "decayed: model.norm post, train.weight_decay 0.0")
+    assert {*titles} <= {line.rstrip() for line in said}
 
 
 def test_a_written_spec_has_its_arms_in_full(tmp_path: Path) -> None:
