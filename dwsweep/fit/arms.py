@@ -34,7 +34,7 @@ from dwsweep.fit.data.covariates import number_of
 from dwsweep.fit.data.lengths import at_equal_length, largest, token_groups
 from dwsweep.fit.data.one_unit import IN_NATS, in_one_unit
 from dwsweep.fit.data.roles import LENGTHS, roles
-from dwsweep.fit.data.rows import ARM, arms, check_one_arm, positive
+from dwsweep.fit.data.rows import ALIKE, ARM, arms, check_one_arm, positive
 from dwsweep.fit.data.shape import SAME_SIZE
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.heap import Heap
@@ -91,12 +91,17 @@ def compare_arms(
     names = labels(tables)
     # losses of another vocabulary in the nats of the first, by their bits per byte
     tables = [tables[0], *(in_one_unit([tables[0], data], of_first=True)[1] for data in tables[1:])]
-    unfair = [unequal_tuning(tables[0], data, names[0], name) for data, name in zip(tables, names, strict=True)]
+    told = [unequal_tuning(tables[0], data, names[0], name) for data, name in zip(tables, names, strict=True)]
+    several = [len({row.get("learning_rate") for row in data.rows}) > 1 for data in tables]
     with small_matrices():
         asked = Request.of_heap(_in_one(tables, bool(others), names), chosen, tuple(names))
         if heap := asked.heap:
             of_heap = [heap.rows(name) or data.rows for name, data in zip(names, tables, strict=True)]
             lacking = [_lacks(data, heap) for data in tables]
+            for name, lacks in zip(names, lacking, strict=True):
+                if chosen.at_tokens is not None and "tokens" in lacks.split(", "):
+                    given = f"{argument('at_tokens', '--at-tokens')}: {chosen.at_tokens:g}"
+                    raise InputError(f"{given}; no run of {name} has a count of tokens; allowed: without that arm")
             tables = [replace(data, rows=rows) for data, rows in zip(tables, of_heap, strict=True)]
         else:
             lacking = ["" for _ in tables]
@@ -117,8 +122,10 @@ def compare_arms(
         in_heap = [arm for arm in every if heap and arm.label in heap.arms[1:]]
         own = together.surfaces[names[0]] if heap or enough(together.base.curves) else None
         result = answered(replace(asked, surface=own), params, beside, in_heap)
-        pairs = zip(every[1:], unfair[1:], strict=True)
-        return replace(result, comparisons=[together.compare(arm, said) for arm, said in pairs])
+        tuned = [heap and several[0] and one and heap.record.rates for one in several]  # at each net's best rate
+        pairs = zip(every[1:], told[1:], tuned[1:], strict=True)
+        comparisons = [together.compare(arm, () if best else said) for arm, said, best in pairs]
+        return replace(result, comparisons=comparisons)
 
 
 def tables_of(table: Any, others: Sequence[Any], options: FitOptions) -> list[Table]:
@@ -242,21 +249,25 @@ def unequal_data(base: Arm, other: Arm, unit: str) -> tuple[str, ...]:
 
 
 def unequal_tuning(base: Table, other: Table, name: str, other_name: str) -> tuple[str, ...]:
-    """Sentence on two arms, one of which has a single learning rate for a shape, and not the other's."""
-    tried: tuple[dict[tuple[Any, Any], set[float]], ...] = (defaultdict(set), defaultdict(set))
+    """Sentence on two arms, one of which has a single learning rate for most shapes, and not the other's."""
+    tried: tuple[dict[tuple[Any, Any], list[float]], ...] = (defaultdict(list), defaultdict(list))
     for data, rates in zip((base, other), tried, strict=True):
         for row in data.rows:
             if positive(rate := row.get("learning_rate")):
-                rates[row.get("depth"), row.get("width")].add(float(rate))
-    shared = [shape for shape in tried[0] if shape in tried[1] and tried[0][shape] != tried[1][shape]]
-    counts = [max((len(rates[shape]) for shape in shared), default=0) for rates in tried]
-    if not shared or min(counts) > 1:
+                rates[row.get("depth"), row.get("width")].append(float(rate))
+    shared = tried[0].keys() & tried[1].keys()
+    single = [{shape for shape in shared if max(rates[shape]) <= ALIKE * min(rates[shape])} for rates in tried]
+    alike = {
+        shape for shape in single[0] & single[1] if max(of := tried[0][shape] + tried[1][shape]) <= ALIKE * min(of)
+    }
+    apart = (single[0] | single[1]) - alike
+    if 2 * len(apart) <= len(shared):
         return ()
-    each = [f"{count} learning rates" if count > 1 else "one learning rate" for count in counts]
-    each[1] = "another one" if counts == [1, 1] else each[1]
+    each = ["one learning rate" if 2 * len(of) > len(shared) else "several learning rates" for of in single]
+    each[1] = "another one" if each[0] == each[1] else each[1]
     return (
-        f"NOT AT EQUAL TUNING: each shape of {name} has {each[0]}, of {other_name} {each[1]}: part of the differences "
-        "may be the learning rate's",
+        f"NOT AT EQUAL TUNING: most shapes of {name} have {each[0]}, of {other_name} {each[1]}: part of the "
+        "differences may be the learning rate's",
     )
 
 
@@ -337,6 +348,7 @@ class Together:
             notes.append(
                 "one seed: the error that it adds to all losses alike is assumed to be as large as the noise of one run"
             )
+        told_by_runs = ", as far as their runs tell," if unfair or any(arm.lacks for arm in both) else ""
         told = *base.warnings, *(line for line in other.warnings if line.startswith("diverged: "))
         notes += [line for line in other.warnings if line not in told]
         of_data = " (of different data, which no recipe explains)" if unequal else ""
@@ -350,7 +362,7 @@ class Together:
         return self._comparison(
             other.label,
             unit,
-            pairing=pairing.how if pairing else f"both at {self.held}",
+            pairing=pairing.how if pairing else f"both{told_by_runs} at {self.held}",
             answer=(*unequal, *unfair, *ended, *answer),
             rows=(*depths, *transitions, *losses),
             notes=tuple(notes),

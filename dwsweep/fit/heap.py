@@ -31,7 +31,7 @@ from dwsweep.fit.data.one_unit import IN_NATS
 from dwsweep.fit.data.rows import ALIKE, ARM, Row, is_number, positive
 from dwsweep.fit.data.runs import Run, Selection, select_runs
 from dwsweep.fit.data.shape import n_params_of, places
-from dwsweep.fit.data.steps import CURVE
+from dwsweep.fit.data.steps import CURVE, curves
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.statistics import ask
 from dwsweep.fit.statistics.design import (
@@ -245,6 +245,7 @@ def over_tokens(data: Table, options: FitOptions, arms: tuple[str, ...] = ()) ->
     None if not requested, if each run's own losses reach those tokens, or if they have one length."""
     if options.at_tokens is None or TOKENS in options.no_adjust or data.directory:
         return None
+    curves(data.rows, data.roles, data.settings)  # a run with a scheduled rate is one run
     if TOKENS not in options.adjust and all_reach(data, options.at_tokens):
         return None
     heap = heap_of(data, options, None, arms)
@@ -344,8 +345,14 @@ def _fitted(
     gone -= {*found_in.OF_SHAPE[found_in.D_FF]}
     if any(one.name == HEAD_SIZE for one in columns):
         gone |= {*found_in.OF_SHAPE[HEAD_SIZE]}
-    # a setting that all runs share, such as seq_len, still describes the nets
-    gone = {name for name in gone if len({run.row.get(name) for run in runs}) > 1}
+    # a setting that all runs share, such as seq_len, still describes the nets, and one of an arm's the arm
+    held_at = {one.column for one in columns}
+    ends = [np.flatnonzero(means.arm[means.of] == arm) for arm in range(len(arms) or 1)]
+    gone = {
+        name
+        for name in gone
+        if any(len({runs[k].row.get(name) for k in of}) > 1 for of in ([range(len(runs))] if name in held_at else ends))
+    }
     own_losses = np.array([run.loss for run in runs]) - moved[means.of]
     points = [[k] for k in range(len(runs))] if trained else points_of_runs(runs, means)  # a budget has its own runs
     whole = ((runs[own[0]], float(own_losses[own].mean())) for own in points)

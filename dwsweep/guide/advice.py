@@ -66,7 +66,7 @@ def answer(
     if training is not None:
         found = training.affords(source, options)
         name, given = ("flops", flops) if (flops := question.flops) is not None else ("hours", question.hours)
-        if wrong := list(question.unanswered(found.n_params, name, f"{given:g}")):
+        if wrong := list(question.unanswered(found.n_params, name, f"{given:g}", source)):
             raise InputError(*wrong)
         afforded = training.sentence(found, options)
         params, options, training = (found.n_params,), replace(options, tokens=found.tokens), found.training

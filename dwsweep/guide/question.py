@@ -11,6 +11,7 @@ from pathlib import Path
 from dwsweep import published_law
 from dwsweep.errors import InputError
 from dwsweep.fit.statistics.laws import AS_PRINTED, EXTRAPOLATION_LIMIT
+from dwsweep.guide.own import OWN_REACH
 from dwsweep.guide.shapes import Options, named
 from dwsweep.guide.sources import Source, fitted_source, public_source, published_source
 from dwsweep.guide.training import Training
@@ -72,6 +73,8 @@ class Question:
                 why = ": no shapes were compared beyond 15B and no law was published beyond 1T"
             elif n_params < least and self.law:
                 why = ": the law has less than one layer below"
+            elif n_params < least and self.fit is not None:
+                why = f", or within {OWN_REACH:g} times of the sizes of your own losses"
             allowed = f"from {format_count(least)} to {format_count(most)} non-embedding parameters"
             yield f"{named(name)}: {given}; must be {allowed}{why}"
 

@@ -15,7 +15,7 @@ from dwsweep.shapes import Shape
 from dwsweep.text import format_count
 
 TOKENS_PER_STEP = 500_000  # tokens of the assumed training step
-SMALLEST, LARGEST = 1e5, 1e13  # parameters
+SMALLEST, SMALLEST_OF_FIT, LARGEST = 1e5, 1e3, 1e13  # parameters
 HALVINGS = 60
 
 
@@ -67,10 +67,11 @@ class Training:
                 return n > (best[0].value or 0.0)
             return self.share(shape, tokens.at(n) * n / shape.n_params, options) > 1.0  # no width meets every size
 
-        low, high = math.log(SMALLEST), math.log(LARGEST)
+        smallest = SMALLEST if source.own is None else SMALLEST_OF_FIT
+        low, high = math.log(smallest), math.log(LARGEST)
         if (too_little := exceeds(low)) or not exceeds(high):
             name, value = ("flops", self.flops) if self.flops is not None else ("hours", self.hours)
-            pays = f"no net of {format_count(SMALLEST)}" if too_little else f"more than {format_count(LARGEST)}"
+            pays = f"no net of {format_count(smallest)}" if too_little else f"more than {format_count(LARGEST)}"
             raise InputError(f"{named(name)}: {value:g}; pays for {pays} parameters on {tokens}")
         for _ in range(HALVINGS):
             middle = (low + high) / 2.0

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from dwsweep import fit_table, guide
+from dwsweep.errors import InputError
 from dwsweep.fit.arms import compare_arms
 from dwsweep.records import fit as fit_record
+from dwsweep.records.answers import DIFFERENCE
 
 SHAPES = tuple(product((2, 4, 8), (32, 48, 64, 96, 128)))
 NOISE = 0.003
@@ -151,7 +153,9 @@ def test_guide_has_the_context_and_the_tokens_of_a_heap(tmp_path):
 
 
 @pytest.mark.parametrize("batches", [(64,), (32, 64, 128)])
-@pytest.mark.parametrize(("rates", "said_of"), [((1e-3,), "3 learning rates, of b one"), ((3e-4, 1e-3, 3e-3), "")])
+@pytest.mark.parametrize(
+    ("rates", "said_of"), [((1e-3,), "several learning rates, of b one"), ((3e-4, 1e-3, 3e-3), "")]
+)
 def test_an_arm_at_one_learning_rate_is_not_at_equal_tuning(batches, rates, said_of):
     """Arms of equal losses at their best rates, 1e-3 and 3e-3; a heap, where batches differ, adjusts for these."""
     rng = np.random.default_rng(0)
@@ -170,4 +174,69 @@ def test_arms_of_one_learning_rate_each_are_told_if_it_differs():
     rng = np.random.default_rng(0)
     rows = [row(rng, *at, arm=arm, lr=lr) for arm, lr in (("a", 1e-3), ("b", 2e-3)) for at in SHAPES]
     first = compare_arms(rows).comparisons[0].answer[0]
-    assert first.startswith("NOT AT EQUAL TUNING: each shape of a has one learning rate, of b another one:")
+    assert first.startswith("NOT AT EQUAL TUNING: most shapes of a have one learning rate, of b another one:")
+
+
+def logged(**more):
+    """18 named runs with a decaying rate and four steps each."""
+    rng = np.random.default_rng(0)
+    ends = ((250, 9e-4), (500, 5.5e-4), (750, 3e-4), (1000, 1e-4))
+    return [
+        row(rng, *at, 0.3 * math.log(1000 / step), seed=seed, run_id=f"{at}-{seed}", step=step, lr=lr)
+        | {name: step * each for name, each in more.items()}
+        for at in SHAPES
+        for seed in (0, 1)
+        for step, lr in ends
+    ]
+
+
+def test_a_resumed_run_with_a_step_twice_is_still_one_run():
+    rows = logged()
+    again = "(2, 32)-0", "(4, 64)-1", "(8, 48)-0", "(8, 96)-1"
+    rows += [one | {"loss": one["loss"] + 0.001} for one in rows if one["run_id"] in again and one["step"] == 500]
+    found = fit_table(rows)
+    assert said(found).startswith("124 rows read, 30 used: 94 lie earlier on the curve")
+    assert not found.adjusted
+
+
+def test_a_scheduled_rate_makes_no_runs_of_the_points_of_one():
+    found = fit_table(logged(tokens=1e6), at_tokens=6e8)
+    assert said(found) == "120 rows read, 30 used: 90 are other points of a run's curve"
+    assert not found.adjusted
+
+
+def random_rates(rng, arm, shift=0.0, best=1e-3, **more):
+    rows = []
+    for at in SHAPES * 3:
+        rate, batch = float(rng.choice((3e-4, 1e-3, 3e-3))), int(rng.choice((32, 64, 128)))
+        above = shift + 0.05 * math.log(rate / best) ** 2 + 0.01 * math.log(batch / 64) ** 2
+        rows.append(row(rng, *at, above, arm=arm, lr=rate, batch_size=batch) | more)
+    return rows
+
+
+@pytest.mark.parametrize(("column", "values"), [("tokens", (1e9, 4e9)), ("dataset", ("c4", "pile"))])
+def test_arms_of_a_heap_at_unequal_data_are_no_comparison_of_recipes(column, values):
+    rng = np.random.default_rng(0)
+    rows = [one for arm, value in zip("ab", values, strict=True) for one in random_rates(rng, arm, **{column: value})]
+    first = compare_arms(rows).comparisons[0].answer[0]
+    assert first.startswith(f"NOT AT EQUAL DATA: a and b differ in {column} ")
+
+
+def test_an_arm_of_a_heap_without_learning_rates_has_its_losses_as_they_are():
+    rng = np.random.default_rng(0)
+    bare = [{name: value for name, value in one.items() if name != "lr"} for one in random_rates(rng, "b", best=1e-3)]
+    for one in bare:  # as if each was trained at its best rate
+        one["loss"] = loss(one["depth"], one["width"]) - 0.03 + NOISE * rng.normal()
+    (found,) = compare_arms(random_rates(rng, "a") + bare).comparisons
+    changes = [one.estimate_interval for one in found.of(DIFFERENCE)]
+    assert changes and all(abs(change.value + 0.03) < 0.015 for change in changes)
+    assert found.pairing.startswith("both, as far as their runs tell, at each net's best learning rate")
+
+
+def test_tokens_that_an_arm_does_not_tell_are_not_asked_for():
+    rng = np.random.default_rng(0)
+    told = [{**one, "tokens": float(rng.choice((5e8, 1e9, 2e9)))} for one in random_rates(rng, "a")]
+    for one in told:
+        one["loss"] += 20.0 * one["tokens"] ** -0.2
+    with pytest.raises(InputError, match="no run of b has a count of tokens"):
+        compare_arms(told + random_rates(rng, "b"), at_tokens=1e9)

@@ -51,7 +51,9 @@ def curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[str]) -
         points = (row for row in rows if _is_point(row.get(time)))
         found = grouped((tuple(str(row.get(name)) for name in key if name not in times), row) for row in points)
         groups = [sorted(group, key=lambda row: row[time]) for group in found.values()]
-        own = [len({row[time] for row in group}) == len(group) and (bool(ids) or _is_logged(group)) for group in groups]
+        counts = [(len({row[time] for row in group}), group) for group in groups]
+        # a named run that was resumed has some steps twice
+        own = [2 * n > len(group) if ids else n == len(group) and _is_logged(group) for n, group in counts]
         # without names, rows of a few shapes alone are runs of other rates, one of which ended early
         several = sum(len(group) > 1 for group in groups)
         if sum(own) >= UNIQUE * len(own) and (ids or key is apart or 2 * several >= len(groups)):

@@ -273,6 +273,9 @@ def design_of(means: HeapMeans, frame: Frame) -> Design:
             best = curve[:3]
             value = value - (curve[0] + curve[1] * frame.u(size_at_held(means)) + curve[2] * frame.v(means.y) - one.at)
             value = value - means.members @ curve[3:]
+            alone = [member for member in means.members.T if not np.ptp(one.value[member > 0.0])]
+            if alone:  # losses of an arm with one rate, or none, are what they are
+                value = np.where(np.sum(alone, axis=0) > 0.0, one.at, value)
         values.append(scale.value(value))
         scale_of.append(scale)
     means = replace(means, columns=tuple(kinds))
@@ -292,7 +295,7 @@ def design_of(means: HeapMeans, frame: Frame) -> Design:
         covariate(crossed(term.column.name, arm.name), arm.value * term.column.value, term.column.sds[0])
         for arm in more
         for term in terms
-        if term.of.kind != TEXT
+        if term.of.kind == NUMBER or (term.of.kind == RATE and np.ptp(term.of.value[arm.value > 0.0]))
     ]
     design = Design(tuple(terms), tuple(more), best, shared, scatter, math.hypot(scatter, *of_runs[:1]))
     if tokens := design.tokens:  # recipes may profit from tokens, each in its own way
