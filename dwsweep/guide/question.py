@@ -73,7 +73,7 @@ class Question:
                 why = ": no shapes were compared beyond 15B and no law was published beyond 1T"
             elif n_params < least and self.law:
                 why = ": the law has less than one layer below"
-            elif n_params < least and self.fit is not None:
+            elif n_params < least and self.fit is not None and not of_a_fit:
                 why = f", or within {OWN_REACH:g} times of the sizes of your own losses"
             allowed = f"from {format_count(least)} to {format_count(most)} non-embedding parameters"
             yield f"{named(name)}: {given}; must be {allowed}{why}"

@@ -56,8 +56,12 @@ def built(source: Source, n: float) -> float:
 
 def test_a_fit_answers_below_public_evidence_only_near_its_own_losses() -> None:
     assert answer([3e4], fit="own", source=source_of(toy(), "own")).budgets[0].recommended
-    with pytest.raises(InputError, match="params: 30K; must be from 100K to 1T"):
+    with pytest.raises(
+        InputError, match="from 100K to 1T non-embedding parameters, or within 30 times of the sizes of your own losses"
+    ):
         answer([3e4], fit="own", source=sign_change())
+    with pytest.raises(InputError, match="params: 5; must be from 1K to 1T non-embedding parameters$"):
+        answer([5.0], fit="own", source=source_of(toy(), "own"))
 
 
 def test_bounds_of_one_side_are_kept_at_their_sizes_and_no_depth_is_absurd() -> None:
