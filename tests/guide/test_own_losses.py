@@ -60,7 +60,7 @@ def test_a_fit_answers_below_public_evidence_only_near_its_own_losses() -> None:
         InputError, match="from 100K to 1T non-embedding parameters, or within 30 times of the sizes of your own losses"
     ):
         answer([3e4], fit="own", source=sign_change())
-    with pytest.raises(InputError, match="params: 5; must be from 1K to 1T non-embedding parameters$"):
+    with pytest.raises(InputError, match=r"params: 5; must be from 1K to 1T non-embedding parameters$"):
         answer([5.0], fit="own", source=source_of(toy(), "own"))
 
 
