@@ -43,7 +43,7 @@ from dwsweep.fit.data.lengths import at_equal_length
 from dwsweep.fit.data.one_unit import in_one_unit
 from dwsweep.fit.data.one_variable import width_follows
 from dwsweep.fit.data.roles import RECIPE, TUNING
-from dwsweep.fit.data.rows import ALIKE, Row
+from dwsweep.fit.data.rows import Row, are_alike
 from dwsweep.fit.data.runs import Selection, number, select_runs
 from dwsweep.fit.data.shape import BLOCK, SAME_SIZE, n_params_of
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
@@ -231,8 +231,7 @@ def _have_own_rates(of: Contrast) -> bool:
     """True if values of a group have different learning rates, and not each of them the best of several."""
     curves, tried = of.arm.curves, of.arm.rates_tried
     rates = [rate for k in of.cells if (rate := curves.learning_rate[k])]
-    differ = bool(rates) and max(rates) > ALIKE * min(rates)
-    return differ and min(tried[curves.shape(k)] for k in of.cells) == 1
+    return bool(rates) and not are_alike(rates) and min(tried[curves.shape(k)] for k in of.cells) == 1
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from dwsweep.fit.data.lengths import (
     token_warnings,
     trained_budgets,
 )
-from dwsweep.fit.data.rows import ALIKE, Row, check_one_arm, no_loss, why_no_loss
+from dwsweep.fit.data.rows import Row, are_alike, check_one_arm, no_loss, why_no_loss
 from dwsweep.fit.data.runs import Run
 from dwsweep.fit.data.table import Table, account, read_asked, read_other
 from dwsweep.fit.heap import Heap, beside_a_grid, check_answered, heap_of, over_tokens
@@ -325,7 +325,7 @@ def _nets(runs: Sequence[Run], heap: Heap | None) -> TrainedNets:
         return int(value)
 
     counts = [value for run in runs if isinstance(value := run.row.get("tokens"), int | float) and value > 0]
-    alike = counts and len(counts) == len(runs) and max(counts) <= ALIKE * min(counts)
+    alike = counts and len(counts) == len(runs) and are_alike(counts)
     weights = heap.layer_weights if heap else None
     ln = [math.log(run.n_params / (run.depth * run.width**2)) for run in runs]
     if weights is None and ln and max(ln) - min(ln) < SAME_BLOCK:

@@ -34,7 +34,7 @@ from dwsweep.fit.data.covariates import number_of
 from dwsweep.fit.data.lengths import at_equal_length, largest, token_groups
 from dwsweep.fit.data.one_unit import IN_NATS, in_one_unit
 from dwsweep.fit.data.roles import LENGTHS, roles
-from dwsweep.fit.data.rows import ALIKE, ARM, arms, check_one_arm, positive
+from dwsweep.fit.data.rows import ARM, are_alike, arms, check_one_arm, positive
 from dwsweep.fit.data.shape import SAME_SIZE
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.heap import Heap
@@ -256,10 +256,8 @@ def unequal_tuning(base: Table, other: Table, name: str, other_name: str) -> tup
             if positive(rate := row.get("learning_rate")):
                 rates[row.get("depth"), row.get("width")].append(float(rate))
     shared = tried[0].keys() & tried[1].keys()
-    single = [{shape for shape in shared if max(rates[shape]) <= ALIKE * min(rates[shape])} for rates in tried]
-    alike = {
-        shape for shape in single[0] & single[1] if max(of := tried[0][shape] + tried[1][shape]) <= ALIKE * min(of)
-    }
+    single = [{shape for shape in shared if are_alike(rates[shape])} for rates in tried]
+    alike = {shape for shape in single[0] & single[1] if are_alike(tried[0][shape] + tried[1][shape])}
     apart = (single[0] | single[1]) - alike
     if 2 * len(apart) <= len(shared):
         return ()

@@ -14,11 +14,11 @@ from dwsweep.fit.statistics.laws import AS_PRINTED, EXTRAPOLATION_LIMIT
 from dwsweep.guide.own import OWN_REACH
 from dwsweep.guide.shapes import Options, named
 from dwsweep.guide.sources import Source, fitted_source, public_source, published_source
-from dwsweep.guide.training import Training
+from dwsweep.guide.training import SMALLEST, SMALLEST_OF_FIT, Training
 from dwsweep.text import format_count
 
 # smallest and largest sizes: with a fit, by public evidence, and by the law, from one layer on
-OF_A_FIT, OF_EVIDENCE = (1e3, 1e12), (1e5, 1e12)
+OF_A_FIT, OF_EVIDENCE = (SMALLEST_OF_FIT, 1e12), (SMALLEST, 1e12)
 OF_THE_LAW = published_law.transition_n_params(1.0), published_law.TRAINED_N_PARAMS[1] * EXTRAPOLATION_LIMIT
 SIZED = ("params", "flops", "hours", "shapes")
 

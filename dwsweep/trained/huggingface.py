@@ -185,7 +185,7 @@ def _bpe(model: bytes) -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
 
 
 def _plain_bytes() -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
-    """The same for plain bytes: id = byte; 0, which no text contains, is the end token."""
+    """Vocabulary, special tokens and steps of plain bytes: id = byte; 0, which no text contains, is the end token."""
     shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]  # GPT-2: these bytes map to themselves
     others = [byte for byte in range(256) if byte not in shown]
     letters = {byte: chr(byte) for byte in shown} | {byte: chr(256 + n) for n, byte in enumerate(others)}

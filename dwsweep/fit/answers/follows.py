@@ -18,7 +18,7 @@ import numpy as np
 from dwsweep.errors import argument, either
 from dwsweep.fit.data.covariates import FEWEST_OF_LEVEL, left, quadratic
 from dwsweep.fit.data.roles import KNOWN, LENGTHS, is_beside_blanks
-from dwsweep.fit.data.rows import ALIKE, VALUES_LISTED, Row, grouped, is_number, positive
+from dwsweep.fit.data.rows import VALUES_LISTED, Row, are_alike, grouped, is_number, positive
 from dwsweep.fit.data.shape import SAME_SIZE, places
 from dwsweep.fit.data.table import Table
 from dwsweep.text import OF_TEXT, format_count, join
@@ -109,7 +109,7 @@ def _along_depth(x: np.ndarray, y: np.ndarray, values: Sequence[Any], blanks: bo
     by_depth = {d: Counter(v for own, v in zip(y, levels, strict=True) if own == d) for d in np.unique(y)}
     one_value = sum(max(counts.values()) for counts in by_depth.values()) >= ONE_VALUE * len(cells)
     counts = of_length and all(map(positive, levels))
-    alike = counts and max(levels) <= ALIKE * min(levels)
+    alike = counts and are_alike(levels)
     if one_value and not alike and (code[:, None] != code)[equal].mean() >= MOSTLY:
         return _shown(by_depth)
     return _by_count(x, y, np.log(levels), equal) if counts else ""

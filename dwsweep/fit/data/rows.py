@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Any, TypeGuard, TypeVar
 
 from dwsweep.errors import InputError, example
@@ -46,6 +46,11 @@ def bare_name(name: str, sections: Container[str], whole: Container[str] = ()) -
 def is_number(value: Any) -> TypeGuard[int | float]:
     """True for a number that is no switch."""
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def are_alike(numbers: Collection[float]) -> bool:
+    """True if positive numbers count as one; there is at least one."""
+    return max(numbers) <= ALIKE * min(numbers)
 
 
 def positive(value: Any) -> TypeGuard[float]:
