@@ -1,21 +1,27 @@
-"""The command line: exit statuses, one line per error, help that shows examples; processes where streams are tested."""
+"""The command line: exit statuses, one line per error, a hostile user; processes where streams are tested."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from checkout import SMOKE
 from cli_tools import DWSWEEP, Command, begun, in_a_process
+from report_sweeps import rows as simulated
+from report_sweeps import write_csv
 
+from dwsweep import fit_table
 from dwsweep.cli import hints
 
-pytestmark = pytest.mark.usefixtures("short_guideline")
+pytestmark = pytest.mark.usefixtures("short_guideline", "surfaces_again")
 
 
 def test_a_sweep_folder_stands_for_its_spec_and_is_its_own_directory(dwsweep: Command, tmp_path: Path) -> None:
@@ -40,7 +46,6 @@ def test_a_terminal_that_knows_few_characters_gets_the_others_replaced() -> None
 def test_a_reader_that_leaves_is_no_failure_and_a_full_disk_is_one() -> None:
     command = [*DWSWEEP, "schema"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         assert (process.wait(120), process.stderr.read()) == (0, "")
     if not Path("/dev/full").exists():
@@ -139,3 +144,77 @@ def test_a_file_where_a_folder_must_be_is_named_with_its_option(dwsweep: Command
             line = f"error: Invalid value for '{name}': {str(path)!r}; {file} is a file; must be a folder\n"
             assert result.stderr == line
     assert file.read_text(encoding="utf-8") == "mine"
+
+
+# What a hostile user tries
+
+
+def steering(text: str) -> set[str]:
+    """Characters that a terminal acts on."""
+    return {character for character in text if not character.isprintable() and character != "\n"}
+
+
+HOSTILE = "\x0eat\x1f--at\x0f\x1b]0;owned\x07\u202e"
+
+
+def hostile_rows() -> list[dict[str, Any]]:
+    """Losses at many counts of tokens, which raise the warnings that name options; every text in them steers."""
+    return [
+        {**row, "tokens": tokens, "note" + HOSTILE: HOSTILE, "run_id": f"{HOSTILE}{k}", "optimizer": HOSTILE}
+        | {"loss": row["loss"] + 2.0e8 / tokens, "status": "done"}
+        for tokens in (1e8 * 1.1**k for k in range(12))
+        for k, row in enumerate(small_table())
+    ] + [{**small_table()[0], "status": "killed" + HOSTILE, "loss": None, "tokens": 1e8}]
+
+
+def texts_of(value: Any) -> Iterator[str]:
+    """All texts in a value of JSON, its keys among them."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from (key, *texts_of(item))
+    elif isinstance(value, list):
+        for item in value:
+            yield from texts_of(item)
+    elif isinstance(value, str):
+        yield value
+
+
+def test_no_output_of_a_fit_holds_a_control_character(
+    tmp_path: Path, dwsweep: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the library and by the command: text, records, tables and every file, JSON read as its reader reads it."""
+    rows = hostile_rows()
+    path = write_csv(rows, tmp_path / f"t{HOSTILE}.csv")
+    done = dwsweep("fit", path)
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / f"{path.stem}-fit"
+    report = dwsweep("report", out)
+    assert report.returncode == 0, report.stderr
+    said = [done.stdout, done.stderr, report.stdout, report.stderr]
+    files = [one for one in out.rglob("*") if one.suffix in (".json", ".csv", ".md", ".html", ".svg")]
+    assert {".json", ".csv", ".md", ".html"} <= {one.suffix for one in files}
+    for one in files:
+        text = one.read_text("utf-8")
+        said += texts_of(json.loads(text)) if one.suffix == ".json" else [re.sub(r"[\r\t\xa0]", "", text)]
+    found = fit_table(rows)
+    assert any("--at-tokens (in Python at_tokens)" in line for line in found.warnings)
+    said += [found.summary(), *found.warnings, *texts_of(json.loads(json.dumps(found.tables(), default=str)))]
+    assert not [text[max(0, text.index(one) - 100) :][:200] for text in said for one in steering(text)]
+
+
+def small_table() -> list[dict[str, Any]]:
+    return simulated(depths=(6, 12), sizes=5, low=1e6, high=3e7, seeds=2)
+
+
+@pytest.mark.usefixtures("without_drawing")
+def test_a_fit_does_not_write_into_the_runs_of_a_sweep(tmp_path: Path, dwsweep: Command) -> None:
+    """It would be taken for runs."""
+    for name in ("runs", "packs", "locks"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "plan.csv").write_text("")
+    write_csv(small_table(), tmp_path / "results.csv")
+    for out in (tmp_path / "runs", tmp_path / "runs" / "a" / "b", tmp_path / "packs", tmp_path / "locks"):
+        done = dwsweep("fit", tmp_path, "--out", out)
+        assert done.returncode == 2 and f"--out: {out}; the sweep keeps its " in done.stderr, done.stderr
+    assert not list((tmp_path / "runs").iterdir())
+    assert dwsweep("fit", tmp_path, "--out", tmp_path / "runs-fit").returncode == 0

@@ -37,7 +37,6 @@ def error_of(dwsweep: Command, *arguments: str | Path, cwd: Path | None = None) 
         ("fit x.csv --along heads --with y.csv", "--along: heads; not allowed with --with: --along compares arms and"),
         ("fit x.csv --along heads --compare", "--along: heads; not allowed with --compare: --along compares arms and"),
         ("fit x.csv --colum a=b", "No such option: --colum (Possible options: --column"),
-        ("guide --params 5T", "--params: 5T; must be from 100K to 1T non-embedding parameters"),
         ("zzz", "zzz: no such command; allowed: plan, prepare, run, "),
         ("design smoke --out d.yaml", "--out: not allowed with SPEC; allowed: "),
         ("design runs.csv --params 300M --target 1B", "--target: not allowed"),

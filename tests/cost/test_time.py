@@ -16,31 +16,21 @@ from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.cost.devices import DEVICES, find
 from dwsweep.cost.duration import Calibration, Rate, assumed_mfu, recipe_of
 from dwsweep.errors import InputError
-from dwsweep.guide import Options, answer
 from dwsweep.plan import Plan, build
 from dwsweep.plan.units import to_rows
 from dwsweep.records import bench as bench_record
 from dwsweep.records.bench import BenchRow
 from dwsweep.shapes import BlockForm, HeadRule
-from dwsweep.spec import parse_spec
 from dwsweep.train import targets
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "tflops"),
-    [
-        ("NVIDIA H100 80GB HBM3", "H100", 989),
-        ("h200", "H200", 989),
-        ("NVIDIA A100-SXM4-40GB", "A100-40GB", 312),
-        ("NVIDIA L4", "L4", 121),
-        ("TPU v5 lite", "TPU-v5e", 197),
-        ("TPU v6 lite", "TPU-v6e", 918),
-    ],
-)
-def test_devices_by_name_and_by_kind(kind: str, name: str, tflops: float) -> None:
-    device = find(kind)
-    assert device is not None and device.name == name
-    assert device.peak_flops == tflops * 1e12
+def test_devices_by_name_and_by_kind() -> None:
+    kinds = ("NVIDIA H100 80GB HBM3", "h200", "NVIDIA A100-SXM4-40GB", "NVIDIA L4", "TPU v5 lite", "TPU v6 lite")
+    devices = [(device.name, device.peak_flops) for device in map(find, kinds) if device]
+    assert devices == [
+        *(("H100", 989e12), ("H200", 989e12), ("A100-40GB", 312e12), ("L4", 121e12), ("TPU-v5e", 197e12)),
+        ("TPU-v6e", 918e12),
+    ]
 
 
 def test_what_is_not_in_the_table_is_unknown() -> None:
@@ -54,7 +44,6 @@ def test_a_gpu_is_described_to_its_compiler_under_a_name_of_the_table(name: str)
     """Its program is that of a device of the table by the name that JAX then gives it."""
     assert {*targets.TPUS} <= {device.name for device in DEVICES}
     device = find(name)
-    assert device is not None
     found = re.search(r'device_description_str: "([^"]+)"', targets.gpu_config(device))
     assert found and find(found.group(1)) == device
 
@@ -89,7 +78,6 @@ TRAINED = {
 )
 def test_assumed_times_are_those_of_an_h200(measured: dict[Any, Any], worst: float, usual: float) -> None:
     h200 = find("NVIDIA H200")
-    assert h200 is not None
     ratios = []
     for (vocabulary, window, heads, replicas), steps in measured.items():
         for depth, width, milliseconds, fused in steps:
@@ -187,19 +175,6 @@ def test_times_are_measured_on_the_same_device_before_they_are_assumed(tmp_path:
     assert bases(device="H200")[0] == {"assumed"}
 
 
-def test_a_guide_takes_the_rates_of_a_bench_and_says_where_they_were_measured(tmp_path: Path) -> None:
-    path = bench_record.write([row(6, 118, 4e13, "NVIDIA H100 80GB HBM3")], tmp_path)
-    found = Calibration.read(tmp_path)
-    assert found is not None and found == Calibration.read(path)
-    said = answer([1e9], options=Options(device="H100", calibration=found)).assumptions
-    assert said.training_rate == "one NVIDIA H100 80GB HBM3, rate measured at 6 × 118"
-    with pytest.raises(InputError, match="device: 'A100-80GB'; calibration has rates of NVIDIA H100 80GB HBM3"):
-        Options(device="A100-80GB", calibration=found)
-    bench_record.write([row(6, 118, 4e13, "NVIDIA H100 80GB HBM3"), row(6, 118, 1e13, "NVIDIA A10")], tmp_path)
-    with pytest.raises(InputError, match="device_kind: NVIDIA A10, NVIDIA H100 80GB HBM3; allowed: one kind"):
-        Calibration.read(tmp_path)
-
-
 def test_a_missing_calibration_is_none_and_a_broken_one_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "bench.json"
     assert Calibration.read(path) is Calibration.read(tmp_path) is Calibration.of([]) is None
@@ -211,20 +186,16 @@ def test_a_missing_calibration_is_none_and_a_broken_one_is_refused(tmp_path: Pat
         path.write_text(text)
         with pytest.raises(InputError, match=wanted):
             plan(calibration=Calibration.read(path))
+    bench_record.write([row(6, 118, 4e13, "NVIDIA H100 80GB HBM3"), row(6, 118, 1e13, "NVIDIA A10")], tmp_path)
+    with pytest.raises(InputError, match="device_kind: NVIDIA A10, NVIDIA H100 80GB HBM3; allowed: one kind"):
+        Calibration.read(tmp_path)
 
 
 def test_what_does_not_fit_is_said() -> None:
     small = plan(device="T4", microbatch=16, max_replicas=None)
     assert not any("not fit" in text for text in small.warnings)
-    spec = parse_spec(
-        {
-            "name": "t",
-            "grid": {"depths": [48], "budgets": [6e9], "seeds": 3},
-            "train": {"steps": 100, "precision": "bfloat16"},
-            "execution": {"device": "L4"},
-        }
-    )
-    big = build(spec)
+    large = {"name": "t", "grid": {"depths": [48], "budgets": [6e9], "seeds": 3}, "train": {"steps": 100}}
+    big = build(spec_of(large, train__precision="bfloat16", execution={"device": "L4"}))
     assert says(big.warnings[0], "cost: a pack too large")
 
 

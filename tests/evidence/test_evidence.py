@@ -1,19 +1,26 @@
-"""Sources against each other: each foretold by the rest, truths recovered, words of their own, and a kept study."""
+"""Sources against each other: each foretold by the rest, truths recovered, words of their own, a kept study, a heap."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import math
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
+from bowls import Row, piled, standard
+from bowls import best as at_2b
+from report_sweeps import write_csv
 
 from dwsweep.cost.arithmetic import training_flops_per_token
+from dwsweep.errors import InputError
 from dwsweep.evidence import Quantity, levels, populations, read, read_populations, recipe
 from dwsweep.evidence.random_effects import BENDS, CENTRE, SLOPES, PricePopulation, curve, depth_population
-from dwsweep.evidence.summary import HERE, POPULATIONS, summarised
+from dwsweep.evidence.summary import HERE, POPULATIONS, Evidence, summarised
 from dwsweep.evidence.words import words
 from dwsweep.fit.statistics import laws
 from dwsweep.guide import Options
@@ -207,3 +214,81 @@ def test_readings_of_a_slope_and_of_pairs_follow_their_equations() -> None:
         assert value == pytest.approx(math.log(24.8) + 0.236 * math.log(n / 1e9) + 0.0202 / (2 * c), abs=1e-3)
     apart = math.log(66 / 24)
     assert falcon.value[0] == pytest.approx(0.5 * math.log(24 * 66) + 0.03 / (2 * 0.022 * apart))
+
+
+# A heap of runs as a source
+
+
+pytestmark = pytest.mark.usefixtures("at_equal_size_alone")
+
+NAMES = {"depth": "blocks", "width": "d_model", "loss": "eval_loss"}
+GIVEN: dict[str, Any] = {
+    "reference": "made",
+    "licence": "none needed",
+    "kind": "losses",
+    "sure": "P",
+    "matched": "N and tokens, adjusted for batch and optimizer",
+    "recipe": "made",
+    "vocabulary": 50304,
+    "context": 1024,
+    "loss": "besiroglu2024",
+    "table": "runs.csv",
+    "columns": NAMES,
+    "adjust": ["tokens"],
+    "at": {"optimizer": "adamw"},
+    "tokens": [1.0e9, 4.0e9],
+}
+
+
+def best(n: float, tokens: float) -> float:
+    return at_2b(n) * (tokens / 2e9) ** 0.1
+
+
+def after_tokens(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+    tokens, optimizer = float(rng.choice([1e9, 2e9, 4e9])), "muon" if rng.random() < 0.3 else "adamw"
+    n, t = standard(row), math.log(tokens / 2e9)
+    off = math.log(row["depth"] / at_2b(n))
+    nats = 0.06 * ((off - 0.1 * t) ** 2 - off**2) - 0.09 * t - 0.05 * (optimizer == "muon")
+    return {"tokens": tokens, "optimizer": optimizer}, nats
+
+
+def made(folder: Path, **changes: Any) -> Path:
+    rows = piled(60, 8, after_tokens, noise=0.002)
+    write_csv([{NAMES.get(name, name): value for name, value in row.items()} for row in rows], folder / "runs.csv")
+    path = folder / "made.yaml"
+    path.write_text(yaml.safe_dump({**GIVEN, **changes}), "utf-8")
+    return path
+
+
+@cache
+def source(folder: Path) -> Evidence:
+    return summarised(made(folder))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("heap")
+
+
+def test_a_heap_is_a_source_by_one_file_that_names_its_columns(folder: Path) -> None:
+    depth = source(folder).depth
+    tokens = np.array(depth.tokens_per_param) * np.array(depth.n_params)
+    assert {round(one / 1e9) for one in tokens} == {1, 4}
+    for n, t, value, row in zip(depth.n_params, tokens, depth.value, np.array(depth.covariance), strict=True):
+        assert abs(value - math.log(best(n, t))) < 0.08
+        assert 0.0 < math.sqrt(row.max()) < 0.3
+    assert source(folder).shallow and source(folder).deep
+
+
+def test_the_sources_here_foretell_it_and_what_it_changes_is_told(folder: Path) -> None:
+    lines = list(check.tried(read(), source(folder)))
+    rows = [line for line in lines if line.startswith("| N = ")]
+    assert len(rows) == len(source(folder).depth) and all("| True |" in line for line in rows)
+    assert sum(line.startswith("| 7e9 |") for line in lines) == 1
+
+
+def test_a_file_that_asks_what_the_table_has_not_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="adjust: 'warmup'; not in the table"):
+        summarised(made(tmp_path, adjust=["warmup"]))
+    with pytest.raises(InputError, match=r"made.yaml: 'were'; no key of a source of kind 'losses'"):
+        summarised(made(tmp_path, were="tokens > 1e9"))  # every run would have counted

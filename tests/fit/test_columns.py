@@ -9,6 +9,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from bowls import piled
+from shown import summary
 
 import dwsweep
 from dwsweep import fit_table
@@ -20,9 +22,8 @@ from dwsweep.fit.data.covariates import asked_of
 from dwsweep.fit.data.rows import why_no_loss
 from dwsweep.fit.data.shape import n_params_of, weights
 from dwsweep.fit.data.table import read_table
+from dwsweep.fit.statistics.ask import LossSurface
 from dwsweep.records import fit as fit_record
-from dwsweep.report import fit_report
-from dwsweep.terminal import plain_text
 
 NETS = [(d, 8 * round(math.sqrt(n / 12 / d) / 8)) for d in (6, 10, 16, 24, 36) for n in 5e6 * 1.9 ** np.arange(7)]
 GONE = ...  # in place of a value: the column leaves
@@ -63,6 +64,7 @@ EXPERTS = {"num_local_experts": 16, "num_experts_per_tok": 2}
 GATED = {"N": lambda d, w, k: 13 * d * w * w}
 OWN = {"loss": lambda d, w, k: 3.0 + k / 1000}
 MOE = lambda d, w, k: {**EXPERTS, "moe_intermediate_size": 2 * w, "intermediate_size": 8 * w}  # noqa: E731
+OTHER_N = lambda d, w, k: {"n_params": 1e6 * d**0.3 * w}  # noqa: E731
 BITS = lambda d, w, k: {"unit": "Nats" if k % 5 else "bits"}  # noqa: E731
 
 
@@ -99,13 +101,8 @@ MEANINGS = [
     # sizes that a plan asked for stood as N, and a slip in one count moved its net tenfold
     counted("n_params", lambda d, w: 5e6 * 1.9 ** round(math.log(12 * d * w * w / 5e6, 1.9)), "a nominal size: ", 12),
     (lambda d, w, k: {"n_params": (120 if k == 20 else 12) * d * w * w}, {}, per(12), "n_params agrees with 12·L·d²"),
-    (lambda d, w, k: {"n_params": 1e6 * d**0.3 * w}, {"drop": ["n_params"]}, per(12), ""),
-    (
-        lambda d, w, k: {"n_params": 1e6 * d**0.3 * w},
-        {"columns": {"n_params": "n_params"}},
-        {"N": lambda d, w, k: 1e6 * d**0.3 * w},
-        "",
-    ),
+    (OTHER_N, {"drop": ["n_params"]}, per(12), ""),
+    (OTHER_N, {"columns": {"n_params": "n_params"}}, {"N": lambda d, w, k: OTHER_N(d, w, k)["n_params"]}, ""),
     # gates: by the count, by the family, by the activation wherever a tracker keeps it, by a word for yes
     (
         lambda d, w, k: {"d_ff": (1 + k % 2) * w, "params": d * w * w * (7 + 3 * (k % 2)) + (48 + 2 * d) * w},
@@ -220,7 +217,7 @@ ASKED = [
     # both readings are named, each with what to copy
     (FLOPS, {}, r"flops: 0.06.* at 6×264, where 6·N·tokens are .* must be a plain count"),
     (
-        lambda d, w, k: {"n_params": 1e6 * d**0.3 * w},
+        OTHER_N,
         {},
         r"n_params: .* allowed: drop=\['n_params'\].*columns=\{'n_params': 'n_params'\}",
     ),
@@ -257,6 +254,7 @@ ASKED = [
     ([{**ONE, "width": "wide"}], {}, "width: 'wide' in row 1; must be a number; where=\"not width == 'wide'"),
     ([{**ONE, "depth": 2.5}], {}, "depth: 2.5 in row 1; must be a whole number of layers"),
     ([{**ONE, "n_params": 1e308}], {}, r"n_params: 1e\+308 in row 1; must be from 1e-06 to 1e\+30"),
+    ([{**ONE, "width": 10**200}], {}, r"width: 1e\+200 in row 1; must be a number from"),
     ([{**ONE, "loss": "3,21.5"}], {}, "loss: '3,21.5' in row 1"),
     ([{**ONE, "loss": -0.3}], {}, "loss: -0.3 in row 1; must be a cross-entropy, not negative"),  # was a traceback
     ([1, 2], {}, "list of dicts"),
@@ -392,7 +390,8 @@ def test_a_condition_keeps_these_rows(expression, kept):
         (("`no such` == 1", "trainer/step == 1", "`val loss == 1", "_column_0_ == 1", "depht == 6"), "^where: "),
         (("__import__('os')", "depth", "depth.real == 6", "(lambda: 1)() == 1"), "^where: "),
         (("(" * 250 + "depth" + ")" * 250,), "^where: "),
-        (("depth == 1",), "keeps none of the 2 rows"),
+        (("not " * 3000 + "depth == 2",), "characters, must be at most 500"),
+        (("depth == 1", "depth == 'a' * 99999999999999"), "keeps none of the 2 rows"),  # and fills no memory
     ],
 )
 def test_a_condition_that_is_none_is_one_line(expressions, line):
@@ -426,6 +425,7 @@ ODD = (
     *(None, math.nan, math.inf, -math.inf, 0, -1, 1e308, -1e308, 5e-324, 1e-300, 1e9, 1e5, 10**400, 2.5, True),
     *("", "text", "12", "1e5", "nan", [1], {"a": 1}, 1j, b"12", np.float32(3), np.array([1, 2]), np.str_("7")),
 )
+WIDTHS = (16, 24, 32, 40)
 MAIN, OTHERS = ("depth", "width", "loss", "n_params"), ("seed", "learning_rate", "tokens", "flops", "heads")
 
 
@@ -442,6 +442,12 @@ def plain_rows():
         for d in widths
         for seed in range(2)
     ]
+
+
+def of_batches(row, rng):
+    """Rates and batches of a heap."""
+    batch, rate = int(rng.choice([64, 128, 256])), float(f"{1.2e-3 * math.exp(rng.uniform(-1.2, 1.2)):.3g}")
+    return {"batch_size": batch, "lr": rate}, 0.03 * math.log(batch / 128) + 0.05 * math.log(rate / 1.2e-3) ** 2
 
 
 def damaged_tables():
@@ -489,11 +495,23 @@ def test_odd_tables_are_refused_in_a_line_or_fitted_in_silence_and_read_back(six
     assert 10 < refused < len(tables) > 25
 
 
-def test_every_number_of_a_table_in_bits_per_byte_says_so():
-    rows = [{**row, "val_bpb": row["loss"] / 3} for row in plain_rows()]
-    result = fit_table([{name: row[name] for name in row if name != "loss"} for row in rows])
-    text = plain_text(fit_report.render(result))
-    assert result.unit == "bits per byte" and "bits per byte" in text and " nats" not in text
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("value", "far"), [(1e3, {(1, 16)}), (1e4, {(1, 16), (2, 16)}), (1e6, {(1, w) for w in WIDTHS})]
+)
+def test_losses_far_beyond_their_noise_have_an_answer(value, far):
+    """Of one net, of two, or of a depth."""
+    at = itertools.product((1, 2, 3), WIDTHS)
+    surface = fit_table([{"depth": d, "width": w, "loss": value if (d, w) in far else 3.0} for d, w in at]).surface
+    assert all(np.isfinite(LossSurface(surface).losses(row.ln_x)[1]).all() for row in surface.optima)
+
+
+@pytest.mark.parametrize("rows", [plain_rows, lambda: piled(42, more=of_batches)], ids=["grid", "heap"])
+def test_every_number_of_a_table_in_bits_per_byte_says_so(rows):
+    in_bits = [{"val_bpb": row["loss"] / 3, **{name: row[name] for name in row if name != "loss"}} for row in rows()]
+    result = fit_table(in_bits)
+    text = summary(result).replace("alternatives", "")
+    assert result.unit == "bits per byte" and "bits per byte" in text and "nats" not in text
     assert not [line for line in result.warnings if " nats" in line]
 
 

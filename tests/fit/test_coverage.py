@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bowls import swept
 
 import dwsweep
 from dwsweep import published_law
@@ -66,18 +67,14 @@ def test_best_depths_and_transitions_are_covered(name, tmp_path):
     assert not pairs or np.mean(pairs) >= 0.88 - 3.0 * np.sqrt(0.88 * 0.12 / N)
 
 
-def bowls(sizes, deep, rng):
+def bowls(sizes, deep, index):
     """Six depths at a few sizes, three seeds: 0.1·(ln L/L*)² below L* = 12·(N/1e8)^0.25, and ``deep`` above."""
-    rows = []
-    for n in np.geomspace(5e7, 2e8, sizes):
-        for depth in (4, 6, 8, 12, 16, 24):
-            width = 4 * round(np.sqrt(n / 12 / depth) / 4)
-            x = np.log(12 * depth * width**2 / 1e8)
-            off = np.log(depth / 12) - 0.25 * x
-            loss = 1.8 + 1.5 * np.exp(-0.14 * x) + (0.1 if off < 0 else deep) * off**2
-            runs = ({"seed": seed, "loss": loss + 0.003 * rng.standard_normal()} for seed in range(3))
-            rows += [{"depth": depth, "width": width, **run} for run in runs]
-    return rows
+
+    def effect(n, depth):
+        off = np.log(depth / 12.0) - 0.25 * np.log(n / 1e8)
+        return (0.1 if off < 0 else deep) * off**2
+
+    return swept(np.geomspace(5e7, 2e8, sizes), (4, 6, 8, 12, 16, 24), effect, seeds=3, draw=index)
 
 
 @pytest.mark.slow
@@ -86,7 +83,7 @@ def bowls(sizes, deep, rng):
 def test_best_depths_of_few_sizes_are_covered_though_their_curvature_has_a_kink(sizes, deep):
     held = []
     for index in range(N):
-        surface = LossSurface(dwsweep.fit_table(bowls(sizes, deep, np.random.default_rng(index))).surface)
+        surface = LossSurface(dwsweep.fit_table(bowls(sizes, deep, index)).surface)
         for n in np.geomspace(5e7, 2e8, sizes).tolist():
             found = surface.at(n)
             held.append(covers(found.low, found.high, 12.0 * (n / 1e8) ** 0.25))

@@ -9,8 +9,8 @@ from functools import cache
 
 import numpy as np
 import pytest
+from bowls import best, loss, piled, standard
 from claims import table_of
-from coarse import coarse
 from sentences import says
 
 import dwsweep
@@ -19,39 +19,32 @@ from dwsweep.report import page as sweep_page
 from dwsweep.report.adjusted_report import EQUAL, budget
 from dwsweep.text import format_count
 
-DEPTHS = (4, 6, 8, 12, 16, 24, 32)
 CONTEXT, VOCABULARY = 512, 2000
 TITLE = "Best depth at equal size"
 
 
-def best(n):
-    return 14.0 * (n / 3e7) ** 0.25
-
-
-def loss(n, depth, tokens):
+def profit(tokens):
+    """Nats of a count of tokens."""
     t = math.log(tokens / 1e9)
-    return 1.8 + 1.9 * (n / 3e7) ** -0.14 + 0.06 * math.log(depth / best(n)) ** 2 - 0.27 * t + 0.04 * t * t
+    return 0.04 * t * t - 0.27 * t
 
 
 def seconds(n, depth, tokens=1.0):
     return tokens * 6.0 * n / 2e13 * (1.0 + 0.05 * depth)
 
 
-def piled(runs=90, budget=None):
+def timed(runs=90, budget=None):
     """Nets of all sizes and depths after all counts of tokens, or what they cost of one budget of time."""
-    rng, rows = np.random.default_rng(3), []
-    for k in range(runs):
-        depth, n = DEPTHS[k % len(DEPTHS)], 4e6 * 40 ** rng.random()
-        width = 16 * max(2, round(math.sqrt(n / 12 / depth) / 16))
-        n = 12 * depth * width**2
-        tokens = float(f"{1e9 * math.exp(rng.uniform(-1.8, 1.8)):.3g}")
-        if budget:
-            tokens = float(f"{budget / seconds(n, depth):.4g}")
-        row = {"depth": depth, "width": width, "tokens": tokens, "batch_size": int(rng.choice([64, 128, 128, 256]))}
-        row |= {"seq_len": CONTEXT, "n_params_total": n + VOCABULARY * width}
-        row["wall_seconds"] = round(seconds(n, depth, tokens) * math.exp(rng.normal(0.0, 0.01 if budget else 0.05)), 1)
-        rows.append({**row, "loss": loss(n, depth, tokens) + rng.normal(0.0, 0.002)})
-    return rows
+
+    def more(row, rng):
+        n = standard(row)
+        tokens = float(f"{budget / seconds(n, row['depth']) if budget else 1e9 * math.exp(rng.uniform(-1.8, 1.8)):.4g}")
+        columns = {"tokens": tokens, "batch_size": int(rng.choice([64, 128, 128, 256])), "seq_len": CONTEXT}
+        spent = seconds(n, row["depth"], tokens) * math.exp(rng.normal(0.0, 0.001 if budget else 0.05))
+        columns |= {"n_params_total": n + VOCABULARY * row["width"], "wall_seconds": round(spent, 1)}
+        return columns, profit(tokens)
+
+    return piled(runs, 3, more, at=14.0, noise=0.002)
 
 
 fit = dwsweep.fit_table
@@ -59,7 +52,7 @@ fit = dwsweep.fit_table
 
 @cache
 def fitted():
-    return fit(piled())
+    return fit(timed())
 
 
 def lines(result, equal):
@@ -69,7 +62,8 @@ def lines(result, equal):
 def truth(x, tokens):
     """(n, depth) of the least loss over sizes e^x where a net sees ``tokens(n, depth)``."""
     depths = np.geomspace(3.0, 40.0, 200)
-    return min((loss(math.exp(a), d, tokens(math.exp(a), d)), math.exp(a), d) for a in x for d in depths)[1:]
+    losses = ((loss(n, d, 14.0) + profit(tokens(n, d)), n, d) for n in np.exp(x).tolist() for d in depths)
+    return min(losses)[1:]
 
 
 def holds(row, expected, most):
@@ -97,7 +91,7 @@ def test_at_equal_size_it_is_the_best_depth_and_at_equal_total_size_deeper_and_a
     times what a layer costs."""
     kinds = ("n_params", "n_params_total", "n_params and wall_time")
     for size, total, time in zip(*(lines(fitted(), kind) for kind in kinds), strict=True):
-        holds(size, best(size.n_params), 1.7)
+        holds(size, best(size.n_params, 14.0), 1.7)
         assert size.cost is None
         width = math.sqrt(size.n_params / 12.0 / size.depth)
         assert total.cost == pytest.approx(size.n_params + VOCABULARY * width, rel=0.02)
@@ -122,34 +116,19 @@ def test_at_equal_cost_each_depth_has_its_best_size(equal, cost):
         assert row.tokens == pytest.approx(row.cost / cost(row.n_params, row.depth), rel=0.1)
 
 
-@pytest.mark.slow
-def test_few_points_and_draws_give_the_answers_of_all(monkeypatch):
-    """On which the quick tier computes every heap: numbers move by a fifth of their interval."""
-    every = fitted().adjusted.equal
-    coarse(monkeypatch)
-    few = fit(piled()).adjusted.equal
-    assert [row.equal for row in few] == [row.equal for row in every]
-    for one, other in zip(every, few, strict=True):
-        assert (other.cost or 0.0) == pytest.approx(one.cost or 0.0, rel=0.02)
-        wide = math.log((one.depth_high or 2.0 * (one.depth_low or 1.0)) / (one.depth_low or 1.0))
-        for name in ("depth", "depth_low", "depth_high"):
-            a, b = getattr(one, name), getattr(other, name)
-            assert a is None or b is None or abs(math.log(a / b)) < 0.2 * wide, (one, other)
-
-
 def test_runs_of_one_count_or_one_budget_answer_at_it_alone_and_two_budgets_tell_what_tokens_do():
-    alone = fit([{**row, "tokens": 1e9} for row in piled(48)])
+    alone = fit([{**row, "tokens": 1e9} for row in timed(48)])
     assert {row.equal for row in alone.adjusted.equal} <= {"n_params", "n_params_total"}
-    one = fit(piled(60, budget=3600.0))
+    one = fit(timed(60, budget=3600.0))
     assert {row.equal for row in one.adjusted.equal} == {"n_params and wall_time"}
     assert [(row.equal, round(row.cost, -2)) for row in one.adjusted.at_budgets] == [("wall_time", 3600)]
     assert says(one.provenance.account.notes, "fit: equal wall time")
     assert "tokens" not in {column.name for column in one.adjusted.columns}
-    rows = [{**row, "device_seconds": row["wall_seconds"]} for of in (600.0, 3600.0) for row in piled(30, budget=of)]
+    rows = [{**row, "device_seconds": row["wall_seconds"]} for of in (600.0, 3600.0) for row in timed(30, budget=of)]
     two = fit(rows)
     assert two.provenance.account.used == 60 and "tokens" in {column.name for column in two.adjusted.columns}
     for row in lines(two, "n_params"):
-        holds(row, best(row.n_params), 2.5)
+        holds(row, best(row.n_params, 14.0), 2.5)
     for row in (*lines(one, "n_params and wall_time"), *lines(two, "n_params and wall_time")):
         holds_at_equal_time(row, 2.6)
 
@@ -157,7 +136,7 @@ def test_runs_of_one_count_or_one_budget_answer_at_it_alone_and_two_budgets_tell
 def test_every_output_says_one_thing_of_equal_what(tmp_path):
     rows = fitted().adjusted.equal
     fit_record.write(fitted(), tmp_path)
-    assert fit_record.read(tmp_path).adjusted.equal == rows
+    assert fit_record.read(tmp_path).adjusted == fitted().adjusted
     page = sweep_page.write(tmp_path).read_text("utf-8")
     body = page[page.index(TITLE) :].partition("</table>")[0].partition("<tbody>")[2]
     on_page = [re.split(r"(?:<[^>]*>\s*)+", html.unescape(row)) for row in body.split("</tr>")]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import csv
+import functools
 import hashlib
 import json
 import math
+import os
 from dataclasses import replace
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import report_sweeps
 import typer
 from report_sweeps import write_csv
 from sentences import says, shows
@@ -23,14 +26,19 @@ from dwsweep.fit.data.runs import select_runs
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.statistics.ask import LossSurface
 from dwsweep.fit.statistics.documents import document_covariance
+from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
 from dwsweep.records import record
+from dwsweep.records.adjusted import AdjustedColumn, Adjustment
+from dwsweep.records.answers import AnswerRow
 from dwsweep.records.run import RunResult
 from dwsweep.report import fit_report
 from dwsweep.report.figures import registry
 from tests.simulations.sweeps import SmoothTruth, draw
 
 CONTRACT = {
+    "answers.csv": "question,equal,n_params,tokens,cost,arm,column,value,depth,depth_low,depth_high,width,width_low,"
+    "width_high,worst_depth,worst_percent,monte_carlo_error,reason",
     "cells.csv": "depth,width,n_params,mean,se,n,learning_rate,excluded,reason",
     "transitions.csv": "shallow,deep,estimator,status,n_params,n_params_low,n_params_high,width,width_low,width_high,"
     "se_ln_n,slope_difference,sup_t_left,sup_t_right,sign_changes,n_seeds,sigma,df,confidence,interval_method",
@@ -65,9 +73,7 @@ def content_of(folder):
 
 def test_files_have_the_columns_of_the_contract_first_and_hold_the_result(fitted):
     result, out = fitted
-    assert {path.name for path in out.iterdir()} == {*CONTRACT, "answers.csv", "fit.json", "guideline.md"}, (
-        "no temporary file is left"
-    )
+    assert {path.name for path in out.iterdir()} == {*CONTRACT, "fit.json", "guideline.md"}, "no temporary file is left"
     for name, columns in CONTRACT.items():
         header = (out / name).read_text().splitlines()[0]
         assert header == columns or header.startswith(columns + ",")
@@ -114,6 +120,7 @@ DAMAGED = [
     (("surface", "forms"), [], r"surface: forms must have one with draws"),
     (("surface", "spans"), [], r"surface: spans must name a depth"),
     (("surface", "confidence"), 5, r"surface\.confidence: 5; must be less than or equal to 1"),
+    (("cells", 0, "n_params"), 10**400, r"10000000000000000000… has 401 digits"),
     (("nets", "vocab_size"), -5, r"nets\.vocab_size: -5; must be greater than or equal to 1"),
     # a key that this version writes is missing
     (("noise",), ..., r": noise: is missing; .* run `dwsweep fit` again$"),
@@ -167,12 +174,16 @@ def test_a_fit_of_an_earlier_format_is_refused_with_the_command_that_makes_it_an
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
-    [(None, r"run `dwsweep fit .*` first"), ("{", "not valid JSON"), ("{}", r"not a fit\.json")],
+    ("make", "line"),
+    [
+        (lambda path: None, r"run `dwsweep fit .*` first"),
+        (lambda path: path.write_text("{"), "not valid JSON"),
+        (lambda path: path.write_text("{}"), r"not a fit\.json"),
+        *((make, "is a FIFO, a device") for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero"))),
+    ],
 )
-def test_reading_what_is_not_a_fit(tmp_path, text, line):
-    if text:
-        (tmp_path / "fit.json").write_text(text)
+def test_reading_what_is_not_a_fit(tmp_path, make, line):
+    make(tmp_path / "fit.json")
     with pytest.raises(InputError, match=line):
         fit_record.read(tmp_path)
 
@@ -299,3 +310,74 @@ def test_a_fit_that_replaces_another_says_so(tmp_path):
     )
     (tmp_path / "fit.json").write_text("{")
     assert "could not be read" in fit_record.replaced(first, tmp_path)
+
+
+# Rows of answers.csv
+
+
+law = functools.partial(report_sweeps.fit, "law")
+
+
+def told(rows, *names):
+    return [tuple(getattr(row, name) for name in names) for row in rows]
+
+
+def test_the_deep_end_is_narrow_and_an_answer_without_a_depth_has_a_reason():
+    for row in law().answers:
+        if row.depth and row.width:
+            assert row.width == pytest.approx((row.n_params / 12 / row.depth) ** 0.5, rel=0.02)
+            assert (row.width_low is None) == (row.depth_high is None) and (row.width_low or 0.0) <= row.width
+        assert bool(row.reason) == (row.depth is None)
+
+
+def test_a_size_that_no_loss_bounds_has_a_reason_and_no_depth():
+    surface = law().surface
+    none = replace(surface.optima[0], depth=None, depth_low=None, depth_high=None, at_edge=None)
+    for effect_p, reason in ((0.0, "these losses bound it on neither side"), (0.5, "no effect of depth is shown")):
+        forms = tuple(replace(one, weight=effect_p) if one.form == "none" else one for one in surface.forms)
+        (row, *_) = replace(law(), surface=replace(surface, optima=(none,), forms=forms)).answers
+        assert row.depth is None and row.reason == reason
+        assert not effect_p or row.worst_percent is None
+
+
+def test_a_heap_answers_for_its_columns_tokens_rates_and_equal_quantities():
+    at = {"question": "best_depth", "equal": "n_params", "n_params": 1e7, "depth": 12.0, "depth_low": 9.0}
+    column = AdjustedColumn(
+        name="batch", column="batch_size", kind="number", held="batch 64", own=0.5, r=0.1, matters=0.02,
+        matters_low=0.01, matters_high=0.03,
+    )  # fmt: skip
+    rate = AnswerRow(question="best_value", equal="n_params", n_params=1e7, column="learning_rate", estimate_low=1e-3)
+    heap = Adjustment(
+        runs=9,
+        columns=(column,),
+        depth_left=1.0,
+        scatter=0.01,
+        rates=(rate,),
+        along_tokens=(  # the least tokens are the held ones, whose answer stood twice, with a ratio to itself
+            AnswerRow(tokens=1e9, **at),
+            AnswerRow(tokens=2e9, estimate=1.2, estimate_low=1.1, estimate_high=1.4, **at),
+        ),
+        at_budgets=(AnswerRow(**{**at, "equal": "flops", "cost": 1e18, "n_params": 2e7, "n_params_low": 1e7}),),
+        equal=(
+            AnswerRow(**{**at, "equal": "tokens_per_param", "cost": 20.0, "tokens": 2e8}),
+            AnswerRow(tokens=1e9, **at),
+        ),
+    )
+    result = replace(law(), surface=None, adjusted=heap)
+    assert result.held_tokens == 1e9  # no column: the tokens of all runs
+    rows = result.answers
+    assert told(rows, "question", "equal", "column", "value", "tokens", "cost") == [
+        ("best_depth", "tokens_per_param", "", None, 2e8, 20.0),
+        ("best_depth", "n_params", "", None, 1e9, None),
+        ("best_depth", "flops", "", None, None, 1e18),
+        ("best_depth", "n_params", "", None, 2e9, None),
+        ("best_value", "flops", "n_params", None, None, 1e18),
+        ("ratio", "n_params", "tokens", None, 2e9, None),
+        ("best_value", "n_params", "learning_rate", None, None, None),
+        ("effect", "n_params", "batch_size", "batch 64", None, None),
+    ]
+    assert all(row.depth_interval == Interval(12.0, 9.0, None) for row in rows[:4])
+    assert [row.estimate_interval for row in rows[4:]] == [
+        Interval(2e7, 1e7, None),
+        *(Interval(1.2, 1.1, 1.4), Interval(None, 1e-3, None), Interval(0.02, 0.01, 0.03)),
+    ]

@@ -25,7 +25,7 @@ from dwsweep.guide.answers import CONSTRAINTS
 from dwsweep.guide.costs import TIE_NATS
 from dwsweep.guide.guideline import answered
 from dwsweep.guide.own import OWN_REACH
-from dwsweep.guide.shapes import LAYER_SECONDS, lattice, matched, step
+from dwsweep.guide.shapes import LAYER_SECONDS, matched, step
 from dwsweep.guide.sources import LAW_PRICE, LAW_PRICE_ENDS, fitted_source
 from dwsweep.records import fit as fit_record
 from dwsweep.report import guide_report
@@ -40,22 +40,15 @@ def by_law(*args: Any, **asked: Any) -> Answer:
 # the law evaluated at the GPT-3 shapes' own 12·L·d²: optimal L, d
 TABLE = {
     "125M": (23.0, 554),
-    "350M": (31.6, 892),
-    "760M": (37.4, 1230),
-    "1.3B": (41.6, 1555),
-    "2.7B": (47.1, 2110),
-    "6.7B": (54.3, 3144),
     "13B": (59.6, 4212),
-    "175B": (80.5, 13422),
     "1T": (94.7, 29657),
 }
 
 
 def test_overview_is_the_published_table() -> None:
-    rows = by_law().overview
-    assert [row.name for row in rows] == list(TABLE)
-    for row in rows:
-        depth, width = TABLE[row.name]
+    rows = {row.name: row for row in by_law().overview}
+    for name, (depth, width) in TABLE.items():
+        row = rows[name]
         assert row.depth == pytest.approx(depth, abs=0.05)
         assert row.width == pytest.approx(width, rel=1e-3)
         # the one interval holds every rival
@@ -111,11 +104,9 @@ def test_the_cost_of_a_depth_by_the_law_is_its_price_times_the_square_of_its_dis
 @pytest.mark.parametrize(
     "options",
     [
-        Options(),
+        Options(vocab_size=128_000),
         Options(head_size=64, tensor_parallel=4),
         Options(mlp="gated", kv_heads=4, head_size=64),
-        Options(tensor_parallel=4),
-        Options(vocab_size=128_000),
     ],
     ids=str,
 )
@@ -163,27 +154,15 @@ def test_models_of_families_are_facts_with_a_source() -> None:
     assert {"SmolLM3 3B", "Llama 3.2 3B"} <= {m.model for m in practice.near(3e9)} and not practice.near(1e4)
 
 
-@pytest.mark.parametrize(
-    ("budget", "more"),
-    [
-        (3e7, {}),
-        (3e9, {"kv_heads": 8, "mlp": "gated"}),
-    ],
-)
-def test_a_shape_costs_the_same_in_the_table_and_by_itself(budget: float, more: dict[str, Any]) -> None:
-    options = Options(vocab_size=16_384, **more)
-    row = by_law([budget], options=options).budgets[0]
+def test_a_shape_costs_the_same_in_the_table_and_by_itself() -> None:
+    options = Options(vocab_size=16_384, kv_heads=8, mlp="gated")
+    row = by_law([3e9], options=options).budgets[0]
     some = row.candidates[::4]
-    verdicts = by_law([], [f"{c.depth}x{c.width}" for c in some], options=options).verdicts if some else ()
+    verdicts = by_law([], [f"{c.depth}x{c.width}" for c in some], options=options).verdicts
     for c, alone in zip(some, verdicts, strict=True):
         assert alone.optimum.n_params == c.n_params
         assert alone.judged.costs["size"].nats + c.missing_nats == pytest.approx(c.size.nats, rel=5e-3, abs=1e-4)
     assert all(best.mismatch <= 0.05 for best in row.best.values() if best)
-
-
-def test_constraints_that_no_net_has_are_one_clear_line() -> None:
-    with pytest.raises(InputError, match=r"^head_size: 100,001; no width up to 1,048,576 has"):
-        by_law([3e9], options=Options(head_size=10**5 + 1))
 
 
 def test_costs_at_equal_size_flops_and_time() -> None:
@@ -193,7 +172,6 @@ def test_costs_at_equal_size_flops_and_time() -> None:
     # wide wins per hour: the best shape at equal time is not deeper than at equal size
     assert row.best["time"].depth < row.best["size"].depth
     h100 = find("H100")
-    assert h100 is not None
     for c in row.candidates:
         shape = matched(c.depth, 3e9, Options())
         wanted = decode_bytes_per_token(shape, 2048) / (0.8 * h100.bandwidth) + c.depth * LAYER_SECONDS
@@ -236,13 +214,14 @@ def test_configurations_hold_the_shape() -> None:
     assert json.loads(exported(found, "hf"))["n_head"] == row.heads
     assert f"n_layer={row.depth}" in exported(found, "nanochat")
     assert json.loads(exported(by_law([], ["8x512"]), "hf"))["n_embd"] == 512
-    with pytest.raises(InputError, match="no shape is recommended"):
-        exported(by_law(), "hf")
-
-
-def test_one_configuration_holds_one_shape() -> None:
-    for asked in (by_law([1e9, 3e9]), by_law([3e9], ["32x2816"])):
-        with pytest.raises(InputError, match=r"prints one configuration, and .* allowed: one size"):
+    several = r"prints one configuration, and .* allowed: one size"
+    refused = (
+        (by_law(), "no shape is recommended"),
+        (by_law([1e9, 3e9]), several),
+        (by_law([3e9], ["32x2816"]), several),
+    )
+    for asked, said in refused:
+        with pytest.raises(InputError, match=said):
             exported(asked, "hf")
 
 
@@ -251,13 +230,11 @@ def test_one_configuration_holds_one_shape() -> None:
     [
         ({"params": [-1.0, math.nan], "shapes": ["96"]}, ["--params: -1;", "--params: nan;", "--shape: '96';"]),
         ({"shapes": ["0x5", "axb"]}, ["--shape: '0x5';", "--shape: 'axb';"]),
-        ({"shapes": ["3x99999999999"]}, ["--shape: '3x99999999999';"]),
         ({"params": [5e12]}, ["--params: 5T; must be from 100K to 1T"]),
         ({"shapes": ["200x70000", "1x2"]}, ["--shape: 200x70000; must be from 100K to 1T", "--shape: 1x2; must be fr"]),
         ({"flops": 5e26}, ["--flops: 5e+26; "]),
         ({"shapes": ["12x768"], "tensor_parallel": 5}, ["--shape: 12x768; 6 heads are no multiple of --tensor-p"]),
         ({"params": [1e9], "flops": 1e20}, ["--flops: 1e+20; stands in place of --params; allowed: one of them"]),
-        ({"params": [1e9], "hours": 3.0}, ["--hours: 3; stands in place of --params; allowed: one of them"]),
         ({"flops": 1e21, "hours": 3.0}, ["--hours: a budget is in FLOPs or in hours; allowed: one of them"]),
         ({"flops": -1.0}, ["--flops: -1; must be above 0"]),
         ({"hours": math.inf}, ["--hours: inf; must be above 0"]),
@@ -276,6 +253,7 @@ def test_one_configuration_holds_one_shape() -> None:
             ["--head-size: 0;", "--tensor-parallel: -1;", "--mlp: 'fancy';", "--device: 'H999' is not"],
         ),
         ({"device": "H100:0"}, ["--device: 'H100:0'; must be from 1"]),
+        ({"params": [3e9], "head_size": 10**5 + 1}, ["--head-size: 100,001; no width up to 1,048,576 has"]),
         ({"kv_heads": 3, "tensor_parallel": 2}, ["--kv-heads: 3; must divide --tensor-parallel 2"]),
     ],
 )
@@ -320,7 +298,6 @@ def test_an_own_fit_guides_as_the_law_that_it_was_drawn_from(fitted: Any) -> Non
 
 def test_beyond_the_data_an_own_fit_goes_over_into_the_evidence_without_a_jump(fitted: Any) -> None:
     source = fitted_source(fitted)
-    assert source.own is not None
     edge = source.own.high
     depths = np.array([8.0, 12.0, 24.0, 48.0])
     for inside, beyond in ((0.9999 * edge, 1.03 * edge), (0.998 * OWN_REACH * edge, 1.002 * OWN_REACH * edge)):
@@ -341,16 +318,7 @@ def test_beyond_the_data_an_own_fit_goes_over_into_the_evidence_without_a_jump(f
 
 def test_a_fit_that_contradicts_every_form_is_not_trusted_most(fitted: Any) -> None:
     source = fitted_source(fitted)
-    assert source.own is not None
     n = math.sqrt(source.own.low * source.own.high)
     assert guide_sources.judge(source, n).level == "high"
     contradicted = guide_sources.judge(replace(source, misfit=True), n)
     assert contradicted.level == "medium" and says(contradicted.reasons[0], "guide: form fits your losses")
-
-
-def test_the_lattice_of_depths_hangs_on_neither_end() -> None:
-    whole = lattice(1, 1000)
-    assert whole[:127] == list(range(1, 128))
-    assert max(b / a for a, b in pairwise(whole[126:])) < 1.02
-    for low, high in ((3, 40), (3.2, 39.9), (100, 700.5)):
-        assert lattice(low, high) == [depth for depth in whole if math.floor(low) <= depth <= math.ceil(high)]

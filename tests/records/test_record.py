@@ -1,20 +1,29 @@
-"""One writer and one reader: any value of a record has one text, and what is read is what was written."""
+"""One writer and one reader: any value of a record has one text, and what is read is what was written; the footing of a
+run's last bits; the list of columns."""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from dwsweep.cli.analysis import Axis
 from dwsweep.errors import InputError
+from dwsweep.fit.data import roles
+from dwsweep.fit.data.shape import BLOCK
 from dwsweep.interval import Interval
-from dwsweep.records import record
+from dwsweep.records import footing, record
+from dwsweep.records.columns import ALIASES, AXES, COLUMNS, IN_ANY_CASE, REQUIRED, RESULTS, of_type
+from dwsweep.records.footing import Footing
+from dwsweep.records.pack import StartFacts
 from dwsweep.records.record import Record
+from dwsweep.report.runs_table import RUN_COLUMNS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,3 +102,46 @@ def test_a_wrong_value_names_file_and_key(tmp_path: Path) -> None:
     path.write_text('{"rows": [{"loss": 1.0, "depth": "2"}], "best": {}}')
     with pytest.raises(InputError, match=r"file\.json: rows\[0\]\.depth: '2'; must be a valid integer"):
         record.read(path, File)
+
+
+# Footing of last bits
+
+
+def test_the_footing_here_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    found = footing.here(3, "cpu")
+    assert found.flags["XLA_FLAGS"] == "--xla_cpu_enable_fast_math=true" and "JAX_PLATFORMS" not in found.flags
+    assert found.workers == 3 and (found.cores or 0) >= 1 and {"jax", "jaxlib", "python"} <= set(found.versions)
+    assert all(one.islower() for one in found.instructions) and "smep" not in found.instructions
+
+
+ONE = Footing("a", "EPYC", ("avx2", "avx512f"), 2, 1, {"XLA_FLAGS": "--x"}, "cpu", {"jax": "0.10.2", "python": "3.11"})
+
+
+def test_what_changed_is_named_and_what_is_unknown_is_not() -> None:
+    one = StartFacts("cpu", 2, {"replica": 2}, microbatch=16, attention_kernel="xla", footing=ONE)
+    other = replace(one, devices=1, mesh={"replica": 1}, microbatch=8, step=7, compile_seconds=1.0)
+    assert one.differences(other) == ["devices", "mesh", "microbatch"]
+    assert one.differences(replace(one, footing=None)) == [] == StartFacts().differences(one)
+    changed = replace(ONE, host="b", cores=None, flags={}, versions={"jax": "0.11.0", "python": "3.11"})
+    assert one.differences(replace(one, footing=changed)) == ["flags", "versions"]
+
+
+# The list of columns
+
+
+NAMES = [column.name for column in COLUMNS]
+
+
+def test_every_list_names_columns_that_are_known() -> None:
+    of_roles, of_page = {*roles.KNOWN} - {BLOCK, *chain(*ALIASES.values())}, {name for name, _ in RUN_COLUMNS.values()}
+    assert {*RESULTS, *REQUIRED, *of_roles, *of_page} <= set(NAMES) <= set(roles.KNOWN)
+
+
+def test_a_column_stands_once_and_an_axis_has_an_option() -> None:
+    assert len(set(NAMES)) == len(NAMES)
+    assert list(AXES) == [axis.value for axis in Axis]
+    assert set(AXES) <= set(of_type("count")) and set(ALIASES) <= set(IN_ANY_CASE)
+    usual = [alias for aliases in ALIASES.values() for alias in aliases]
+    assert len(set(usual)) == len(usual) and not set(usual) & set(IN_ANY_CASE)

@@ -86,19 +86,6 @@ def test_every_text_says_of_a_pair_what_the_first_row_of_its_csv_says(name: str,
     agree(expected, in_sentence(notebook), "the notebook")
 
 
-def test_a_table_beside_another_has_the_verdicts_of_its_own_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interval, "WITHOUT_DIGITS", math.inf)  # no Monte-Carlo error takes digits
-    law = {"theta": (5.039 - math.log(2.0) / 2.0, 0.0555)}  # transitions at half the size
-    first, second = (losses(SmoothTruth((6, 12, 18), **more), 0, 6e5, 1e8, 6, sigma=0.002) for more in ({}, law))
-    result, there = dwsweep.fit_table(first, beside=[second]), dwsweep.fit_table(second)
-    (other,) = result.others
-    agree(verdicts(there), {row.pair: of_row(dict(row)) for row in other.transitions}, "the other table")
-    for pair, own, theirs, *_ in table_of(result.summary(), f"Beside {other.name}"):
-        at = tuple(map(int, pair.split("→")))
-        for cell, claim in ((own, verdicts(result)[at]), (theirs, verdicts(there)[at])):
-            assert cell.startswith(claim.size or claim.status) and (not claim.ends or claim.ends in cell)
-
-
 @pytest.mark.parametrize("name", EACH)
 def test_every_output_says_one_thing_of_the_best_depths(name: str) -> None:
     result = fitted(name)
@@ -130,14 +117,6 @@ def test_the_default_text_answers_first_ends_with_the_next_command_and_is_half_a
     assert text.splitlines()[0] == full.splitlines()[0] and text.startswith("The best depth grows with N: ")
     assert re.search(r"Next: `dwsweep guide \S+ --fit 'my fit'`", " ".join(text.split()))
     assert len(text.split()) < 0.5 * len(full.split()) and table_of(text, BEST) == table_of(full, BEST)
-
-
-def test_the_default_text_names_what_losses_are_not_adjusted_for() -> None:
-    table = losses(SmoothTruth((6, 12, 18)), 0, 1e6, 2e8, 4, sigma=0.001)
-    result = dwsweep.fit_table([{**row, "dropout": 0.1 * (row["depth"] > 12)} for row in table])
-    text = " ".join(plain_text(fit_report.render(result, "out")).split())
-    assert any("DROPOUT" in note for note in result.provenance.account.notes)
-    assert all(note in text for note in result.provenance.account.notes)
 
 
 def test_a_table_that_is_too_early_to_ask_says_so_first() -> None:

@@ -31,7 +31,6 @@ from dwsweep.report.document import Fold, TextTable, number
 from dwsweep.report.figures import registry
 from dwsweep.report.markup import html_of
 from dwsweep.sweep.snapshot import RunView, Snapshot
-from dwsweep.text import format_factor
 
 pytestmark = pytest.mark.usefixtures("short_guideline", "surfaces_again")
 
@@ -182,20 +181,6 @@ def test_a_pair_has_one_verdict_and_the_papers_estimates_only_where_they_are_ask
     assert isinstance(fold, Fold) and fold.parts[0].rows == [["6→12", "not reached", "> 20M"]]  # type: ignore[union-attr]
     assert fit_report.answer(fit)[1].count("6→12") == 1
     assert "transitions" not in {anchor for anchor, *_ in fit_report.sections(replace(fit, transitions=[]))}
-
-
-def test_guideline_marks_extrapolation_and_rivals(law: Path) -> None:
-    fit = fit_record.read(law)
-    rows = {entry.name: entry for entry in fit.guideline}
-    table = fit_report.guideline(fit)
-    (big,) = (cells for cells in table.rows if cells[0] == "13B")
-    factor = rows["13B"].extrapolation_factor
-    assert factor > 1 and big[table.heads.index("outside")] == f"{format_factor(factor)}×"
-    near = fit_report.guideline(replace(fit, guideline=[replace(rows["350M"], extrapolation_factor=1.5)]))
-    assert near.rows[0][near.heads.index("outside")] == "1.5×"
-    for low, high, said in ((40.0, 75.2, "40 … 75"), (40.0, None, "> 40"), (None, None, "–")):
-        one = replace(rows["350M"], rival_depth_min=low, rival_depth_max=high)
-        assert fit_report.guideline(replace(fit, guideline=[one])).rows[0][table.heads.index("forms")] == said
 
 
 @pytest.mark.usefixtures("without_answers", "without_drawing")

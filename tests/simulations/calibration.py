@@ -35,7 +35,6 @@ def sweeps() -> dict[str, Scenario]:
     def truth(**changes: Any) -> Scenario:
         return replace(base, truth=replace(base.truth, **changes))
 
-    four = replace(base, shapes=grid(SmoothTruth().depths, 4))
     return {
         "exponential": base,
         "power": truth(form="power", theta=through_published_widths("power")),
@@ -44,7 +43,7 @@ def sweeps() -> dict[str, Scenario]:
         "gains fall as N^-0.4": truth(decay=0.4),
         "one seed": replace(base, seeds=1),
         "luck 0.004": replace(base, noise=Noise(shape_sd=0.004)),
-        "4 sizes, luck 0.002": replace(four, noise=Noise(shape_sd=0.002)),
+        "4 sizes, luck 0.002": replace(base, shapes=grid(SmoothTruth().depths, 4), noise=Noise(shape_sd=0.002)),
         "laptop": _laptop(),
         "laptop, no form holds": _laptop(bend=0.25),
     }
@@ -62,13 +61,11 @@ def _laptop(bend: float = 0.0) -> Scenario:
 @dataclass(frozen=True, kw_only=True)
 class Calibrated(Simulated):
     """best: ln of the true best depth per size, None where there is none. medians: of the draws. ends: per size, those
-    of each of ``LEVELS``. pairs: for each verdict with a bound, True if the true crossing is inside. ess: effective
-    nodes."""
+    of each of ``LEVELS``. pairs: for each verdict with a bound, True if the true crossing is inside."""
 
     best: tuple[float | None, ...]
     medians: tuple[float | None, ...]
     ends: tuple[tuple[Ends, ...], ...]
-    ess: float
     pairs: tuple[bool, ...] = ()
 
 
@@ -90,7 +87,6 @@ def simulation(scenario: Scenario, rng: np.random.Generator, index: int = 0) -> 
         best=tuple(None if depth is None else math.log(depth) for depth in best),
         medians=tuple(medians),
         ends=tuple(ends),
-        ess=result.surface.ess,
         pairs=tuple(_held(sweep.truth, result.verdicts)),
     )
 
@@ -119,19 +115,18 @@ def part(rows: Sequence[Calibrated], places: Sequence[int]) -> list[str]:
 
 
 HEAD = (
-    "scenario | n | inside: 50 80 95 % hold | ln(high/low) | rmse, % | outside | ln(high/low) | rmse, % | ESS | "
+    "scenario | n | inside: 50 80 95 % hold | ln(high/low) | rmse, % | outside | ln(high/low) | rmse, % | "
     "pairs: 95 % hold"
 )
 
 
 def cells(name: str, rows: Sequence[Calibrated]) -> list[list[str]]:
     last = len(rows[0].best) - 1
-    pairs = mean(held for row in rows for held in row.pairs)
-    cost = [shown(min(row.ess for row in rows), digits=".0f"), percent(pairs, digits=".0f")]
+    pairs = percent(mean(held for row in rows for held in row.pairs), digits=".0f")
     if rows[0].best[0] is None:
         bounded = mean(any((e[-1][0] or 0.0) > 0.0 or e[-1][1] is not None for e in row.ends) for row in rows)
-        return [[name, str(len(rows)), f"bounded {percent(bounded)} %", *["–"] * 5, *cost]]
-    return [[name, str(len(rows)), *part(rows, range(last)), *part(rows, [last]), *cost]]
+        return [[name, str(len(rows)), f"bounded {percent(bounded)} %", *["–"] * 5, pairs]]
+    return [[name, str(len(rows)), *part(rows, range(last)), *part(rows, [last]), pairs]]
 
 
 OUTSIDE = (

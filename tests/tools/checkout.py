@@ -10,6 +10,7 @@ TOOLS = Path(__file__).parent
 ROOT = TOOLS.parents[1]
 SWEEPS = ROOT / "sweeps"
 SMOKE = SWEEPS / "smoke.yaml"
+LAPTOP = SWEEPS / "results" / "laptop"
 
 
 def free_address() -> str:

@@ -83,7 +83,9 @@ def simulated(folder: Path) -> list[Path]:
     designs: dict[str, Any] = {
         name: lambda rng, truth=truth: sweeps.draw(truth, rng, budgets=wide, seeds=2) for name, truth in truths.items()
     }
-    base = smooth()
+    base, doubled = smooth(), 2.0 ** np.arange(7)
+    # the deep, or the shallow, nets alone reach the largest sizes, as where one list of widths serves all depths
+    alone = {"deep": lambda L: 3.0e5 * L * doubled, "shallow": lambda L: 1.0e7 / L * doubled}
     designs |= {
         "one_seed": lambda rng: sweeps.draw(base, rng, budgets=wide, seeds=1, sigma=0.003),
         "noisy": lambda rng: sweeps.draw(base, rng, budgets=wide, seeds=2, sigma=0.01),
@@ -91,11 +93,11 @@ def simulated(folder: Path) -> list[Path]:
         "two_sizes": lambda rng: sweeps.draw(base, rng, budgets=(2.0e7, 2.0e8), seeds=3),
         "one_size": lambda rng: sweeps.draw(base, rng, budgets=(1.0e8,), seeds=3),
         "two_depths": lambda rng: sweeps.draw(smooth(depths=(8, 16)), rng, budgets=wide, seeds=2),
-        "deep_alone_large": lambda rng: sweeps.draw(base, rng, budgets=_deep_alone, seeds=2),
-        "shallow_alone_large": lambda rng: sweeps.draw(base, rng, budgets=_shallow_alone, seeds=2),
-    }
-    designs |= {
-        "bad_run": lambda rng: _with_a_bad_run(sweeps.draw(base, rng)),
+        "deep_alone_large": lambda rng: sweeps.draw(base, rng, budgets=alone["deep"], seeds=2),
+        "shallow_alone_large": lambda rng: sweeps.draw(base, rng, budgets=alone["shallow"], seeds=2),
+        "bad_run": lambda rng: [
+            {**row, "loss": row["loss"] + 5.0 * (k == 40)} for k, row in enumerate(sweeps.draw(base, rng))
+        ],
         "learning_rates": lambda rng: sweeps.draw(base, rng, rates=(0.0, 0.0, 0.0, 0.002, 0.01)),
         "missing_20_percent": lambda rng: [row for row in sweeps.draw(base, rng) if rng.random() >= 0.2],
     }
@@ -112,30 +114,15 @@ def simulated(folder: Path) -> list[Path]:
     return made
 
 
-def _with_a_bad_run(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    rows[40]["loss"] += 5.0
-    return rows
-
-
-def _deep_alone(depth: int) -> list[float]:
-    """Budgets at which the deep nets alone reach the largest sizes, as where one list of widths serves all depths."""
-    return [3.0e5 * depth * 2.0**k for k in range(7)]
-
-
-def _shallow_alone(depth: int) -> list[float]:
-    return [1.0e7 / depth * 2.0**k for k in range(7)]
-
-
 def tables(given: list[Path], folder: Path) -> dict[str, Path]:
     """Name of the record → table: of the folders given, of the published sweeps, and the simulated ones."""
     found = {}
     for one in given:
         inside = sorted(one.iterdir()) if one.is_dir() else [one]
         for path in inside:
-            if (path.is_dir() and not path.name.endswith("-fit")) or (path.suffix in FILES - {".md"}):
+            is_table = path.suffix in FILES if path.is_file() else not path.name.endswith("-fit")
+            if is_table and path.name not in NO_TABLES:
                 found[f"{one.name if one.is_dir() else one.parent.name}-{path.name}"] = path
-            elif path.suffix == ".md" and path.name not in NO_TABLES:
-                found[f"{one.name}-{path.name}"] = path
     published = (path.parent for path in sorted((ROOT / "sweeps" / "results").glob("*/results.csv")))
     found |= {f"published-{path.name}": path for path in published}
     return found | {path.stem: path for path in simulated(folder / "tables")}

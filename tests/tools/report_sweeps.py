@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import csv
 import functools
-import itertools
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,33 +16,22 @@ from dwsweep import fit_table
 from dwsweep.fit import analysis
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult
+from tests.simulations.sweeps import SmoothTruth, draw
 
-A, B = 5.039, 0.0555
 
-
-def rows(
-    depths: Sequence[int], sizes: int, low: float, high: float, seeds: int = 3, effect: float = 0.012
-) -> list[dict[str, Any]]:
-    """Losses E + A·N^(−α) less ``effect``·tanh at every transition passed; σ = 0.001 nats, seeds shared."""
-    rng = np.random.default_rng(1)
-    shared = rng.normal(0.0, 0.002, seeds)
-    out = []
-    for depth in depths:
-        for budget in np.geomspace(low, high, sizes):
-            width = 4 * round(math.sqrt(budget / 12 / depth) / 4)
-            n = 12 * depth * width**2
-            loss = 1.6 + 1.3 * (n / 1e6) ** -0.16
-            for shallow, deep in itertools.pairwise(depths):
-                if deep <= depth:
-                    loss -= effect * math.tanh(0.5 * math.log(n / (12 * shallow)) - A - B * shallow)
-            for seed in range(seeds):
-                row = {"run_id": f"L{depth}-d{width}-s{seed}", "depth": depth, "width": width, "seed": seed, "heads": 2}
-                row |= {"head_size": width // 2, "learning_rate": 1e-3, "parametrization": "completep"}
-                row |= {"status": "done", "n_params": n, "n_params_total": n + 2000 * width, "flops": 6e8 * n}
-                row |= {"tokens": 10**8, "steps": 400, "wall_seconds": 100.0, "tokens_per_second": 1e6}
-                row |= {"vocab_size": 1000, "data_hash": "0123abcd"}
-                out.append(row | {"loss": loss + shared[seed] + rng.normal(0.0, 0.001)})
-    return out
+def rows(depths: Sequence[int], sizes: int, low: float, high: float, seeds: int = 3) -> list[dict[str, Any]]:
+    """Losses with the transitions of the published law and half of its differences; σ = 0.001 nats, seeds shared."""
+    budgets, rng = np.geomspace(low, high, sizes).tolist(), np.random.default_rng(1)
+    found = draw(SmoothTruth(tuple(depths), effect=0.5), rng, budgets=budgets, seeds=seeds, sigma=0.001, seed_sd=0.002)
+    for row in found:
+        depth, width = row["depth"], row["width"]
+        n = 12 * depth * width**2
+        row |= {"run_id": f"L{depth}-d{width}-s{row['seed']}", "heads": 2, "head_size": width // 2}
+        row |= {"learning_rate": 1e-3, "parametrization": "completep"}
+        row |= {"status": "done", "n_params": n, "n_params_total": n + 2000 * width, "flops": 6e8 * n}
+        row |= {"tokens": 10**8, "steps": 400, "wall_seconds": 100.0, "tokens_per_second": 1e6}
+        row |= {"vocab_size": 1000, "data_hash": "0123abcd"}
+    return found
 
 
 def write_csv(content: Sequence[dict[str, Any]], path: Path) -> Path:
