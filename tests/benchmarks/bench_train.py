@@ -18,19 +18,14 @@ trains the three one after another. Data: ``stdlib-docs``, prepared before the c
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -41,6 +36,10 @@ from dwsweep.plan import DataFacts, Pack, build
 from dwsweep.plan.schedule import multipliers
 from dwsweep.spec import load_spec, parse_spec
 from dwsweep.sweep.local_worker import cores, each_core_a_device
+
+SPAWN = get_context("spawn")
+Params = dict[int, dict[str, np.ndarray]]
+"""Arrays of each replica by their names."""
 
 SMOKE = Path(__file__).parents[2] / "sweeps" / "smoke.yaml"
 LARGER = {2: [512], 6: [192], 12: [128], 24: [64], 48: [32]}
@@ -72,14 +71,14 @@ class Case:
         return indices, multipliers(begin, n, max(self.pack.branch_steps[-1], begin + n), train).tolist()
 
 
-def cases(wanted: list[str], progress: bool = True) -> list[Case]:
+def cases(wanted: list[str]) -> list[Case]:
     """The smoke sweep's packs and the larger shapes whose name (L6-d192) or group (smoke, larger) is wanted."""
     smoke = load_spec(SMOKE, ["model.parametrization=standard", "train.weight_decay=0"])
     larger = {
         "grid": {"widths": LARGER, "seeds": 1, "heads": {"count": 2}, "learning_rates": [2e-3]},
         "train": {"seq_len": 128, "batch_size": 16, "steps": 200, "warmup_steps": 20, "weight_decay": 0.0},
     }
-    store = prepare(smoke.data, progress=progress)
+    store = prepare(smoke.data)
     found = []
     for group, spec in (("smoke", smoke), ("larger", parse_spec({**smoke.model_dump(), **larger}))):
         for pack in build(spec, data=DataFacts.of(store)).packs:
@@ -90,19 +89,17 @@ def cases(wanted: list[str], progress: bool = True) -> list[Case]:
 
 
 class Ours:
-    """The real program, which is also where the parameters come from."""
+    """The real program, which is also where the parameters come from: of each replica, by name."""
 
-    def __init__(self, case: Case, params: Path) -> None:
+    def __init__(self, case: Case) -> None:
         import jax
 
         from dwsweep.train.program import Blueprint, compile_program
 
-        self.jax, self.case = jax, case
+        self.jax, self.case, self.done = jax, case, 0
         self.program = compile_program(Blueprint.of(case.pack, case.store), case.store)
         self.state, _ = self.program.init()
-        own = self.program.params(self.state, range(len(case.pack.replicas)))
-        np.savez(params, **{f"{r}.{name}": array for r, named in own.items() for name, array in named.items()})
-        self.done = 0
+        self.params = self.program.params(self.state, range(len(case.pack.replicas)))
 
     def steps(self, n: int) -> np.ndarray:
         losses = []
@@ -116,35 +113,21 @@ class Ours:
         return np.concatenate(losses)
 
 
-def taken(params: Path, replica: int) -> dict[str, Any]:
-    """A replica's parameters as a tree, from the file that ours has written."""
-    tree: dict[str, Any] = {}
-    with np.load(params) as arrays:
-        for name in arrays:
-            first, *path, last = name.split(".")
-            if int(first) == replica:
-                at = tree
-                for part in path:
-                    at = at.setdefault(part, {})
-                at[last] = arrays[name]
-    return tree
-
-
 class Plain:
     """Plain JAX, one replica after another."""
 
-    def __init__(self, case: Case, params: Path, scanned: bool) -> None:
+    def __init__(self, case: Case, params: Params, scanned: bool) -> None:
+        from flax.traverse_util import unflatten_dict
         from plain_jax import Trainer, unstacked
 
-        pack, self.case = case.pack, case
-        trees = [taken(params, i) for i in range(len(pack.replicas))]
+        pack, self.case, self.done = case.pack, case, 0
+        trees = [unflatten_dict(own, sep=".") for own in params.values()]
         if not scanned:
             trees = [unstacked(tree, pack.shape.depth) for tree in trees]
         self.replicas = [
             Trainer(tree, pack.shape, pack.train, r.learning_rate) for tree, r in zip(trees, pack.replicas, strict=True)
         ]
         self.tokens = np.array(case.store.train_tokens(), np.int32)
-        self.done = 0
 
     def steps(self, n: int) -> np.ndarray:
         indices, rates = self.case.batches(self.done, n)
@@ -156,84 +139,51 @@ class Plain:
         return np.array(losses, np.float32).T
 
 
-def fastest(case: Case, params: Path) -> Plain:
+def timed(side: Ours | Plain, n: int) -> tuple[float, np.ndarray]:
+    """Seconds a step (of all replicas), and the losses."""
+    began = time.perf_counter()
+    losses = side.steps(n)
+    return (time.perf_counter() - began) / n, losses
+
+
+def fastest(case: Case, params: Params) -> Plain:
     """The faster of plain JAX's loop and scan for this shape, warm, at its first step again."""
     seconds = {}
     for scanned in (False, True):
         side = Plain(case, params, scanned)
         side.steps(3)
-        n = max(2, int(0.5 * ROUND_SECONDS / timed(side, 2)))
-        seconds[scanned] = min(timed(side, n) for _ in range(2))
+        n = max(2, int(0.5 * ROUND_SECONDS / timed(side, 2)[0]))
+        seconds[scanned] = min(timed(side, n)[0] for _ in range(2))
     return Plain(case, params, seconds[True] < seconds[False])
 
 
-def timed(side: Any, n: int) -> float:
-    """Seconds a step (of all replicas)."""
-    began = time.perf_counter()
-    side.steps(n)
-    return (time.perf_counter() - began) / n
+def serve(case: Case, params: Params | None, asked: Connection) -> None:
+    """Be one side, ours without ``params``: answer with the parameters, then each number of steps as ``timed`` does."""
+    if params is None:
+        os.environ.update(each_core_a_device(len(cores())))
+    side = Ours(case) if params is None else fastest(case, params)
+    asked.send(params or side.params)
+    for n in iter(asked.recv, 0):
+        asked.send(timed(side, n))
 
 
-def serve(name: str, case: Case, params: Path) -> None:
-    """Be one side: answer each number of steps on standard input by a line of JSON, after an empty one."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever a compiler prints is no answer
-    side = Ours(case, params) if name == "ours" else fastest(case, params)
-    print("{}", file=answers, flush=True)
-    for line in sys.stdin:
-        n = int(line)
-        began = time.perf_counter()
-        losses = side.steps(n)
-        seconds = (time.perf_counter() - began) / n
-        print(json.dumps({"seconds": seconds, "losses": losses.tolist()}), file=answers, flush=True)
+class Side:
+    """A side in a process of its own, with its parameters."""
 
+    def __init__(self, case: Case, params: Params | None = None) -> None:
+        self.connection, theirs = SPAWN.Pipe()
+        self.process = SPAWN.Process(target=serve, args=(case, params, theirs), daemon=True)
+        self.process.start()
+        theirs.close()  # a side that dies then is an end of file here
+        self.params: Params = self.connection.recv()
 
-class Peer:
-    """A side in a process of its own."""
-
-    def __init__(self, name: str, case: Case, params: Path) -> None:
-        ours = each_core_a_device(len(cores())) if name == "ours" else {}
-        self.process = subprocess.Popen(
-            [sys.executable, __file__, "--side", name, "--shapes", case.name, "--params", str(params)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **ours},
-        )
-        self.name = name
-        self._answer()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(f"{self.name} ended before it answered, exit status {self.process.wait()}")
-        return dict(json.loads(line))
-
-    def steps(self, n: int) -> dict[str, Any]:
-        """Seconds a step, and the losses."""
-        assert self.process.stdin is not None
-        print(n, file=self.process.stdin, flush=True)
-        return self._answer()
+    def steps(self, n: int) -> tuple[float, np.ndarray]:
+        self.connection.send(n)
+        return self.connection.recv()
 
     def end(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
-
-
-@contextmanager
-def sides(case: Case) -> Iterator[list[Peer]]:
-    """Both sides of one shape, ours first, since the other takes its parameters."""
-    with tempfile.TemporaryDirectory() as folder:
-        started: list[Peer] = []
-        try:
-            for name in ("ours", "plain"):
-                started.append(Peer(name, case, Path(folder) / "params.npz"))
-            yield started
-        finally:
-            for peer in started:
-                peer.end()
+        self.connection.send(0)
+        self.process.join()
 
 
 def compare(case: Case, rounds: int) -> str:
@@ -242,15 +192,18 @@ def compare(case: Case, rounds: int) -> str:
     Raises:
         AssertionError: the losses of the first three steps differ by more than ``AGREE``.
     """
-    with sides(case) as both:
-        ours, plain = (np.array(side.steps(3)["losses"]) for side in both)
-        assert np.abs(ours - plain).max() <= AGREE, f"{case.name}: not the same model: losses {plain} and {ours}"
-        numbers = [max(1, int(ROUND_SECONDS / side.steps(2)["seconds"])) for side in both]
-        taken = [[side.steps(n)["seconds"] for side, n in zip(both, numbers, strict=True)] for _ in range(rounds)]
+    ours = Side(case)
+    both = [ours, Side(case, ours.params)]
+    losses = [side.steps(3)[1] for side in both]
+    assert np.abs(losses[0] - losses[1]).max() <= AGREE, f"{case.name}: not the same model: losses {losses}"
+    numbers = [max(1, int(ROUND_SECONDS / side.steps(2)[0])) for side in both]
+    taken = [[side.steps(n)[0] for side, n in zip(both, numbers, strict=True)] for _ in range(rounds)]
+    for side in both:
+        side.end()
     ratios = [of_plain / of_ours for of_ours, of_plain in taken]
-    ours, plain = (case.tokens_per_step / min(of_side) for of_side in zip(*taken, strict=True))
+    rates = [case.tokens_per_step / min(of_side) for of_side in zip(*taken, strict=True)]
     train, seeds = case.pack.train, len(case.pack.replicas)
-    line = f"{case.name:<9}{train.batch_size:>3} × {train.seq_len:<3}{seeds:>6}{ours:>10,.0f}{plain:>9,.0f}"
+    line = f"{case.name:<9}{train.batch_size:>3} × {train.seq_len:<3}{seeds:>6}{rates[0]:>10,.0f}{rates[1]:>9,.0f}"
     return f"{line}{statistics.median(ratios):>6.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
 
 
@@ -258,13 +211,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="*", default=[], help="smoke, larger, or names such as L6-d192")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--side", help=argparse.SUPPRESS)
-    parser.add_argument("--params", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    chosen = cases(options.shapes, progress=not options.side)
-    if options.side:
-        serve(options.side, chosen[0], options.params)
-        return
+    chosen = cases(options.shapes)
     print(f"jax {version('jax')}, {len(cores())} cores, load average {os.getloadavg()[0]:.2f}")
     print("tokens per second, and how many times as fast ours is (median of the rounds, their range)")
     print(f"{'shape':<9}{'batch':>9}{'seeds':>6}{'ours':>10}{'plain':>9}")
