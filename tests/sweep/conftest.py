@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import sweep_bucket
-from sweep_tools import LEASE_SECONDS, train_here, with_standin
+from sweep_tools import LEASE_SECONDS, Sweep, train_here, with_standin
 
 from dwsweep.sweep import claim
 
@@ -30,6 +30,11 @@ def standin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def standin_here(standin: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process too: for tests of what is decided and written, not of processes that die."""
     train_here(monkeypatch)
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Sweep:
+    return Sweep(tmp_path)
 
 
 @pytest.fixture(params=["lock", "lease"])

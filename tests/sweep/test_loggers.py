@@ -8,20 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweep_tools import assert_complete, make_plan, order, run
+from sweep_tools import ONE_PACK, Sweep, make_plan
 
 from dwsweep.errors import InputError
+from dwsweep.jsonl import read_lines
 
 pytestmark = pytest.mark.usefixtures("standin_here")
 
-ONE_PACK: dict[str, Any] = {"grid__depths": [2], "grid__budgets": [1e5]}
 
-
-def test_a_logger_that_is_not_installed_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_logger_that_is_not_installed_is_refused_by_name(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"execution.loggers: 'wandb'.*pip install -c constraints.txt '\.\[wandb\]'"):
-        run(make_plan(**ONE_PACK, execution={"loggers": ["wandb"]}), tmp_path / "sweep")
-    assert not (tmp_path / "sweep").exists()
+        sweep.run(make_plan(**ONE_PACK, execution={"loggers": ["wandb"]}))
+    assert not sweep.directory.exists()
 
 
 def scalars(folder: Path) -> dict[str, dict[int, float]]:
@@ -43,30 +42,26 @@ def scalars(folder: Path) -> dict[str, dict[int, float]]:
     return found
 
 
-def test_tensorboard_over_an_interruption(tmp_path: Path) -> None:
+def test_tensorboard_over_an_interruption(sweep: Sweep) -> None:
     pytest.importorskip("tensorboardX")
-    order(tmp_path, stop_at=17)
+    sweep.order(stop_at=17)
     plan = make_plan(**ONE_PACK, execution={"loggers": ["tensorboard"], "checkpoint_steps": 5})
-    assert run(plan, tmp_path / "sweep")[0] == 3
-    order(tmp_path)
-    assert run(plan, tmp_path / "sweep")[0] == 0
-    assert_complete(plan, tmp_path / "sweep")
+    assert sweep.run(plan)[0] == 3
+    sweep.finish(plan)
     for planned in plan.runs:
-        directory = tmp_path / "sweep" / "runs" / planned.run_id
-        rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
-        found = scalars(tmp_path / "sweep" / "tensorboard" / planned.run_id)
+        directory = sweep.store.run_directory(planned.run_id)
+        rows = read_lines(directory / "metrics.jsonl")
+        found = scalars(sweep.directory / "tensorboard" / planned.run_id)
         assert found["train/loss"] == pytest.approx({row["step"]: row["loss"] for row in rows})
         assert found["result/loss"][30] == pytest.approx(json.loads((directory / "result.json").read_text())["loss"])
 
 
-def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_offline(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     plan = make_plan(**ONE_PACK, execution={"loggers": ["wandb"]})
-    status, text = run(plan, tmp_path / "sweep")
-    assert status == 0, text
-    assert_complete(plan, tmp_path / "sweep")
-    folders = sorted((tmp_path / "sweep" / "wandb").glob("offline-run-*"))
+    sweep.finish(plan)
+    folders = sorted((sweep.directory / "wandb").glob("offline-run-*"))
     assert len(folders) == 2
     logged = b"".join(path.read_bytes() for folder in folders for path in folder.glob("run-*.wandb"))
     for planned in plan.runs:
@@ -87,21 +82,19 @@ class Run:
 
 
 def test_wandb_gets_no_step_twice_where_a_pack_goes_on_from_a_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wandb, held = pytest.importorskip("wandb"), dict[str, list[int]]()
     monkeypatch.setattr(wandb, "init", lambda **given: Run(held.setdefault(given["id"], [])))
-    order(tmp_path, raise_at=17, once=True)
-    assert run(make_plan(**ONE_PACK, execution={"loggers": ["wandb"]}), tmp_path / "sweep")[0] == 0
+    sweep.order(raise_at=17, once=True)
+    assert sweep.run(make_plan(**ONE_PACK, execution={"loggers": ["wandb"]}))[0] == 0
     assert list(held.values()) == [list(range(1, 31))] * 2
 
 
 def test_a_logger_that_fails_is_left_out_with_a_message_and_the_runs_are_trained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wandb = pytest.importorskip("wandb")
     monkeypatch.setattr(wandb, "init", lambda **_: (_ for _ in ()).throw(wandb.UsageError("No API key configured")))
-    plan = make_plan(**ONE_PACK, execution={"loggers": ["wandb"]})
-    status, text = run(plan, tmp_path / "sweep")
-    assert status == 0 and text.count("wandb failed and is left out from now on: ") == 1, text
-    assert_complete(plan, tmp_path / "sweep")
+    text = sweep.finish(make_plan(**ONE_PACK, execution={"loggers": ["wandb"]}))
+    assert text.count("wandb failed and is left out from now on: ") == 1, text

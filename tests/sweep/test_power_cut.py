@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import csv
 import errno
 import io
 import json
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweep_tools import assert_complete, make_plan, run
+from sweep_tools import assert_complete, make_plan, results_of, run
 
 from dwsweep import jsonl, paths
 from dwsweep.sweep import claim
@@ -145,8 +144,10 @@ def no_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claim, "HEARTBEAT_SECONDS", 3600.0)
 
 
-def trial(folder: Path, n: int | None, for_good: bool, **more: Any) -> tuple[FileLayer, dict[str, float], str]:
-    """A sweep whose n-th call fails: (the layer, loss of each run that was said to be done, how it ended)."""
+def trial(
+    folder: Path, n: int | None, for_good: bool, **more: Any
+) -> tuple[FileLayer, dict[str, float], tuple[int, str]]:
+    """A sweep whose n-th call fails: (the layer, loss of each run that was said to be done, status and text)."""
     said: dict[str, float] = {}
     finish = SweepStore.finish
     paths._on_disk.clear()  # what this process knows of a disk that was another sweep's
@@ -159,23 +160,21 @@ def trial(folder: Path, n: int | None, for_good: bool, **more: Any) -> tuple[Fil
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SweepStore, "finish", finished)
         layer.install(patch)
-        status, _ = run(PLAN, folder / "sweep")
-        ended = f"status {status}"
-    return layer, said, ended
+        return layer, said, run(PLAN, folder / "sweep")
 
 
 def settled(directory: Path) -> list[dict[str, str]]:
-    with (directory / "results.csv").open() as file:
-        return [{name: row[name] for name in ("run_id", "status", "loss", "steps")} for row in csv.DictReader(file)]
+    return [{name: row[name] for name in ("run_id", "status", "loss", "steps")} for row in results_of(directory)]
 
 
 def check(folder: Path, n: int, for_good: bool, number: int, expected: list[dict[str, str]]) -> None:
     folder.mkdir()
-    layer, said, ended = trial(folder, n, for_good, number=number)
-    assert ended in ("status 0", "status 3"), (n, layer.failed)  # the machine failed, and no run or input did
+    layer, said, (status, text) = trial(folder, n, for_good, number=number)
+    assert status in (0, 3), (n, layer.failed)  # the machine failed, and no run or input did
+    assert status == 0 or number != errno.ENOSPC or "is full" in text, (n, layer.failed, text)
     after = layer.after_power_cut(folder / "after")
     store = SweepStore(after)
-    if ended == "status 0":  # which says so of every run
+    if status == 0:  # which says so of every run
         said = {row["run_id"]: float(row["loss"]) for row in expected}
     for run_id, loss in said.items():
         assert store.state(run_id).state == "done", (n, layer.failed, run_id)

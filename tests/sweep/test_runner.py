@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import errno
 import json
 import os
 import re
@@ -15,11 +13,12 @@ from typing import Any
 import pytest
 from sentences import says
 from sweep_tools import (
+    ONE_PACK,
+    Sweep,
     WorkerHere,
     assert_complete,
     make_plan,
     order,
-    run,
     start,
     wait_for,
     work_in,
@@ -39,50 +38,40 @@ pytestmark = pytest.mark.usefixtures("standin")
 here = pytest.mark.usefixtures("standin_here")
 
 
-def test_a_sweep_is_trained_once_by_one_worker_the_long_packs_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_sweep_is_trained_once_by_its_workers_the_long_packs_first(
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
-    plan = make_plan()
-    status, text = run(plan, tmp_path / "sweep")
-    assert status == 0
-    assert work_in(text)[:2] == (8, 4) and "8 done" in text
-    assert_complete(plan, tmp_path / "sweep")
-    names = {path.name for path in (tmp_path / "sweep").iterdir()}
+    plan = make_plan(execution={"workers": workers})
+    sweep.order(step_seconds=0.02 * (workers - 1))
+    status, text = sweep.run(plan)
+    assert status == 0 and work_in(text)[:2] == (8, 4) and "8 done" in text
+    sweep.complete(plan)
+    names = {path.name for path in sweep.directory.iterdir()}
     assert names == {"spec.yaml", "plan.csv", "results.csv", "manifest.json", "packs", "runs", "locks"}
-    logs = {path: path.read_text() for path in tmp_path.glob("sweep/packs/*/log.txt")}
-    assert len({log.split("process ")[1] for log in logs.values()}) == 1
-    store = SweepStore(tmp_path / "sweep")
-    order_of_starts = sorted(store.pack_ids(), key=lambda name: store.pack_state(name).begun or 0.0)
-    assert [name.rsplit("-", 1)[0] for name in order_of_starts] == ["L1-d92-h2", "L2-d64-h2", "L1-d48-h2", "L2-d36-h2"]
+    logs = {path: path.read_text() for path in sweep.directory.glob("packs/*/log.txt")}
+    assert len({log.split("process ")[1] for log in logs.values()}) == workers
+    starts = sorted(sweep.store.pack_ids(), key=lambda name: sweep.store.pack_state(name).begun or 0.0)
+    longest = ["L1-d92-h2", "L2-d64-h2", "L1-d48-h2", "L2-d36-h2"]
+    assert workers > 1 or [name.rsplit("-", 1)[0] for name in starts] == longest
 
     monkeypatch.setattr(runner, "local_workers", lambda *_: pytest.fail("a worker for nothing"))
-    status, text = run(plan, tmp_path / "sweep")
-    assert status == 0 and work_in(text) == (0, 0, 8)
+    assert work_in(sweep.finish(plan)) == (0, 0, 8)
     assert {path: path.read_text() for path in logs} == logs
 
 
-def test_several_workers_share_the_packs(tmp_path: Path) -> None:
-    plan = make_plan(execution={"workers": 2, "checkpoint_steps": 5})
-    order(tmp_path, step_seconds=0.02)
-    assert run(plan, tmp_path / "sweep")[0] == 0
-    assert_complete(plan, tmp_path / "sweep")
-    logs = [path.read_text() for path in (tmp_path / "sweep").glob("packs/*/log.txt")]
-    assert len({log.split("process ")[1] for log in logs}) == 2
-
-
-def test_a_worker_that_fails_is_replaced_and_its_pack_goes_on(tmp_path: Path) -> None:
+def test_a_worker_that_fails_is_replaced_and_its_pack_goes_on(sweep: Sweep) -> None:
     """After a crash from its checkpoint; an abort for want of memory, known by the log, with half the microbatch."""
     failures = {
         "L1-d92-h2": {"raise_at": 13, "once": True},
         "L2-d64-h2": {"exit_at": 7, "once": True},
         "L1-d48-h2": {"largest_microbatch": 8},
     }
-    order(tmp_path, failures)
-    plan = make_plan()
-    status, text = run(plan, tmp_path / "sweep")
+    sweep.order(failures)
+    plan, store = make_plan(), sweep.store
+    status, text = sweep.run(plan)
     assert status == 0 and says(text, "sweep: retry after a crash") and says(text, "sweep: out of memory")
-    assert_complete(plan, tmp_path / "sweep")
-    store = SweepStore(tmp_path / "sweep")
+    sweep.complete(plan)
     packs = {pack.shape.label: pack.pack_id for pack in plan.packs}
     crashed, aborted, refused, last = (store.pack_state(packs[label]) for label in [*failures, "L2-d36-h2"])
     assert [event.kind for state in (crashed, aborted, refused) for event in state.events] == ["crash", "oom", "oom"]
@@ -95,13 +84,11 @@ def test_a_worker_that_fails_is_replaced_and_its_pack_goes_on(tmp_path: Path) ->
 
 
 @here
-def test_a_run_that_always_raises_fails_with_its_cause_and_the_others_finish(tmp_path: Path) -> None:
-    order(tmp_path, {"L2-d64-h2": {"raise_at": 13}})
-    plan = make_plan(grid__depths=[2], execution={"checkpoint_steps": 5})
-    status, text = run(plan, tmp_path / "sweep")
-    assert status == 1
-    assert says(text, "sweep: given up") and "--retry failed" in text
-    store = SweepStore(tmp_path / "sweep")
+def test_a_run_that_always_raises_fails_with_its_cause_and_the_others_finish(sweep: Sweep) -> None:
+    sweep.order({"L2-d64-h2": {"raise_at": 13}})
+    plan, store = make_plan(grid__depths=[2], execution={"checkpoint_steps": 5}), sweep.store
+    status, text = sweep.run(plan)
+    assert status == 1 and says(text, "sweep: given up") and "--retry failed" in text
     states = {r.run_id: store.state(r.run_id) for r in plan.runs}
     failed = [state for run_id, state in states.items() if run_id.startswith("L2-d64")]
     assert [state.state for state in failed] == ["failed", "failed"]
@@ -110,13 +97,10 @@ def test_a_run_that_always_raises_fails_with_its_cause_and_the_others_finish(tmp
     assert store.pack_state(next(p for p in store.pack_ids() if p.startswith("L2-d64"))).attempts == 3
 
     # a second call leaves it alone and still says so by its status
-    status, text = run(plan, tmp_path / "sweep")
+    status, text = sweep.run(plan)
     assert status == 1 and "nothing to train" in text and "fell off the bus" in text
-    order(tmp_path)
-    assert run(plan, tmp_path / "sweep", retry={"failed"})[0] == 0
-    assert_complete(plan, tmp_path / "sweep")
-    rows = list(csv.DictReader((tmp_path / "sweep" / "results.csv").open()))
-    assert [row["status"] for row in rows] == ["done"] * 4
+    sweep.finish(plan, retry={"failed"})
+    assert [row["status"] for row in sweep.rows()] == ["done"] * 4
 
 
 @here
@@ -128,26 +112,23 @@ def test_a_run_that_always_raises_fails_with_its_cause_and_the_others_finish(tmp
     ],
 )
 def test_wrong_input_is_not_tried_again_and_one_replica_that_never_fits_ends_as_oom(
-    tmp_path: Path, orders: dict[str, Any], state: str, attempts: int, cause: str
+    sweep: Sweep, orders: dict[str, Any], state: str, attempts: int, cause: str
 ) -> None:
-    order(tmp_path, **orders)
-    plan = make_plan(grid__depths=[2], grid__budgets=[1e5], grid__seeds=1)
-    status, text = run(plan, tmp_path / "sweep")
-    store = SweepStore(tmp_path / "sweep")
-    ended = store.state(plan.runs[0].run_id)
+    sweep.order(**orders)
+    plan = make_plan(**ONE_PACK, grid__seeds=1)
+    status, text = sweep.run(plan)
+    ended = sweep.store.state(plan.runs[0].run_id)
     assert (status, ended.state) == (1, state) and cause in (ended.cause or "") and cause in text
-    assert store.pack_state(plan.packs[0].pack_id).attempts == attempts
-    row = next(csv.DictReader((tmp_path / "sweep" / "results.csv").open()))
-    assert row["status"] == state and row["loss"] == ""
+    assert sweep.store.pack_state(plan.packs[0].pack_id).attempts == attempts
+    assert [(row["status"], row["loss"]) for row in sweep.rows()] == [(state, "")]
 
 
 @here
-def test_out_of_memory_halves_the_microbatch_then_splits_the_pack(tmp_path: Path) -> None:
-    order(tmp_path, most_replicas=1)
-    plan = make_plan(grid__depths=[2], grid__budgets=[1e5], grid__seeds=3)
-    status, text = run(plan, tmp_path / "sweep")
+def test_out_of_memory_halves_the_microbatch_then_splits_the_pack(sweep: Sweep) -> None:
+    sweep.order(most_replicas=1)
+    plan, store = make_plan(**ONE_PACK, grid__seeds=3), sweep.store
+    status, text = sweep.run(plan)
     assert status == 0, text
-    store = SweepStore(tmp_path / "sweep")
     parent = plan.packs[0].pack_id
     state = store.pack_state(parent)
     *halvings, last = [event.action for event in state.events]
@@ -160,32 +141,26 @@ def test_out_of_memory_halves_the_microbatch_then_splits_the_pack(tmp_path: Path
     child = json.loads((store.pack_directory(f"{parent}-b") / "pack.json").read_text())
     assert child["rebuilt_from"] == parent and "RESOURCE_EXHAUSTED" in child["reason"]
     assert len(child["replicas"]) == 1
-    assert_complete(plan, tmp_path / "sweep")
-    sizes = {getattr(store.result(r.run_id), "pack_size", None) for r in plan.runs}
-    assert sizes == {1}
+    sweep.complete(plan)
+    assert {getattr(store.result(r.run_id), "pack_size", None) for r in plan.runs} == {1}
 
 
 @here
-def test_a_resume_elsewhere_names_what_differs(tmp_path: Path) -> None:
-    plan = make_plan(grid__depths=[2], grid__budgets=[1e5])
-    said = []
+def test_a_resume_elsewhere_names_what_differs(sweep: Sweep) -> None:
+    plan, said = make_plan(**ONE_PACK), []
     for orders in ({"stop_at": 7}, {"stop_at": 9}, {"stop_at": 11, "cores": 1}, {"cores": 1}):
-        order(tmp_path, **orders)
-        said.append(run(plan, tmp_path / "sweep")[1])
+        sweep.order(**orders)
+        said.append(sweep.run(plan)[1])
     assert ["other hardware or software" in text for text in said] == [False, False, True, False]
     assert says(said[2], "sweep: other hardware or software")
-    started = SweepStore(tmp_path / "sweep").pack_state(plan.packs[0].pack_id).started
-    assert [(facts.step, facts.footing.cores) for facts in started if facts.footing] == [
-        (0, 2),
-        (7, 2),
-        (9, 1),
-        (11, 1),
-    ]
+    started = sweep.store.pack_state(plan.packs[0].pack_id).started
+    found = [(facts.step, facts.footing.cores) for facts in started if facts.footing]
+    assert found == [(0, 2), (7, 2), (9, 1), (11, 1)]
 
 
 @here
 def test_a_fault_of_the_parent_ends_its_attempt_as_one_of_a_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train, faults = WorkerHere.train, iter([MemoryError("of the parent")])
 
@@ -197,19 +172,17 @@ def test_a_fault_of_the_parent_ends_its_attempt_as_one_of_a_worker(
     killed: list[WorkerHere] = []
     monkeypatch.setattr(WorkerHere, "train", fails_once)
     monkeypatch.setattr(WorkerHere, "kill", lambda worker: killed.append(worker))
-    plan = make_plan(grid__depths=[2], grid__budgets=[1e5])
-    assert run(plan, tmp_path / "sweep")[0] == 0
-    assert SweepStore(tmp_path / "sweep").pack_state(plan.packs[0].pack_id).events[0].kind == "oom"
+    plan = make_plan(**ONE_PACK)
+    sweep.finish(plan)
+    assert sweep.store.pack_state(plan.packs[0].pack_id).events[0].kind == "oom"
     assert len(killed) == 1  # a worker in an unknown state trains nothing more
-    assert_complete(plan, tmp_path / "sweep")
 
 
 @here
-def test_divergence_is_a_result_and_is_tried_again_only_on_request(tmp_path: Path) -> None:
-    order(tmp_path, diverge_at=12, diverge_seed=1)
-    plan = make_plan(grid__depths=[2], grid__budgets=[1e5], grid__seeds=3)
-    status, text = run(plan, tmp_path / "sweep")
-    store = SweepStore(tmp_path / "sweep")
+def test_divergence_is_a_result_and_is_tried_again_only_on_request(sweep: Sweep) -> None:
+    sweep.order(diverge_at=12, diverge_seed=1)
+    plan, store = make_plan(**ONE_PACK, grid__seeds=3), sweep.store
+    status, text = sweep.run(plan)
     losses = [result.loss for r in plan.runs if (result := store.result(r.run_id))]
     assert status == 0 and f"2 runs done, held-out loss {sum(losses) / 2:.4f}, 1 diverged" in text
     assert "1/1 packs, 100%" in text
@@ -217,23 +190,17 @@ def test_divergence_is_a_result_and_is_tried_again_only_on_request(tmp_path: Pat
     assert store.state(lost.run_id).state == "diverged" and store.state(lost.run_id).step == 12
     kept = {r.run_id: store.run_directory(r.run_id) / "result.json" for r in plan.runs if r.seed != 1}
     before = {name: path.stat().st_mtime_ns for name, path in kept.items()}
-    assert run(plan, tmp_path / "sweep")[1].startswith("nothing to train")
+    assert sweep.run(plan)[1].startswith("nothing to train")
 
-    order(tmp_path)
-    status, text = run(plan, tmp_path / "sweep", retry={"diverged"})
-    assert status == 0 and work_in(text) == (1, 1, 2)
-    assert store.state(lost.run_id).state == "done"
+    assert work_in(sweep.finish(plan, retry={"diverged"})) == (1, 1, 2)
     assert store.state(lost.run_id).pack_id == f"{plan.packs[0].pack_id}-r1"
     assert {name: path.stat().st_mtime_ns for name, path in kept.items()} == before
-    assert_complete(plan, tmp_path / "sweep")
 
 
 @here
-def test_a_signal_stops_at_a_checkpoint_and_the_next_call_goes_on(tmp_path: Path) -> None:
-    order(tmp_path, step_seconds=0.3)
-    directory = tmp_path / "sweep"
-    process = start(directory)
-    store = SweepStore(directory)
+def test_a_signal_stops_at_a_checkpoint_and_the_next_call_goes_on(sweep: Sweep) -> None:
+    sweep.order(step_seconds=0.3)
+    process, store = sweep.start(), sweep.store
     wait_for(lambda: any(store.progress(name).step > 2 for name in store.pack_ids()))
     os.kill(process.pid, signal.SIGHUP)  # a closed terminal is no reason to stop
     # a terminal's Ctrl-C goes to the whole foreground group; the workers stand outside of it and are told by the parent
@@ -245,17 +212,14 @@ def test_a_signal_stops_at_a_checkpoint_and_the_next_call_goes_on(tmp_path: Path
     interrupted = [name for name in store.pack_ids() if store.pack_state(name).state == "interrupted"]
     assert len(interrupted) == 1
     assert "interrupted" in {store.state(name).state for name in store.run_ids()}
-    order(tmp_path)
-    plan = make_plan()
-    assert run(plan, directory)[0] == 0
+    sweep.finish(make_plan())
     assert store.pack_state(interrupted[0]).started[-1].step > 2
-    assert_complete(plan, directory)
 
 
-def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
-    order(tmp_path, hang_at=3, hang_seconds=60.0)
-    process = start(tmp_path / "sweep")
-    wait_for(lambda: list((tmp_path / "sweep").glob("packs/*/hangs")))
+def test_a_second_signal_stops_at_once(sweep: Sweep) -> None:
+    sweep.order(hang_at=3, hang_seconds=60.0)
+    process = sweep.start()
+    wait_for(lambda: list(sweep.directory.glob("packs/*/hangs")))
     os.kill(process.pid, signal.SIGINT)
     assert process.stdout and runner.KILL_NOTICE in [process.stdout.readline().strip() for _ in range(2)]
     os.kill(process.pid, signal.SIGINT)
@@ -266,7 +230,7 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
 @here
 @pytest.mark.parametrize("descriptor", ["a closed pipe", "a full disk"])
 def test_a_console_that_is_gone_does_not_end_the_sweep(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, descriptor: str
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch, descriptor: str
 ) -> None:
     reader, pipe = os.pipe()
     os.close(reader)
@@ -274,8 +238,8 @@ def test_a_console_that_is_gone_does_not_end_the_sweep(
     with open(pipe if descriptor == "a closed pipe" else full, "w", closefd=False) as stream:
         monkeypatch.setattr(sys, "stdout", stream)
         view = ProgressView(terminal.console())
-        assert run_sweep(make_plan(), "/nowhere", tmp_path / "sweep", view=view) == 0
-    assert_complete(make_plan(), tmp_path / "sweep")
+        assert run_sweep(make_plan(), "/nowhere", sweep.directory, view=view) == 0
+    sweep.complete(make_plan())
     os.close(pipe)
     os.close(full)
 
@@ -294,48 +258,30 @@ def test_shards_are_parsed() -> None:
             parse_shard("slurm", {**slurm, **uneven})
 
 
-@here
-def test_a_full_disk_interrupts_the_sweep_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SweepStore, "write_plan", full)
-        status, text = run(make_plan(), tmp_path / "sweep")
-    assert status == 3 and "is full" in text and "No space left on device" in text
-    assert run(make_plan(), tmp_path / "sweep")[0] == 0
-
-
-def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "sweep").touch()
-    with pytest.raises(InputError, match=r"--out: .*must be a directory"):
-        run(make_plan(), tmp_path / "sweep")
-
-
-def test_a_plan_without_data_is_refused(tmp_path: Path) -> None:
+def test_a_plan_without_data_and_a_file_in_place_of_the_directory_are_refused(sweep: Sweep) -> None:
     with pytest.raises(InputError, match="not prepared"):
-        run(build(make_plan().spec), tmp_path / "sweep")
-    assert not (tmp_path / "sweep").exists()
+        sweep.run(build(make_plan().spec))
+    assert not sweep.directory.exists()
+    sweep.directory.touch()
+    with pytest.raises(InputError, match=r"--out: .*must be a directory"):
+        sweep.run(make_plan())
 
 
 @here
-def test_fewer_workers_than_were_asked_for_are_said(tmp_path: Path) -> None:
-    state, text = run(make_plan(execution={"workers": 2}), tmp_path / "sweep")
-    assert state == 0 and says(text, "sweep: fewer workers")
+def test_fewer_workers_than_were_asked_for_are_said(sweep: Sweep) -> None:
+    assert says(sweep.finish(make_plan(execution={"workers": 2})), "sweep: fewer workers")
 
 
-def test_two_shards_at_once_and_no_parent_imports_jax(tmp_path: Path) -> None:
+def test_two_shards_at_once_and_no_parent_imports_jax(sweep: Sweep) -> None:
     """``sweep_tools`` ends a parent that does with another status."""
-    order(tmp_path, step_seconds=0.01)
-    shards = [start(tmp_path / "sweep", shard=[k, 2]) for k in (0, 1)]
+    sweep.order(step_seconds=0.01)
+    shards = [sweep.start(shard=[k, 2]) for k in (0, 1)]
     texts = [process.communicate(timeout=120)[0] for process in shards]
     assert [process.returncode for process in shards] == [0, 0], texts
     assert all(work_in(text)[:2] == (4, 2) for text in texts)
-    assert_complete(make_plan(), tmp_path / "sweep")
-    lines = (tmp_path / "sweep" / "results.csv").read_text().splitlines()
-    assert len(lines) == 9 and all(",done," in line for line in lines[1:])
+    assert [row["status"] for row in sweep.rows()] == ["done"] * 8
     # the whole sweep has nothing left to do
-    assert work_in(run(make_plan(), tmp_path / "sweep")[1]) == (0, 0, 8)
+    assert work_in(sweep.finish(make_plan())) == (0, 0, 8)
 
 
 @pytest.mark.parametrize("place", ["lock", pytest.param("lease", marks=pytest.mark.slow)], indirect=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
 import json
 import re
@@ -21,6 +22,7 @@ from rich.console import Console
 from spec_tools import spec_of
 
 from dwsweep import terminal
+from dwsweep.paths import as_path
 from dwsweep.plan import DataFacts, Pack, Plan, build
 from dwsweep.report.progress import ProgressView
 from dwsweep.sweep import runner, worker
@@ -40,6 +42,9 @@ SMALL = {
     "execution": {"checkpoint_steps": 5},
 }
 
+
+ONE_PACK: dict[str, Any] = {"grid__depths": [2], "grid__budgets": [1e5]}
+"""Changes for ``make_plan``: the pack of one shape."""
 
 REAL = """
 name: real
@@ -77,6 +82,42 @@ def run(plan: Plan, directory: Any, **options: Any) -> tuple[int, str]:
     console = Console(file=io.StringIO(), width=200)
     status = run_sweep(plan, "/nowhere", directory, view=ProgressView(console), **options)
     return status, console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def results_of(directory: Any) -> list[dict[str, str]]:
+    """The rows of results.csv."""
+    return list(csv.DictReader((as_path(directory) / "results.csv").read_text("utf-8").splitlines()))
+
+
+class Sweep:
+    """The sweep of a test in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.directory = folder, folder / "sweep"
+        self.store = SweepStore(self.directory)
+
+    def order(self, each: dict[str, Any] | None = None, **every: Any) -> None:
+        order(self.folder, each, **every)
+
+    def run(self, plan: Plan, **options: Any) -> tuple[int, str]:
+        return run(plan, self.directory, **options)
+
+    def start(self, changes: dict[str, Any] | None = None, **options: Any) -> subprocess.Popen[str]:
+        return start(self.directory, changes, **options)
+
+    def complete(self, plan: Plan) -> None:
+        assert_complete(plan, self.directory)
+
+    def finish(self, plan: Plan, **options: Any) -> str:
+        """What is printed of a sweep that ends well, by a stand-in to which nothing happens any more."""
+        self.order()
+        status, text = self.run(plan, **options)
+        assert status == 0, text
+        self.complete(plan)
+        return text
+
+    def rows(self) -> list[dict[str, str]]:
+        return results_of(self.directory)
 
 
 def work_in(text: str) -> tuple[int, int, int]:
