@@ -6,7 +6,6 @@ alike.
 
 from __future__ import annotations
 
-import csv
 import json
 import subprocess
 from collections.abc import Callable
@@ -17,8 +16,6 @@ from typing import Any
 import sweep_tools
 from checkout import SMOKE, environment
 from cli_tools import DWSWEEP, in_a_process
-
-from dwsweep import paths
 
 SMALL = {
     "grid.depths": [1, 2],
@@ -52,5 +49,4 @@ def begun(log: Path, *given: Any, **more: str) -> subprocess.Popen[bytes]:
 
 def losses(directory: Any) -> dict[str, str]:
     """Loss of each run to the last digit; its state where it has none."""
-    rows = csv.DictReader((paths.as_path(directory) / "results.csv").read_text("utf-8").splitlines())
-    return {row["run_id"]: row["loss"] or row["status"] for row in rows}
+    return {row["run_id"]: row["loss"] or row["status"] for row in sweep_tools.results_of(directory)}

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import shutil
 import signal
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from checkout import SMOKE
 from cli_tools import begun
-from sweep_tools import assert_complete, make_plan, order, processes_of_a_slice, start, wait_for, workers_of
+from sweep_tools import (
+    assert_complete,
+    make_plan,
+    order,
+    processes_of_a_slice,
+    results_of,
+    start,
+    wait_for,
+    workers_of,
+)
 
 from dwsweep.errors import InputError
 from dwsweep.sweep import multihost
@@ -98,9 +105,8 @@ def slice_of_two(directory: Path, steps: int) -> list[subprocess.Popen[str]]:
     return [command(directory, steps, **process) for process in processes_of_a_slice()]
 
 
-def results(directory: Path) -> dict[str, dict[str, Any]]:
-    with (directory / "results.csv").open() as file:
-        return {row["run_id"]: row for row in csv.DictReader(file)}
+def results(directory: Path) -> dict[str, dict[str, str]]:
+    return {row["run_id"]: row for row in results_of(directory)}
 
 
 def assert_alike(one: Path, other: Path) -> None:

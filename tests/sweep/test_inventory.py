@@ -20,7 +20,7 @@ import pytest
 from cli_tools import Command
 from shown import printed
 from spec_tools import spec_of
-from sweep_tools import SMALL, WorkerHere, assert_complete, order, run, with_standin, work_in, write_texts
+from sweep_tools import SMALL, WorkerHere, assert_complete, order, results_of, run, with_standin, work_in, write_texts
 
 from dwsweep import paths, results
 from dwsweep.data.prepare import prepare
@@ -86,11 +86,6 @@ def text_of(directory: Path) -> str:
 def listing(directory: Path) -> dict[str, tuple[int, int]]:
     found = {str(path.relative_to(directory)): path.lstat() for path in directory.rglob("*") if not path.is_dir()}
     return {name: (stat.st_size, stat.st_mtime_ns) for name, stat in found.items()}
-
-
-def table_of(directory: Path) -> list[dict[str, str]]:
-    with (directory / "results.csv").open() as file:
-        return list(csv.DictReader(file))
 
 
 def faults(directory: Path) -> list[tuple[str, str]]:
@@ -179,7 +174,7 @@ def outcome_of_run(directory: Path, name: str, made: Made) -> str:
     status, text = run(made.plan, directory)
     assert status == 0, text
     trained = work_in(text)[0]
-    assert table_of(directory) == table_of(made.folder["finished"])
+    assert results_of(directory) == results_of(made.folder["finished"])
     return f"trains {trained}" if trained else "says" if name in text else "same"
 
 
@@ -248,7 +243,7 @@ def test_one_wrong_value_ends_with_the_same_results(made: Made, tmp_path: Path, 
             assert state == 0, (key, value, text)
             assert_complete(made.plan, case)
             # a count or a time that is merely another one cannot be told from the true one
-            for row, true in zip(table_of(case), table_of(made.folder["finished"]), strict=True):
+            for row, true in zip(results_of(case), results_of(made.folder["finished"]), strict=True):
                 assert [row[k] for k in ("run_id", "status", "loss")] == [true["run_id"], "done", true["loss"]], key
 
 
@@ -268,7 +263,7 @@ def test_a_sweep_of_an_earlier_version_is_read(made: Made, finished: Path) -> No
     assert metrics_of(one.parent).lost == 3
     files(finished, "result.json")[0].unlink()
     assert work_in(run(made.plan, finished)[1]) == (1, 1, 3)
-    assert table_of(finished) == table_of(made.folder["finished"])
+    assert results_of(finished) == results_of(made.folder["finished"])
 
 
 def test_a_split_pack_whose_records_are_lost_is_not_trained_again(made: Made, tmp_path: Path) -> None:

@@ -18,19 +18,7 @@ import pytest
 from checkout import ROOT, TOOLS
 from cli_tools import DWSWEEP, begun
 from sentences import says
-from sweep_tools import (
-    REAL,
-    assert_complete,
-    environment,
-    make_plan,
-    order,
-    run,
-    start,
-    wait_for,
-    with_standin,
-    workers_of,
-    write_texts,
-)
+from sweep_tools import REAL, Sweep, environment, make_plan, wait_for, with_standin, workers_of, write_texts
 
 from dwsweep.sweep import inventory
 from dwsweep.sweep.directory import SweepStore
@@ -76,13 +64,12 @@ def hit_until_done(
         process = begin()
 
 
-def test_killed_at_random_moments(tmp_path: Path) -> None:
+def test_killed_at_random_moments(sweep: Sweep) -> None:
     """The slow tier hits the real trainer, many times."""
-    order(tmp_path, step_seconds=0.1)
-    directory, chance = tmp_path / "sweep", random.Random(1)
+    sweep.order(step_seconds=0.1)
     moments = [("worker", "KILL"), ("parent", "KILL")]
-    assert hit_until_done(lambda: start(directory, SMALL), moments, (0.05, 1.5), chance) == 2
-    assert_complete(make_plan(**SMALL), directory)
+    assert hit_until_done(lambda: sweep.start(SMALL), moments, (0.05, 1.5), random.Random(1)) == 2
+    sweep.complete(make_plan(**SMALL))
 
 
 CLOCKS = {"wall_seconds", "tokens_per_second", "device_seconds", "compile_seconds", "seconds", "updated"}
@@ -141,12 +128,10 @@ def test_a_real_sweep_under_fire_ends_with_the_same_bits(tmp_path: Path, workers
         sweeps += 1
 
 
-def test_an_orphaned_worker_reaches_its_checkpoint_and_leaves(tmp_path: Path) -> None:
+def test_an_orphaned_worker_reaches_its_checkpoint_and_leaves(sweep: Sweep) -> None:
     """Although it was stopped (SIGSTOP): the kernel wakes it when its parent dies."""
-    order(tmp_path, step_seconds=0.3)
-    changes = {"execution": {"checkpoint_steps": 1000}}
-    process = start(tmp_path / "sweep", changes)
-    store = SweepStore(tmp_path / "sweep")
+    sweep.order(step_seconds=0.3)
+    process, store = sweep.start({"execution": {"checkpoint_steps": 1000}}), sweep.store
     pack_id = wait_for(lambda: next((p for p in store.pack_ids() if store.progress(p).step > 1), None))
     worker = workers_of(process.pid)[0]
     os.kill(worker, signal.SIGSTOP)
@@ -180,12 +165,12 @@ def state_of(pid: int | str) -> str:
         return ""
 
 
-def test_a_worker_preempted_while_it_imports_is_an_interruption(tmp_path: Path) -> None:
+def test_a_worker_preempted_while_it_imports_is_an_interruption(sweep: Sweep, tmp_path: Path) -> None:
     folder = tmp_path / "paused"
     folder.mkdir()
     code = PAUSED_IMPORT.format(mark=str(tmp_path / "imports"), standin=str(TOOLS / "standin" / "sitecustomize.py"))
     (folder / "sitecustomize.py").write_text(code)
-    process = start(tmp_path / "sweep", more={"PYTHONPATH": f"{folder}:{environment()['PYTHONPATH']}"})
+    process = sweep.start(more={"PYTHONPATH": f"{folder}:{environment()['PYTHONPATH']}"})
     wait_for((tmp_path / "imports").exists)
     os.kill(workers_of(process.pid)[0], signal.SIGTERM)
     text, _ = process.communicate(timeout=60)
@@ -202,39 +187,36 @@ def test_an_idle_worker_leaves_when_its_parent_died_in_the_middle_of_a_line(tmp_
 
 @pytest.mark.usefixtures("standin_here")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_worker_that_compiles_is_not_waited_for(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_worker_that_compiles_is_not_waited_for(sweep: Sweep, number: signal.Signals) -> None:
     """Its compiler never ends, and its parent is killed or told to stop. Nothing is lost: no step was taken."""
-    order(tmp_path, compiles_until=str(tmp_path / "never"))
-    process = start(tmp_path / "sweep")
-    wait_for(lambda: list(tmp_path.glob("sweep/packs/*/compiles")))
+    sweep.order(compiles_until=str(sweep.folder / "never"))
+    process = sweep.start()
+    wait_for(lambda: list(sweep.directory.glob("packs/*/compiles")))
     (worker,) = workers_of(process.pid)
     process.send_signal(number)
     process.communicate(timeout=60)
     assert process.returncode == (3 if number == signal.SIGTERM else -9)
     wait_for(lambda: state_of(worker) in ("", "Z"))
-    order(tmp_path)
-    assert run(make_plan(), tmp_path / "sweep")[0] == 0
-    assert_complete(make_plan(), tmp_path / "sweep")
+    sweep.finish(make_plan())
 
 
-def test_a_successor_waits_for_the_orphaned_worker(tmp_path: Path) -> None:
+def test_a_successor_waits_for_the_orphaned_worker(sweep: Sweep) -> None:
     """The orphan sits in a long step; the next call must not train the same pack beside it."""
-    end = tmp_path / "end"
-    orders = {"hang_at": 3, "hang_seconds": 150.0, "hang_until": str(end)}
-    order(tmp_path, **orders)
-    process = start(tmp_path / "sweep")
-    wait_for(lambda: list((tmp_path / "sweep").glob("packs/*/hangs")))
+    end = sweep.folder / "end"
+    sweep.order(hang_at=3, hang_seconds=150.0, hang_until=str(end))
+    process = sweep.start()
+    wait_for(lambda: list(sweep.directory.glob("packs/*/hangs")))
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    order(tmp_path)
-    successor = start(tmp_path / "sweep")
+    sweep.order()
+    successor = sweep.start()
     assert successor.stdout is not None
     heard = next(line for line in successor.stdout if "earlier run" in line)  # as it comes, and no further
     assert says(heard, "sweep: waits for an earlier worker")
     end.touch()
     text, _ = successor.communicate(timeout=120)
     assert successor.returncode == 0, text
-    assert_complete(make_plan(), tmp_path / "sweep")
+    sweep.complete(make_plan())
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import shutil
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 import sweep_bucket
 from sentences import says
-from sweep_tools import make_plan, order, run, train_here, work_in
+from sweep_tools import ONE_PACK, assert_complete, make_plan, order, results_of, run, train_here, work_in
 
 from dwsweep import jsonl, paths
 from dwsweep.errors import InputError
@@ -59,21 +58,17 @@ def test_lines_go_up_in_segments(bucket: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_sweep_in_a_bucket_goes_on_where_it_was_interrupted(bucket: Path, tmp_path: Path) -> None:
-    plan, store = make_plan(grid__depths=[2], grid__budgets=[1e5]), SweepStore("gs://b/sweep")
+    plan, store = make_plan(**ONE_PACK), SweepStore("gs://b/sweep")
     order(tmp_path, terminate_at=17)
     assert run(plan, "gs://b/sweep")[0] == 3
     assert any(store.newest_checkpoint(pack.pack_id) for pack in plan.packs)
     order(tmp_path)
     state, text = run(plan, "gs://b/sweep")
     assert state == 0, text
-    for planned in plan.runs:
-        assert store.state(planned.run_id).state == "done"
-        steps = [row["step"] for row in jsonl.read_lines(store.run_directory(planned.run_id) / "metrics.jsonl")]
-        assert steps == list(range(1, 31))
+    assert_complete(plan, "gs://b/sweep")
     assert not [name for name in sweep_bucket.objects(bucket) if ".jsonl.0" in name]
     assert claim.owners("gs://b/sweep") == []
-    rows = list(csv.DictReader((store.directory / "results.csv").read_text().splitlines()))
-    assert [row["status"] for row in rows] == ["done"] * 2
+    assert [row["status"] for row in results_of("gs://b/sweep")] == ["done"] * 2
     logs = [(store.pack_directory(pack.pack_id) / "log.txt").read_text() for pack in plan.packs]
     assert any("attempt 1" in log and "attempt 2" in log for log in logs)
     assert work_in(run(plan, "gs://b/sweep")[1]) == (0, 0, 2)
@@ -87,7 +82,7 @@ def test_a_killed_worker_in_a_bucket(
     """What it had not uploaded is found by its successor on the same host. A host that dies takes it along, and
     the bucket has what belongs to a checkpoint by then."""
     order(tmp_path, kill_at=17)
-    plan = make_plan(grid__depths=[2], grid__budgets=[1e5], execution={"checkpoint_steps": 5, "max_retries": 0})
+    plan = make_plan(**ONE_PACK, execution={"checkpoint_steps": 5, "max_retries": 0})
     assert run(plan, "gs://b/sweep")[0] == 1
     assert list((tmp_path / "cache").rglob("*.jsonl*"))
     if host_lost:
@@ -95,8 +90,7 @@ def test_a_killed_worker_in_a_bucket(
     order(tmp_path)
     train_here(monkeypatch)
     assert run(plan, "gs://b/sweep", retry={"failed"})[0] == 0
-    path = SweepStore("gs://b/sweep").run_directory(plan.runs[0].run_id) / "metrics.jsonl"
-    assert [row["step"] for row in jsonl.read_lines(path)] == list(range(1, 31))
+    assert_complete(plan, "gs://b/sweep")
 
 
 def test_parameters_in_a_bucket(bucket: Path) -> None:

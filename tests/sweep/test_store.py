@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from sweep_tools import assert_complete, make_plan, order, run
+from sweep_tools import Sweep, make_plan, results_of
 
 from dwsweep import jsonl, paths
 from dwsweep.plan import Pack
@@ -35,10 +35,9 @@ def pack() -> Pack:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> SweepStore:
-    found = SweepStore(tmp_path / "sweep")
-    found.write_plan(make_plan())
-    return found
+def store(sweep: Sweep) -> SweepStore:
+    sweep.store.write_plan(make_plan())
+    return sweep.store
 
 
 def recorder(store: SweepStore, pack: Pack, **options: Any) -> tuple[RunRecorder, list[Event]]:
@@ -136,18 +135,17 @@ def test_a_folder_in_the_place_of_a_file_is_named_as_the_file(store: SweepStore)
     assert refused.value.filename == str(store.results_path)
 
 
-def test_results_are_rebuilt_from_the_directories_alone(tmp_path: Path) -> None:
-    plan = make_plan()
-    run(plan, tmp_path / "sweep")
-    store = SweepStore(tmp_path / "sweep")
+def test_results_are_rebuilt_from_the_directories_alone(sweep: Sweep, tmp_path: Path) -> None:
+    plan, store = make_plan(), sweep.store
+    sweep.finish(plan)
     manifest, before = store.manifest, store.results_path.read_text()
     assert {"dwsweep", "python", "jax", "flax", "optax"} <= set(manifest.versions) and "stand-in" in manifest.devices
     assert manifest.calls[0]["flags"]["executor"] == "local"
     store.results_path.unlink()
     elsewhere = tmp_path / "moved"
-    shutil.move(tmp_path / "sweep", elsewhere)
+    shutil.move(sweep.directory, elsewhere)
     assert rebuild_results(SweepStore(elsewhere)).read_text() == before
-    found = list(csv.DictReader((elsewhere / "results.csv").open()))
+    found = results_of(elsewhere)
     assert tuple(found[0]) == RESULTS
     assert RESULTS[:20] == (
         *("run_id", "depth", "width", "heads", "head_size", "seed", "learning_rate", "parametrization", "budget"),
@@ -158,9 +156,7 @@ def test_results_are_rebuilt_from_the_directories_alone(tmp_path: Path) -> None:
     # without the plan too: every run that has a directory
     (elsewhere / "plan.csv").unlink()
     rebuild_results(SweepStore(elsewhere))
-    assert sorted(row["run_id"] for row in csv.DictReader((elsewhere / "results.csv").open())) == sorted(
-        run.run_id for run in plan.runs
-    )
+    assert sorted(row["run_id"] for row in results_of(elsewhere)) == sorted(run.run_id for run in plan.runs)
 
 
 def test_a_setting_becomes_a_column_by_its_name_alone(store: SweepStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,13 +181,12 @@ def test_finished_leaves_out_what_is_to_be_tried_again(store: SweepStore) -> Non
     assert store.state(names[0]).state == "pending" and set(store.finished().values()) == {"diverged", "failed", "oom"}
 
 
-def test_a_finished_pack_keeps_its_record_and_a_failed_one_what_it_resumes_from(tmp_path: Path) -> None:
+def test_a_finished_pack_keeps_its_record_and_a_failed_one_what_it_resumes_from(sweep: Sweep) -> None:
     """Also one whose replicas others took over. A kill between the last result and the end of the pack may leave the
     progress and a checkpoint, or half of one; the next call removes them."""
-    order(tmp_path, {"L1-d48-h2": {"most_replicas": 1}, "L2-d64-h2": {"raise_at": 17}})
-    plan = make_plan(execution={"checkpoint_steps": 5, "max_retries": 0})
-    assert run(plan, tmp_path / "sweep")[0] == 1
-    store = SweepStore(tmp_path / "sweep")
+    sweep.order({"L1-d48-h2": {"most_replicas": 1}, "L2-d64-h2": {"raise_at": 17}})
+    plan, store = make_plan(execution={"checkpoint_steps": 5, "max_retries": 0}), sweep.store
+    assert sweep.run(plan)[0] == 1
     states = {name: store.pack_state(name).state for name in store.pack_ids()}
     assert {*states.values()} == {"done", "rebuilt", "failed"}
 
@@ -207,9 +202,7 @@ def test_a_finished_pack_keeps_its_record_and_a_failed_one_what_it_resumes_from(
     store.write(first, replace(store.pack_state(first), state="running"))
     for left in ("7", "8.orbax-checkpoint-tmp"):
         (store.pack_directory(first) / "checkpoints" / left).mkdir(parents=True)
-    assert run(plan, tmp_path / "sweep")[0] == 1
+    assert sweep.run(plan)[0] == 1
     assert files() == expected and store.pack_state(first).state == "done"
-    order(tmp_path)
-    assert run(plan, tmp_path / "sweep", retry={"failed"})[0] == 0
+    sweep.finish(plan, retry={"failed"})
     assert {*map(frozenset, files().values())} == {frozenset(kept)}
-    assert_complete(plan, tmp_path / "sweep")
