@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import corpus_tools
 import numpy as np
 import pytest
 from sentences import says
@@ -72,11 +73,9 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Any]:
 
 
 def data_spec(tmp_path: Path, **settings: Any) -> DataSpec:
-    texts = tmp_path / "texts.jsonl"
-    if not texts.exists():
-        texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS), "utf-8")
-    given = {"source": f"jsonl:{texts}", "validation_fraction": 0.4, "cache_dir": str(tmp_path / "cache")}
-    return DataSpec.model_validate(given | settings)
+    path = tmp_path / "texts.jsonl"
+    source = f"jsonl:{path}" if path.exists() else corpus_tools.jsonl(path, TEXTS)  # its time is part of its identity
+    return corpus_tools.data_spec(source, tmp_path / "cache", validation_fraction=0.4, **settings)
 
 
 def test_tokens_and_bytes_are_an_independent_count(kind: tuple[str, Any], tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import corpus_tools
 import pytest
 
 from dwsweep.data.hub import HubRows
@@ -46,8 +47,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def data_spec(source: str, tmp_path: Path, **settings: object) -> DataSpec:
-    given = {"source": source, "vocab_size": 256, "validation_fraction": 0.2, "cache_dir": str(tmp_path / "cache")}
-    return DataSpec.model_validate(given | settings)
+    return corpus_tools.data_spec(source, tmp_path / "cache", vocab_size=256, **settings)
 
 
 @pytest.mark.hf
@@ -140,6 +140,6 @@ def test_a_data_set_of_the_hub_is_read_at_one_commit(
     answer = SimpleNamespace(sha=commit)
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *_, **__: answer)
     monkeypatch.setattr(datasets, "load_dataset", rows)
-    manifest = prepare(data_spec("hf:own/set/first", tmp_path, workers=1), progress=False).manifest
+    manifest = prepare(data_spec("hf:own/set/first", tmp_path), progress=False).manifest
     assert (manifest.revision, manifest.n_documents) == (commit, len(TEXTS))
     assert asked == [("own/set", "first", "train", commit)]

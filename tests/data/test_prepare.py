@@ -14,11 +14,11 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from corpus_tools import data_spec, documents, jsonl
 from sentences import says
 
 from dwsweep.data import corpus, digests, passes, records
@@ -41,30 +41,15 @@ def articles(n: int, seed: int = 0, words: int = 60) -> list[str]:
     return [f"Article {i} é\n" + " ".join(rng.choice(WORDS, rng.integers(5, words))) + "." for i in range(n)]
 
 
-def write(path: Path, texts: list[str]) -> str:
-    path.write_text("".join(json.dumps({"text": t}) + "\n" for t in texts), "utf-8")
-    return f"jsonl:{path}"
-
-
 def spec(source: str, cache: Path, **settings: object) -> DataSpec:
-    return DataSpec.model_validate(
-        {"source": source, "vocab_size": 300, "validation_fraction": 0.1, "cache_dir": str(cache), **settings}
-    )
-
-
-def documents(store: Store, split: str) -> list[str]:
-    """The decoded documents of a split, cut at the end tokens."""
-    tokens = store.shards(split).read(0, store.manifest.splits[split].n_tokens)
-    ends = np.flatnonzero(tokens == store.end_token)
-    assert ends[0] == 0 and ends[-1] == len(tokens) - 1
-    return [Tokenizer.load(store.path).decode(tokens[a + 1 : b]) for a, b in pairwise(ends)]
+    return data_spec(source, cache, **{"vocab_size": 300, "workers": None, **settings})
 
 
 @pytest.mark.parametrize("vocab_size", [256, 300])
 def test_every_document_comes_back(tmp_path: Path, vocab_size: int) -> None:
     texts = articles(200)
     data = spec(
-        write(tmp_path / "a.jsonl", [*texts, texts[3], "  \n", texts[5] + "\n"]), tmp_path, vocab_size=vocab_size
+        jsonl(tmp_path / "a.jsonl", [*texts, texts[3], "  \n", texts[5] + "\n"]), tmp_path, vocab_size=vocab_size
     )
     assert find(data) is None
     store = prepare(data, progress=False)
@@ -84,12 +69,12 @@ def test_every_document_comes_back(tmp_path: Path, vocab_size: int) -> None:
 
 
 def test_settings_and_text_make_another_store(tmp_path: Path) -> None:
-    source = write(tmp_path / "a.jsonl", articles(100))
+    source = jsonl(tmp_path / "a.jsonl", articles(100))
     data = spec(source, tmp_path)
     base = prepare(data, progress=False)
     assert prepare(spec(source, tmp_path / "other"), progress=False).data_hash == base.data_hash
     assert prepare(spec(source, tmp_path, vocab_size=310), progress=False).data_hash != base.data_hash
-    write(tmp_path / "a.jsonl", articles(101))
+    jsonl(tmp_path / "a.jsonl", articles(101))
     assert find(data) is None and prepare(data, progress=False).data_hash != base.data_hash
 
 
@@ -97,14 +82,14 @@ def test_a_key_of_a_later_version_changes_the_store_unless_it_has_its_default(tm
     class Later(DataSpec):
         lowercase: bool = False
 
-    data = spec(write(tmp_path / "a.jsonl", articles(1)), tmp_path)
+    data = spec(jsonl(tmp_path / "a.jsonl", articles(1)), tmp_path)
     place = module.store_path(data, source := open_source(data.source, None))
     same, other = (Later.model_validate({**data.model_dump(), "lowercase": value}) for value in (False, True))
     assert module.store_path(same, source) == place != module.store_path(other, source)
 
 
 def test_workers_and_blocks_do_not_change_the_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = write(tmp_path / "a.jsonl", articles(300))
+    source = jsonl(tmp_path / "a.jsonl", articles(300))
     alone = prepare(spec(source, tmp_path / "1", workers=1), progress=False)
     with monkeypatch.context() as patched:
         patched.setattr(passes, "FRAME_BYTES", 700)
@@ -121,8 +106,8 @@ def test_workers_and_blocks_do_not_change_the_tokens(tmp_path: Path, monkeypatch
 
 def test_adding_articles_moves_none(tmp_path: Path) -> None:
     texts = articles(300)
-    some = prepare(spec(write(tmp_path / "a.jsonl", texts[:150]), tmp_path), progress=False)
-    all_ = prepare(spec(write(tmp_path / "b.jsonl", texts[::-1]), tmp_path, seed=3), progress=False)
+    some = prepare(spec(jsonl(tmp_path / "a.jsonl", texts[:150]), tmp_path), progress=False)
+    all_ = prepare(spec(jsonl(tmp_path / "b.jsonl", texts[::-1]), tmp_path, seed=3), progress=False)
     assert set(documents(some, "validation")) == set(documents(all_, "validation")) & set(texts[:150])
 
 
@@ -144,14 +129,14 @@ def test_tokenizer_sees_no_validation_text(tmp_path: Path) -> None:
 
     train = [t for t in articles(200) if side(t) == digests.TRAIN]
     held = [t for t in (a + " ж" * 40 for a in articles(200, seed=1)) if side(t) == digests.VALIDATION]
-    store = prepare(spec(write(tmp_path / "a.jsonl", train + held), tmp_path), progress=False)
+    store = prepare(spec(jsonl(tmp_path / "a.jsonl", train + held), tmp_path), progress=False)
     assert documents(store, "validation") == held and len(held) > 5
     pieces = Tokenizer.load(store.path).pieces
     assert "ж".encode() not in pieces and b" " in pieces
 
 
 def test_sample_is_bounded_and_seeded(tmp_path: Path) -> None:
-    source = write(tmp_path / "a.jsonl", articles(2000))
+    source = jsonl(tmp_path / "a.jsonl", articles(2000))
     small = {"tokenizer_sample_bytes": 10_000, "vocab_size": 320}
     first = prepare(spec(source, tmp_path / "1", **small), progress=False)
     again = prepare(spec(source, tmp_path / "2", **small), progress=False)
@@ -178,7 +163,7 @@ def start(data: DataSpec, script: Path) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
 def test_interrupted_prepare_leaves_nothing_that_looks_finished(tmp_path: Path, sent: signal.Signals) -> None:
-    data = spec(write(tmp_path / "a.jsonl", articles(1000, words=900)), tmp_path / "cache", workers=2)
+    data = spec(jsonl(tmp_path / "a.jsonl", articles(1000, words=900)), tmp_path / "cache", workers=2)
     process = start(data, tmp_path / "run.py")
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not list(tmp_path.glob("cache/*.partial/train-*.bin")):
@@ -194,7 +179,7 @@ def test_interrupted_prepare_leaves_nothing_that_looks_finished(tmp_path: Path, 
 
 
 def test_two_that_prepare_at_once_make_one_store(tmp_path: Path) -> None:
-    data = spec(write(tmp_path / "a.jsonl", articles(1500)), tmp_path / "cache", workers=1)
+    data = spec(jsonl(tmp_path / "a.jsonl", articles(1500)), tmp_path / "cache", workers=1)
     processes = [start(data, tmp_path / "run.py") for _ in range(2)]
     outputs = [p.communicate(timeout=60) for p in processes]
     assert [p.returncode for p in processes] == [0, 0], outputs
@@ -212,15 +197,15 @@ def fails(data: DataSpec, message: str) -> None:
 def test_bad_input_says_so_in_one_line(tmp_path: Path) -> None:
     good = articles(50)
     cache = tmp_path / "cache"
-    fails(spec(write(tmp_path / "a.jsonl", []), cache), r"empty: not one document \(no records\)")
-    fails(spec(write(tmp_path / "a.jsonl", ["", " "]), cache), r"empty: .*2 × empty documents")
-    fails(spec(write(tmp_path / "a.jsonl", good[:1]), cache), "one document; must have at least two")
-    fails(spec(write(tmp_path / "a.jsonl", good), cache, vocab_size=9000), "at most [0-9]+ tokens")
+    fails(spec(jsonl(tmp_path / "a.jsonl", []), cache), r"empty: not one document \(no records\)")
+    fails(spec(jsonl(tmp_path / "a.jsonl", ["", " "]), cache), r"empty: .*2 × empty documents")
+    fails(spec(jsonl(tmp_path / "a.jsonl", good[:1]), cache), "one document; must have at least two")
+    fails(spec(jsonl(tmp_path / "a.jsonl", good), cache, vocab_size=9000), "at most [0-9]+ tokens")
     fails(
-        spec(write(tmp_path / "a.jsonl", good), cache, text_field="body"), r"no text field \(body\).*fields found: text"
+        spec(jsonl(tmp_path / "a.jsonl", good), cache, text_field="body"), r"no text field \(body\).*fields found: text"
     )
     fails(
-        spec(write(tmp_path / "a.jsonl", articles(12)), cache, validation_fraction=1e-6), "leaves one side empty with"
+        spec(jsonl(tmp_path / "a.jsonl", articles(12)), cache, validation_fraction=1e-6), "leaves one side empty with"
     )
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "\xff"}\n' * 3 + b'{"text": "good"}\n' * 3)
     fails(spec(f"jsonl:{tmp_path}/a.jsonl", cache), r"3 of 6 records are bad \(3 × invalid UTF-8; first: .*byte 0")
@@ -233,7 +218,7 @@ def test_a_few_bad_records_are_skipped_and_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(passes, "MAX_DOCUMENT_BYTES", 5000)
-    source = write(tmp_path / "a.jsonl", articles(500))
+    source = jsonl(tmp_path / "a.jsonl", articles(500))
     with open(tmp_path / "a.jsonl", "ab") as file:
         file.write(b'{"text": "\xff"}\n{"text": "\\ud800 lone"}\n{"text": "%s"}' % (b"e" * 5001))
     manifest = prepare(spec(source, tmp_path, vocab_size=256)).manifest
@@ -245,7 +230,7 @@ def test_a_few_bad_records_are_skipped_and_counted(
 def test_too_little_held_out_is_said_when_a_store_is_made_and_when_it_is_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = spec(write(tmp_path / "a.jsonl", articles(120)), tmp_path, validation_fraction=0.05, vocab_size=256)
+    data = spec(jsonl(tmp_path / "a.jsonl", articles(120)), tmp_path, validation_fraction=0.05, vocab_size=256)
     for _ in range(2):
         held_out = prepare(data).manifest.splits["validation"].n_documents
         said = capsys.readouterr().err
@@ -289,7 +274,7 @@ DAMAGE: list[tuple[str, Callable[[Path], object]]] = [
 def test_a_damaged_store_is_named_set_aside_and_made_anew(
     tmp_path: Path, what: str, damage: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = spec(write(tmp_path / "a.jsonl", articles(100)), tmp_path / "cache", vocab_size=256)
+    data = spec(jsonl(tmp_path / "a.jsonl", articles(100)), tmp_path / "cache", vocab_size=256)
     whole = prepare(data, progress=False)
     damage(whole.path)
     with pytest.raises(InputError) as error:
@@ -305,7 +290,7 @@ def test_a_damaged_store_is_named_set_aside_and_made_anew(
 
 def test_a_finished_store_needs_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache that this user may only read will do; where the store is damaged, both are said."""
-    data = spec(write(tmp_path / "a.jsonl", articles(100)), tmp_path / "cache", vocab_size=256)
+    data = spec(jsonl(tmp_path / "a.jsonl", articles(100)), tmp_path / "cache", vocab_size=256)
     store = prepare(data, progress=False)
 
     def refused(*_: object) -> None:
@@ -324,7 +309,7 @@ def test_a_finished_store_needs_no_lock(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_full_disk_is_one_line_and_leaves_no_file_open(tmp_path: Path) -> None:
     with warnings.catch_warnings(action="ignore"):
         gc.collect()  # files that other tests left open are theirs
-    data = spec(write(tmp_path / "a.jsonl", articles(200)), tmp_path / "cache", vocab_size=256)
+    data = spec(jsonl(tmp_path / "a.jsonl", articles(200)), tmp_path / "cache", vocab_size=256)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (15_000, limits[1]))
     try:
@@ -336,7 +321,7 @@ def test_a_full_disk_is_one_line_and_leaves_no_file_open(tmp_path: Path) -> None
 
 
 def test_a_source_that_cannot_be_read_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = open_source(write(tmp_path / "a.jsonl", articles(20)))
+    source = open_source(jsonl(tmp_path / "a.jsonl", articles(20)))
     monkeypatch.setattr(module, "open_source", lambda *_, **__: source)
     (tmp_path / "a.jsonl").unlink()  # between the look at its size and its reading
     fails(
@@ -374,7 +359,7 @@ def test_memory_is_flat_in_the_size_of_the_corpus(tmp_path: Path) -> None:
     peaks = []
     for megabytes in (10, 100):
         texts = articles(megabytes * 4000, words=100)
-        data = spec(write(tmp_path / f"{megabytes}.jsonl", texts), tmp_path / "cache", workers=2)
+        data = spec(jsonl(tmp_path / f"{megabytes}.jsonl", texts), tmp_path / "cache", workers=2)
         (tmp_path / "run.py").write_text(MEMORY)
         command = [sys.executable, str(tmp_path / "run.py"), data.model_dump_json()]
         n_bytes, parent, worker = map(int, subprocess.run(command, capture_output=True, check=True).stdout.split())

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import sweep_bucket
+from corpus_tools import read
 from sentences import says
 
 from dwsweep import paths
@@ -18,13 +19,6 @@ from dwsweep.data import records, sources
 from dwsweep.data.records import Skipped
 from dwsweep.data.sources import open_source
 from dwsweep.errors import InputError
-
-
-def read(source: str, text_field: str | None = None) -> tuple[list[str], Skipped]:
-    opened, skipped = open_source(source, text_field), Skipped()
-    items = list(opened.items())
-    assert sum(item.n_bytes for item in items) <= opened.total_bytes
-    return [text for item in items for text in opened.documents(item, skipped)], skipped
 
 
 def zstd(data: bytes) -> bytes:

@@ -2,65 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from corpus_tools import data_spec, documents, jsonl
 
-from dwsweep.data import token_store
+from dwsweep.data import token_store, tokenizer
 from dwsweep.data.heldout import heldout_set
-from dwsweep.data.token_store import DOCUMENT, Store, StreamWriter, checksums, content_hash
+from dwsweep.data.prepare import prepare
+from dwsweep.data.token_store import Store, StreamWriter, token_dtype
 from dwsweep.data.tokenizer import Tokenizer
-from dwsweep.records import record as reader
-from dwsweep.records.store import StoreManifest
 
-END = 0
-TRAIN = [f"training document {i} " * (i % 7 + 1) for i in range(40)]
-VALIDATION = [f"held-out {i} é" * (i % 5 + 1) for i in range(12)]
+TEXTS = [f"document {i} é" * (i % 7 + 1) for i in range(60)]
 
 
-def build(path: Path, shard_tokens: int = 1 << 30, dtype: str = "<u2", first: str = TRAIN[0]) -> Store:
-    """A store of plain bytes, made with the writer that prepare uses."""
-    path.mkdir()
-    tokenizer = Tokenizer(None)
-    tokenizer_hash = tokenizer.save(path)
-    splits = {}
-    rng = np.random.default_rng(5)
-    for split, texts in (("train", [first, *TRAIN[1:]]), ("validation", VALIDATION)):
-        writer = StreamWriter(path, split, np.dtype(dtype), END, shard_tokens)
-        for text in texts:
-            record = np.zeros(1, DOCUMENT)
-            record["digest"] = rng.integers(0, 2**64, dtype=np.uint64)
-            record["n_tokens"] = record["n_bytes"] = len(text.encode())
-            writer.append(np.array([*text.encode(), END], dtype), record)
-        splits[split] = writer.close()
-    manifest = StoreManifest(
-        source="text:x", settings={}, vocab_size=256, dtype=dtype, end_token=END,  # type: ignore[arg-type]
-        tokenizer_hash=tokenizer_hash, splits=splits, n_documents=52, n_tokens=1000, n_characters=1000, n_bytes=1000,
-        characters_per_token=0.98, bytes_per_token=0.99, duplicates=3, left_out={"redirects": 2},
-        skipped={"invalid UTF-8": 1}, first_skipped="x, byte 3", seconds={}, versions={},
-        data_hash=content_hash(path, tokenizer_hash, dtype, splits), files={}, key="",
-    )  # fmt: skip
-    manifest = replace(manifest, files=checksums(path, manifest.data_files))
-    reader.write(path / "manifest.json", manifest)
-    return Store.open(path)
-
-
-def text_of(store: Store, ids: np.ndarray) -> str:
-    return Tokenizer.load(store.path).decode(ids)
+def build(folder: Path, shard_tokens: int = 1 << 30, dtype: str = "<u2") -> Store:
+    """A store of bytes, in shards and tokens of other sizes than a text so small has."""
+    folder.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StreamWriter.__init__, "__defaults__", (shard_tokens,))
+        patch.setattr(tokenizer, "token_dtype", lambda vocab_size: np.dtype(dtype))
+        source = jsonl(folder / "a.jsonl", TEXTS)
+        return prepare(data_spec(source, folder, vocab_size=256, validation_fraction=0.2), progress=False)
 
 
 def test_shards_and_four_byte_tokens(tmp_path: Path) -> None:
     one, many = build(tmp_path / "one"), build(tmp_path / "many", shard_tokens=100)
-    assert len(list((tmp_path / "many").glob("train-*.bin"))) > 10
-    assert one.data_hash == many.data_hash
-    assert isinstance(one.train_tokens(), np.memmap)
+    assert len(list(many.path.glob("train-*.bin"))) > 10
+    assert one.data_hash == many.data_hash and isinstance(one.train_tokens(), np.memmap)
     assert np.array_equal(one.train_tokens(), many.train_tokens())
-    assert text_of(one, one.train_tokens()) == "".join(TRAIN)
+    assert token_dtype(65_536) == np.dtype("<u2") and token_dtype(65_537) == np.dtype("<u4")
     wide = build(tmp_path / "wide", dtype="<u4")
     assert wide.train_tokens().dtype == np.uint32 and wide.data_hash != one.data_hash
-    assert text_of(wide, wide.shards("validation").read(0, wide.n_validation_tokens)) == "".join(VALIDATION)
+    assert {*documents(wide, "train"), *documents(wide, "validation")} == {*TEXTS}
 
 
 def test_a_store_is_verified_once_per_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,17 +65,18 @@ def test_heldout_counts_each_target_once(tmp_path: Path, seq_len: int, shard_tok
     store = build(tmp_path / "s", shard_tokens)
     held = heldout_set(store, seq_len)
     assert held.windows.shape[1] == seq_len + 1 and held.document.shape == (len(held.windows), seq_len)
-    assert held.n_documents == len(VALIDATION)
+    validation = documents(store, "validation")
+    assert held.n_documents == len(validation) > 5
     targets, document = held.windows[:, 1:].reshape(-1), held.document.reshape(-1)
     real = document >= 0
     n_tokens = held.document_tokens.sum()
     assert real[:n_tokens].all() and not real[n_tokens:].any() and (~real).sum() < seq_len
     assert np.array_equal(np.bincount(document[real]), held.document_tokens)
-    texts = [text_of(store, targets[document == d]) for d in range(held.n_documents)]
-    assert sorted(texts) == sorted(VALIDATION)
+    texts = [Tokenizer.load(store.path).decode(targets[document == d]) for d in range(held.n_documents)]
+    assert sorted(texts) == sorted(validation)
     assert held.n_bytes == sum(len(t.encode()) for t in texts)
     assert np.array_equal(held.windows[1:, 0], held.windows[:-1, -1])  # each input has all the context there is
-    assert held.windows[0, 0] == END
+    assert held.windows[0, 0] == store.end_token
     records = store.documents("validation")
     assert [len(t.encode()) for t in texts] == records["n_bytes"][np.argsort(records["digest"])].tolist()
 
@@ -112,4 +88,4 @@ def test_heldout_is_cut_at_a_document(tmp_path: Path) -> None:
     assert cut.n_documents == 4 and np.array_equal(cut.document_tokens, all_.document_tokens[:4])
     assert heldout_set(store, 16, max_tokens=int(all_.document_tokens[:4].sum()) - 1).n_documents == 3
     assert heldout_set(store, 16, max_tokens=1).n_documents == 1
-    assert heldout_set(store, 16, max_tokens=10**9).n_documents == len(VALIDATION)
+    assert heldout_set(store, 16, max_tokens=10**9).n_documents == all_.n_documents

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sweep_bucket
+from corpus_tools import data_spec, read
 
 from dwsweep import paths
 from dwsweep.data.prepare import find, prepare
-from dwsweep.data.records import Skipped
 from dwsweep.data.sources import open_source
 from dwsweep.errors import InputError
 from dwsweep.spec import DataSpec
@@ -42,11 +42,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         writer.add_examples({"train": examples})
         writer.close_all()
     return root
-
-
-def read(source: str, text_field: str | None = None) -> tuple[list[str], Skipped]:
-    opened, skipped = open_source(source, text_field), Skipped()
-    return [text for item in opened.items() for text in opened.documents(item, skipped)], skipped
 
 
 def test_the_same_texts_as_tfds_reads(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +114,7 @@ def test_prepare_without_tensorflow(root: Path, tmp_path: Path) -> None:
     package = tmp_path / "site" / "tensorflow"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("__version__ = '2.20.0'\n")
-    data = DataSpec(source=f"tfds:{root}/tiny/en", vocab_size=256, validation_fraction=0.1, cache_dir=str(tmp_path))
+    data = data_spec(f"tfds:{root}/tiny/en", tmp_path, vocab_size=256)
     command = [sys.executable, "-c", WITHOUT_TENSORFLOW, data.model_dump_json(), str(package.parent)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from dwsweep.data import tokenizer as module
-from dwsweep.data.token_store import token_dtype
 from dwsweep.data.tokenizer import Tokenizer, train
 from dwsweep.errors import InputError
 
@@ -53,23 +52,12 @@ def test_a_full_cache_of_words_changes_no_token(bpe: Tokenizer, monkeypatch: pyt
         assert np.array_equal(small.encode(text), bpe.encode(text))
 
 
-def test_bpe_compresses_and_training_is_repeatable(bpe: Tokenizer) -> None:
-    text = " ".join(texts(50))
-    assert len(text) / len(bpe.encode(text)) > 3
-    assert train(texts(), 400).pieces == bpe.pieces
-    assert bpe.vocab_size == len(bpe.pieces) == 400
-
-
 def test_a_vocabulary_of_256_is_the_bytes() -> None:
     plain = train([], 256)
     assert (plain.vocab_size, plain.end_token, plain.model) == (256, 0, None)
     for text in AWKWARD:
         ids = plain.encode(text)
         assert ids.tolist() == list(text.encode()) and plain.decode(ids) == text
-
-
-def test_large_vocabulary_takes_four_bytes() -> None:
-    assert token_dtype(65_536) == np.dtype("<u2") and token_dtype(65_537) == np.dtype("<u4")
 
 
 @pytest.mark.parametrize(

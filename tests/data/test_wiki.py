@@ -7,9 +7,9 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 import pytest
+from corpus_tools import read
 
 from dwsweep.data import records, wiki
-from dwsweep.data.records import Skipped
 from dwsweep.data.sources import open_source
 from dwsweep.data.wiki import to_text
 from dwsweep.errors import InputError
@@ -82,11 +82,6 @@ PAGES = (
     page("Only templates", "{{stub}}"),
     page("Tags", "A page may say </page> & <page> in its <nowiki>[[text]]</nowiki>."),
 )
-
-
-def read(source: str) -> tuple[list[str], Skipped]:
-    opened, skipped = open_source(source), Skipped()
-    return [text for item in opened.items() for text in opened.documents(item, skipped)], skipped
 
 
 @pytest.mark.parametrize(("packed", "item_bytes"), [(False, 1 << 20), (True, 61)])
