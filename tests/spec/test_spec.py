@@ -130,12 +130,6 @@ def test_a_spec_survives_its_own_yaml(tmp_path: Path) -> None:
     assert load_spec(path) == spec
 
 
-def test_a_preset_fills_what_is_not_given() -> None:
-    model = parse_spec(content(model={"preset": "nanochat", "activation": "gelu"})).model
-    assert (model.activation, model.norm_type, model.logit_softcap, model.biases) == ("gelu", "rmsnorm", 15.0, False)
-    assert parse_spec({**content(), "model": model.model_dump()}).model == model  # as spec.yaml has it
-
-
 def test_a_preset_of_the_command_line_replaces_the_keys_of_the_file(tmp_path: Path) -> None:
     """Or a spec that spells its block out would keep all of it, under the preset's name."""
     path = write(tmp_path, parse_spec(content(model={"preset": "nanochat", "tied_embeddings": True})).to_yaml())

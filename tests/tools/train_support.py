@@ -23,6 +23,7 @@ from dwsweep.records.record import to_dict
 from dwsweep.records.run import RunResult
 from dwsweep.spec import DataSpec, Spec, parse_spec
 from dwsweep.train import Recorder
+from dwsweep.train.pack_trainer import train_pack
 
 TINY = {
     "name": "tiny",
@@ -103,6 +104,20 @@ def make_pack(
         execution=spec.execution,
         data_hash=store.data_hash,
     )
+
+
+def stop_after(dispatches: int) -> Callable[[], bool]:
+    asked = iter([False] * dispatches)
+    return lambda: next(asked, True)
+
+
+def train(pack: Pack, store: Store, folder: Any, *stops: int, steps: int = 3) -> Kept:
+    """What is recorded of a pack that is interrupted after each number of dispatches in ``stops``, then ends."""
+    kept = Kept()
+    for dispatches in stops:
+        assert not train_pack(pack, store, folder, kept, should_stop=stop_after(dispatches), dispatch_steps=steps)
+    assert train_pack(pack, store, folder, kept, dispatch_steps=steps)
+    return kept
 
 
 class Kept(Recorder):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import sweep_bucket
 from bucket_server import served
-from train_support import Kept, Killed, KilledAt, make_pack, make_spec, same_bits
+from train_support import Killed, KilledAt, make_pack, make_spec, same_bits, train
 
 from dwsweep.data.token_store import Store
 from dwsweep.train.pack_trainer import train_pack
@@ -43,8 +43,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.mark.usefixtures("programs_again")
 def test_killed_in_a_bucket(store: Store, tmp_path: Path, objects: Path) -> None:
     pack = make_pack(store, make_spec(execution={"checkpoint_steps": 3}))
-    whole, parts, last = Kept(), KilledAt(11), Kept()
-    train_pack(pack, store, tmp_path / "whole", whole, dispatch_steps=2)
+    whole, parts = train(pack, store, tmp_path / "whole", steps=2), KilledAt(11)
     with pytest.raises(Killed):
         train_pack(pack, store, DIRECTORY, parts, dispatch_steps=1)
     assert numbers(objects) == [2, 3]  # as many as are to be kept; the other one is gone
@@ -52,7 +51,8 @@ def test_killed_in_a_bucket(store: Store, tmp_path: Path, objects: Path) -> None
     # as by a kill inside a save: what is not committed does not count
     (committed,) = [p for p in objects.iterdir() if p.name.endswith("checkpoints%2F3%2Fcommit_success.txt")]
     committed.unlink()
-    assert train_pack(pack, store, DIRECTORY, last, dispatch_steps=2) and len(last.results) == 2
+    last = train(pack, store, DIRECTORY, steps=2)
+    assert len(last.results) == 2
     assert last.resumes == [6] and not last.notes
     last.rows = {name: {**parts.rows[name], **rows} for name, rows in last.rows.items()}
     same_bits(whole, last)

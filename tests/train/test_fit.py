@@ -15,7 +15,6 @@ from dwsweep.cost.arithmetic import TOKEN_STORE_SHARE, resident_bytes
 from dwsweep.data.token_store import Store
 from dwsweep.plan import DataFacts, build
 from dwsweep.train.choices import at_hand, choose, concessions, reduce_memory, with_kernel
-from dwsweep.train.mesh import Layout, Load, divide
 from dwsweep.train.pack_trainer import train_pack
 from dwsweep.train.program import CPU_COMPILER, Blueprint, compile_program, memory_of
 
@@ -134,13 +133,6 @@ def test_an_evaluation_that_is_refused_takes_fewer_windows(store: Store, monkeyp
     monkeypatch.setattr(Blueprint, "compiled_dispatch", lambda blueprint: fits)
     assert compile_program(Blueprint.of(make_pack(store), store), store).eval_batch == 8
     assert tried == [32, 16, 8]
-
-
-def test_a_state_that_has_to_be_divided_is_divided_where_devices_allow(store: Store) -> None:
-    small = Load(replicas=1, batch=8, state_bytes=1, step_flops=1, memory_bytes=None, on_cpu=True, must_divide=True)
-    assert divide(8, small, whole=False) == (1, 1, 8)
-    assert divide(1, small, whole=False) == (1, 1, 1)
-    assert Layout.of(small).sizes["fsdp"] == len(jax.local_devices())
 
 
 @pytest.mark.parametrize("asked", [None, True, False])

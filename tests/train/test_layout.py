@@ -1,4 +1,7 @@
-"""Parameters as one vector: nothing is lost on the way, every element keeps its settings, and a step is the same."""
+"""Parameters as one vector: nothing is lost on the way, every element keeps its settings, and a step is the same.
+
+That a checkpoint holds them by name, ``test_mesh`` shows: a tree's is resumed as a vector.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from train_support import OPTIMIZED, make_pack, make_spec
+from train_support import OPTIMIZED, make_spec
 
-from dwsweep.data.token_store import Store
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Model, build
 from dwsweep.train.optimizer import as_vector, by_leaf, settings_by_group
-from dwsweep.train.program import Blueprint, Program
-from dwsweep.train.step import init_state
 
 
 def make_model(width: int = 32, **options: Any) -> Model:
@@ -45,16 +45,3 @@ def test_an_update_is_the_same_to_the_last_bit() -> None:
         return run(params, m, v, grads)
 
     jax.tree.map(np.testing.assert_array_equal, update(as_vector(model)), update(by_leaf(model)))
-
-
-def test_a_program_gives_its_state_by_name_and_takes_it_back(store: Store, tmp_path: Any) -> None:
-    blueprint = Blueprint.of(make_pack(store), store)
-    state, _ = Program(blueprint, store, blueprint.choices, None, None, 1, 0.0).init()
-    assert state["params"].ndim == 2  # on a CPU: a vector for each replica
-    named = blueprint.named(state)
-    expected = jax.jit(lambda s: init_state(blueprint.model, blueprint.pack.train, s))(jnp.arange(2))
-    jax.tree.map(np.testing.assert_array_equal, named, expected)
-    assert jax.tree.map(lambda x: (x.shape, x.dtype, x.sharding), named) == jax.tree.map(
-        lambda x: (x.shape, x.dtype, x.sharding), blueprint.abstract
-    )
-    jax.tree.map(np.testing.assert_array_equal, blueprint.laid_out(named), state)

@@ -7,7 +7,6 @@ import gc
 import math
 import os
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ import numpy as np
 import pytest
 import train_support
 from flax.traverse_util import unflatten_dict
-from train_support import FEW, Kept, Killed, KilledAt, make_store, same_bits
+from train_support import FEW, Kept, Killed, KilledAt, make_store, same_bits, stop_after, train
 
 from dwsweep.data.heldout import heldout_set
 from dwsweep.data.token_store import Store
@@ -42,20 +41,6 @@ def make_spec(**sections: dict[str, Any]) -> Spec:
 
 def make_pack(store: Store, spec: Spec | None = None, **shape: Any) -> Pack:
     return train_support.make_pack(store, spec or make_spec(), **shape)
-
-
-def stop_after(dispatches: int) -> Callable[[], bool]:
-    asked = iter([False] * dispatches)
-    return lambda: next(asked, True)
-
-
-def train(pack: Pack, store: Store, folder: Path, *stops: int, steps: int = 3) -> Kept:
-    """Train with an interruption after each number of dispatches in ``stops``, then to the end."""
-    kept = Kept()
-    for dispatches in stops:
-        assert not train_pack(pack, store, folder, kept, should_stop=stop_after(dispatches), dispatch_steps=steps)
-    assert train_pack(pack, store, folder, kept, dispatch_steps=steps)
-    return kept
 
 
 class Whole(NamedTuple):
@@ -108,22 +93,17 @@ def test_a_pack_is_trained_and_recorded(store: Store, whole: Whole) -> None:
 
 @pytest.mark.device
 @again
-@pytest.mark.parametrize(("steps", "dispatches"), [(1, 12), (12, 1)])
-def test_dispatch_length_changes_no_bit(
-    store: Store, tmp_path: Path, whole: Whole, steps: int, dispatches: int
+@pytest.mark.parametrize(
+    ("steps", "stops", "dispatches", "resumes"),
+    [(1, (), 12, []), (12, (), 1, []), (3, (0, 1, 0, 2), 4, [3, 3, 9])],
+)
+def test_neither_the_length_of_a_dispatch_nor_an_interruption_changes_a_bit(
+    store: Store, tmp_path: Path, whole: Whole, steps: int, stops: tuple[int, ...], dispatches: int, resumes: list[int]
 ) -> None:
-    other = train(make_pack(store), store, tmp_path, steps=steps)
+    other = train(make_pack(store), store, tmp_path, *stops, steps=steps)
     same_bits(whole.kept, other)
-    assert len(other.dispatches) == dispatches != len(whole.kept.dispatches)
-
-
-@pytest.mark.device
-@again
-def test_interrupted_and_resumed_equals_uninterrupted(store: Store, tmp_path: Path, whole: Whole) -> None:
-    parts = train(make_pack(store), store, tmp_path, 0, 1, 0, 2)
-    same_bits(whole.kept, parts)
-    assert parts.resumes[-3:] == [3, 3, 9]
-    assert parts.results["s0-lr0.01-12"].wall_seconds > 0
+    assert len(other.dispatches) == dispatches and other.resumes == resumes
+    assert other.results["s0-lr0.01-12"].wall_seconds > 0
 
 
 def test_branches_are_exact_by_one_program_also_when_interrupted(
@@ -150,11 +130,9 @@ def test_branches_are_exact_by_one_program_also_when_interrupted(
 @again
 def test_measuring_the_conditioning_changes_no_bit(store: Store, tmp_path: Path) -> None:
     """At the start, after parts of the longest run and at each end; the same when the pack is interrupted."""
-    sections: dict = {"schedule": "wsd", "cooldown_fraction": 0.4}
-    off, on = (
-        make_pack(store, make_spec(train={**sections, "conditioning": on}), branch_steps=(5, 12))
-        for on in (False, True)
-    )
+    wsd: dict = {"schedule": "wsd", "cooldown_fraction": 0.4}
+    specs = (make_spec(train={**wsd, "conditioning": measured}) for measured in (False, True))
+    off, on = (make_pack(store, spec, branch_steps=(5, 12)) for spec in specs)
     plain = train(off, store, tmp_path / "off", steps=5)
     whole = train(on, store, tmp_path / "on", steps=5)
     for run_id, result in plain.results.items():
@@ -162,23 +140,18 @@ def test_measuring_the_conditioning_changes_no_bit(store: Store, tmp_path: Path)
         assert whole.results[run_id].loss == result.loss
         np.testing.assert_array_equal(whole.documents[run_id], plain.documents[run_id])
         rows = whole.rows[run_id]
-        assert [step for step, row in rows.items() if "conditioning" in row] == [1, 3, 5, 12][
-            : 3 if max(rows) == 5 else 4
-        ]
-        values = [
-            rows[1]["conditioning_at_start"],
-            *(row["conditioning"] for row in rows.values() if "conditioning" in row),
-        ]
-        assert all(len(each) == 2 and min(each) > 1 for each in values)
+        measured = {step: row["conditioning"] for step, row in rows.items() if "conditioning" in row}
+        assert [*measured] == [step for step in (1, 3, 5, 12) if step <= max(rows)]
+        assert all(len(each) == 2 and min(each) > 1 for each in (rows[1]["conditioning_at_start"], *measured.values()))
         assert not any("conditioning" in row for row in plain.rows[run_id].values())
     # a pack that began without it goes on with it: nothing of the result depends on it
     began = Kept()
     assert not train_pack(off, store, tmp_path / "late", began, should_stop=stop_after(1), dispatch_steps=5)
     parts = train(on, store, tmp_path / "late", 1, steps=2)
     for run_id, rows in parts.rows.items():
-        assert {step: row.get("conditioning") for step, row in rows.items()} == {
-            step: whole.rows[run_id][step].get("conditioning") for step in rows
-        }
+        assert all(
+            row.get("conditioning") == whole.rows[run_id][step].get("conditioning") for step, row in rows.items()
+        )
         assert parts.results[run_id].loss == plain.results[run_id].loss
 
 

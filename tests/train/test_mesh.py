@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from train_support import FEW, Kept, make_pack, make_spec
+from train_support import FEW, Kept, make_pack, make_spec, stop_after
 
 from dwsweep.data.token_store import Store
 from dwsweep.errors import InputError
@@ -34,6 +34,8 @@ def test_replicas_are_spread_before_a_model_is_divided() -> None:
     # what does not fit is divided whole, parameters too
     assert divide(8, replace(LOAD, replicas=1, state_bytes=60 << 30), whole=False) == (1, 1, 8)
     assert divide(8, replace(LOAD, replicas=1, state_bytes=60 << 30, batch=12), whole=False) == (1, 1, 6)
+    refused = replace(LOAD, replicas=1, on_cpu=True, must_divide=True)  # by a compiler
+    assert divide(8, refused, whole=False) == (1, 1, 8) and divide(1, refused, whole=False) == (1, 1, 1)
 
 
 def test_cores_divide_the_batch_and_not_the_replicas() -> None:
@@ -75,9 +77,8 @@ def trained(
     store: Store, folder: Path, spec: Spec, *, devices: int = 1, seeds: int = 2, dispatches: int | None = None
 ) -> Kept:
     """What is recorded of a pack, to its end or for so many dispatches of three steps."""
-    kept, asked = Kept(), iter([False] * (dispatches or 100))
-    pack = make_pack(store, spec, replicas=tuple((seed, 1e-2) for seed in range(seeds)))
-    ended = train_pack(pack, store, folder, kept, should_stop=lambda: next(asked, True), dispatch_steps=3)
+    kept, pack = Kept(), make_pack(store, spec, replicas=tuple((seed, 1e-2) for seed in range(seeds)))
+    ended = train_pack(pack, store, folder, kept, should_stop=stop_after(dispatches or 100), dispatch_steps=3)
     assert kept.facts[0]["devices"] == devices and ended == (dispatches is None)
     return kept
 

@@ -9,15 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from train_support import FEW, Kept, make_pack, make_spec, same_bits
+from train_support import FEW, make_pack, make_spec, same_bits, train
 
 from dwsweep.cost import arithmetic
 from dwsweep.data.token_store import Store
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import build
-from dwsweep.spec import parse_spec
 from dwsweep.train import optimizer
-from dwsweep.train.pack_trainer import train_pack
 
 
 def orthogonal(matrix: np.ndarray) -> np.ndarray:
@@ -31,16 +29,10 @@ def orthogonal(matrix: np.ndarray) -> np.ndarray:
 
 def test_muon_turns_each_matrix_of_each_layer() -> None:
     """Two steps by hand: q, k and v apart, momentum of Nesterov, decay, the factor of the spectral condition."""
-    spec = parse_spec(
-        {
-            **{
-                "name": "t",
-                "grid": {"widths": {3: [32]}, "heads": {"count": 2, "size": 12}},
-                "data": {"vocab_size": 256},
-            },
-            "model": {"kv_heads": 1, "base_width": 8, "base_depth": 1},
-            "train": {"seq_len": 8, "steps": 20, "optimizer": "muon", "grad_clip": None, "momentum": 0.9},
-        }
+    spec = make_spec(
+        grid={"heads": {"count": 2, "size": 12}},
+        model={"kv_heads": 1, "base_width": 8, "base_depth": 1},
+        train={"seq_len": 8, "steps": 20, "optimizer": "muon", "grad_clip": None, "momentum": 0.9},
     )
     shape, rate, decay = spec.block().shape(3, 32), 0.02, 0.1
     model = build(shape, resolve(shape, spec.model, spec.train, rate))
@@ -80,13 +72,9 @@ def test_muon_turns_each_matrix_of_each_layer() -> None:
 def test_muon_learns_resumes_and_gives_a_replica_the_bits_that_it_has_alone(store: Store, tmp_path: Path) -> None:
     pack = make_pack(store, make_spec(model=FEW))
     pack = replace(pack, train=pack.train.model_copy(update={"optimizer": "muon"}))
-    whole, parts, asked = Kept(), Kept(), iter([False, False])
-    train_pack(pack, store, tmp_path / "whole", whole, dispatch_steps=3)
-    train_pack(pack, store, tmp_path / "parts", parts, dispatch_steps=3, should_stop=lambda: next(asked, True))
-    train_pack(pack, store, tmp_path / "parts", parts, dispatch_steps=3)
+    whole, parts = train(pack, store, tmp_path / "whole"), train(pack, store, tmp_path / "parts", 2)
     assert parts.resumes == [6] and whole.losses("s0-lr0.01-12")[-1] < whole.losses("s0-lr0.01-12")[0]
     same_bits(whole, parts)
-    alone, single = replace(pack, replicas=pack.replicas[1:]), Kept()
-    train_pack(alone, store, tmp_path / "alone", single, dispatch_steps=3)
+    single = train(replace(pack, replicas=pack.replicas[1:]), store, tmp_path / "alone")
     name = pack.replicas[1].run_ids[0]
     assert single.results[name].loss == whole.results[name].loss

@@ -57,12 +57,6 @@ def kept(sweep: SweepStore) -> list[runs.TrainedRun]:
     return runs.find(sweep.directory)
 
 
-def test_runs_are_found_by_their_own_folder_or_all_at_once(sweep: SweepStore) -> None:
-    found = kept(sweep)
-    assert [(run.shape.depth, run.config.seed) for run in found] == [(1, 0), (2, 0)]
-    assert [run.run_id for run in runs.find(sweep.run_directory(found[1].run_id))] == [found[1].run_id]
-
-
 def test_what_cannot_be_used_is_one_line(sweep: SweepStore, dwsweep: Command, tmp_path: Path) -> None:
     first, second = kept(sweep)
     names = sweep.run_ids()
@@ -102,6 +96,7 @@ def test_an_export_is_whole_and_is_not_written_over(sweep: SweepStore, dwsweep: 
     done = dwsweep("export", sweep.directory, tmp_path / "out")
     assert done.returncode == 0, done.stderr
     folders = [Path(line) for line in done.stdout.split()]
+    assert [(run.shape.depth, run.config.seed) for run in kept(sweep)] == [(1, 0), (2, 0)]
     assert [folder.name for folder in folders] == [run.run_id for run in kept(sweep)]
     for folder, run in zip(folders, kept(sweep), strict=True):
         names = {path.name for path in folder.iterdir()}
@@ -120,8 +115,10 @@ def test_an_export_is_whole_and_is_not_written_over(sweep: SweepStore, dwsweep: 
 
 
 @pytest.mark.parametrize(
-    ("keys", "named"),
+    ("keys", "found"),
     [
+        *(({"preset": name}, name) for name in ("gpt2", "llama", "qwen3")),
+        ({"preset": "nanochat"}, "gemma3_text"),
         ({"attention": "linear"}, ["model.attention: linear"]),
         (
             {"order": "attention_first", "embedding_rank": 5},
@@ -135,19 +132,15 @@ def test_an_export_is_whole_and_is_not_written_over(sweep: SweepStore, dwsweep: 
         ({"preset": "qwen3", "biases": True}, ["model.biases: true"]),
     ],
 )
-def test_what_no_architecture_has_is_named(keys: dict[str, Any], named: list[str]) -> None:
+def test_a_preset_has_its_architecture_and_what_no_architecture_has_is_named(
+    keys: dict[str, Any], found: str | list[str]
+) -> None:
     shape = parse_spec(filled(TINY, model=keys)).block().shape(2, 16)
-    found = architectures.of(shape)
-    assert isinstance(found, list) and len(found) == len(named)
-    assert all(line.startswith(name) for line, name in zip(found, named, strict=True))
-
-
-def test_presets_have_their_architecture() -> None:
-    kinds = {"gpt2": "gpt2", "llama": "llama", "qwen3": "qwen3", "nanochat": "gemma3_text"}
-    for preset, kind in kinds.items():
-        shape = parse_spec(filled(TINY, model={"preset": preset})).block().shape(2, 16)
-        found = architectures.of(shape)
-        assert not isinstance(found, list) and found.config(shape)["model_type"] == kind
+    of = architectures.of(shape)
+    if isinstance(of, list):
+        assert len(of) == len(found) and all(line.startswith(name) for line, name in zip(of, found, strict=True))
+    else:
+        assert of.config(shape)["model_type"] == found
 
 
 def test_a_key_that_no_architecture_names_is_refused_off_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
