@@ -205,17 +205,8 @@ def test_capped_logits_stay_within_the_cap() -> None:
     np.testing.assert_allclose(jax.jit(model.mean_loss)(large, tokens), nll, rtol=1e-5)
 
 
-def test_any_part_of_the_noise_is_that_part_of_one_draw() -> None:
-    """Or a divided model would start from other values than a whole one."""
-    key, start, shape = jax.random.key(3), 777, (3, 5, 41)
-    whole = jax.jit(jax.vmap(lambda k: jax.random.normal(k, (2000,))))(jax.random.split(key, 2))
-    part = jax.jit(jax.vmap(lambda k: 0.3 * normal_part(k, start, shape)))(jax.random.split(key, 2))
-    wanted = np.float32(0.3) * np.asarray(whole)[:, start : start + math.prod(shape)]
-    np.testing.assert_array_equal(np.asarray(part).reshape(2, -1), wanted)
-
-
 def test_noise_beyond_32_bits_of_elements_is_new() -> None:
-    """A model of more than 4.3e9 parameters: its counters carry over."""
+    """A model of more than 4.3e9 parameters: its counters carry over. Parts of one draw: ``test_mesh``."""
     key, edge = jax.random.key(0), 1 << 32
     across = jax.jit(lambda k: normal_part(k, edge - 3, (2, 3)))(key)
     np.testing.assert_array_equal(across[0], jax.jit(lambda k: normal_part(k, edge - 3, (3,)))(key))

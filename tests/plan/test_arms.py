@@ -10,18 +10,15 @@ import yaml
 from sentences import says
 from shown import printed
 from spec_tools import DATA, spec_of
-from sweep_tools import run, train_here
 
-from dwsweep import fit_table
 from dwsweep.errors import InputError
-from dwsweep.plan import DataFacts, build
+from dwsweep.plan import build
 from dwsweep.plan.units import run_config, to_rows
 from dwsweep.records.columns import RESULTS
 from dwsweep.records.record import columns_of
 from dwsweep.records.sweep import PlanRow, parse_plan_csv, plan_csv
 from dwsweep.report import plan_report
 from dwsweep.spec import Spec, arms_of, load_spec, parse_spec
-from dwsweep.sweep.directory import SweepStore
 
 STANDARD = {"model.parametrization": "standard"}
 GATED = {"model.mlp": "gated", "model.mlp_ratio": 2.6667}
@@ -125,21 +122,3 @@ def test_a_warning_of_one_arm_names_it() -> None:
     plan = build(with_arms({"name": "tuned"}, {"name": "naive", "model.parametrization": "standard"}), data=DATA)
     assert says(plan.warnings, "plan: warning of one arm")
     assert any(line.startswith("2 depths: a width law") for line in plan.warnings)
-
-
-def test_a_sweep_of_arms_is_trained_and_not_averaged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """On the stand-in trainer. Without a word about arms a fit refuses to average them."""
-    train_here(monkeypatch)
-    sizes = {"depths": [1, 2], "budgets": {"from": 1e4, "to": 1e6, "count": 6}, "seeds": 2}
-    content = {"name": "two", "grid": {**sizes, "arms": [{"name": "a"}, {"name": "b", "model.norm": "post"}]}}
-    plan = build(
-        parse_spec({**content, "train": {"steps": 6}, "execution": {"checkpoint_steps": 5}}),
-        data=DataFacts("f00d", 10**6, 10**4),
-    )
-    directory = tmp_path / "two"
-    status, said = run(plan, directory)
-    assert status == 0, said
-    store = SweepStore(directory)
-    assert {store.config(run_id).arm for run_id in store.run_ids()} == {"a", "b"}
-    with pytest.raises(InputError, match=r"holds 2 \(a, b\), which would be averaged; compare them with"):
-        fit_table(directory)

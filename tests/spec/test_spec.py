@@ -113,10 +113,12 @@ def test_a_spec_that_cannot_be_right_is_one_line_that_names_the_key(
 
 
 def test_a_text_too_short_for_one_batch_is_refused_before_anything_trains() -> None:
-    spec = parse_spec(content(train={"steps": 10, "batch_size": 100_000}))
+    spec = parse_spec(content(train={"steps": 10, "batch_size": 16, "seq_len": 128}))
     build(spec)  # before `prepare` nobody knows
-    with pytest.raises(InputError, match=r"data.source: 900,000 training tokens make"):
-        build(spec, data=DataFacts("0" * 64, 900_000, 10_000))
+    build(spec, data=DataFacts("0" * 64, 16 * 128 + 1, 10_000))
+    said = r"2,048 training tokens make 15 windows of train.seq_len 128.*one batch needs 16"
+    with pytest.raises(InputError, match=f"data.source: {said}"):
+        build(spec, data=DataFacts("0" * 64, 16 * 128, 10_000))
 
 
 def test_a_spec_survives_its_own_yaml(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from shown import printed
 from spec_tools import only
 from sweep_tools import ONE_PACK, Sweep, make_plan, wait_for
 
+from dwsweep import fit_table
+from dwsweep.errors import InputError
 from dwsweep.plan import Plan
 from dwsweep.records.pack import PackProgress, PackState
 from dwsweep.records.run import DONE, RunState
@@ -51,7 +53,7 @@ def test_json_has_every_run_with_its_state(dwsweep: Command, sweep: Sweep, large
 
 @pytest.mark.usefixtures("standin_here")
 def test_arms_have_rows_of_their_own(sweep: Sweep) -> None:
-    """Losses of two recipes are not averaged into one; a name may hold what rich reads as markup."""
+    """Losses of two recipes are not averaged into one, nor by a fit; a name may hold what rich reads as markup."""
     arms = [{}, {"name": "[/red] x", "model.norm": "post"}]
     sweep.finish(make_plan(grid=only({1: [32]}, arms=arms)))
     lines = text_of(sweep.directory).splitlines()
@@ -60,6 +62,8 @@ def test_arms_have_rows_of_their_own(sweep: Sweep) -> None:
     results = [float(row["loss"]) for row in sweep.rows()]
     means = [sum(part) / 2 for part in (results[:2], results[2:])]
     assert losses == [f"{mean:.4f}" for mean in means]
+    with pytest.raises(InputError, match=r"holds 2 \(.*\), which would be averaged; compare them with"):
+        fit_table(sweep.directory)
 
 
 def test_failures_show_their_cause_and_the_end_of_the_log(sweep: Sweep) -> None:

@@ -88,26 +88,22 @@ def exported(model: Any, params: Any, folder: Path) -> Any:
     return theirs
 
 
-def assert_equal(model: Any, params: Any, folder: Path) -> None:
-    theirs = exported(model, params, folder)
+CASES = [pytest.param(keys, HeadRule(count=4), 48, id=name) for name, keys in BLOCKS.items()] + [
+    pytest.param({"preset": name, "kv_heads": 1}, HeadRule(count=2, size=10), 36, id=f"{name}, heads of their own size")
+    for name in ("llama", "qwen3")
+]
+
+
+@pytest.mark.parametrize(("keys", "heads", "width"), CASES)
+def test_logits_are_ours(keys: dict[str, Any], heads: HeadRule, width: int, tmp_path: Path) -> None:
+    model, params = model_of(keys, heads, width)
+    theirs = exported(model, params, tmp_path)
     tokens = np.asarray(jax.random.randint(jax.random.key(2), (3, 24), 0, 131))
     ours = np.asarray(model.logits(params, tokens))
     with torch.no_grad():
         found = theirs(torch.tensor(tokens)).logits.numpy()
     assert np.abs(ours).max() > 0.3
     np.testing.assert_allclose(found, ours, atol=1e-4, rtol=0)
-
-
-@pytest.mark.parametrize("name", BLOCKS)
-def test_logits_are_ours(name: str, tmp_path: Path) -> None:
-    model, params = model_of(BLOCKS[name])
-    assert_equal(model, params, tmp_path)
-
-
-@pytest.mark.parametrize("preset", ["llama", "qwen3"])
-def test_heads_apart_from_the_width(preset: str, tmp_path: Path) -> None:
-    model, params = model_of({"preset": preset, "kv_heads": 1}, HeadRule(count=2, size=10), 36)
-    assert_equal(model, params, tmp_path)
 
 
 TEXTS = [
