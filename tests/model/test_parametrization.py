@@ -11,10 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from train_support import make_spec
+from train_support import make_model, make_spec
 
 from dwsweep.model.parametrization import resolve
-from dwsweep.model.transformer import build
 from dwsweep.shapes import BlockForm, HeadRule
 from dwsweep.spec import OPTIMIZERS, ModelSpec, TrainSpec
 from dwsweep.train.optimizer import CHAINS, by_leaf
@@ -115,8 +114,7 @@ def movement(
         model={"parametrization": parametrization, "base_width": 32, "base_depth": 2, **embeddings},
         train={"grad_clip": None, "optimizer": optimizer},
     )
-    shape = spec.block().shape(depth, width)
-    model = build(shape, resolve(shape, spec.model, spec.train, RATE))
+    model = make_model(spec, depth, width, rate=RATE)
     own = by_leaf(model).optimizer(spec.train)
     windows = np.random.default_rng(1).integers(0, 256, (4, 17)).astype(np.int32)
 

@@ -11,10 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from train_support import FEW, make_spec
+from train_support import FEW, make_model, make_spec
 
 from dwsweep.model.attention import condition_number
-from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Compute, Model, build, normal_part
 
 OPTIONS: list[dict[str, Any]] = [
@@ -47,9 +46,7 @@ HEADS = {"count": 4, "size": 6}  # head size apart from d_x / H
 
 
 def make(depth: int = 3, width: int = 16, compute: Compute = Compute(), **model: Any) -> Model:
-    spec = make_spec(grid={"heads": HEADS}, model=model)
-    shape = spec.block().shape(depth, width)
-    return build(shape, resolve(shape, spec.model, spec.train, 1e-2), compute)
+    return make_model(make_spec(grid={"heads": HEADS}, model=model), depth, width, compute)
 
 
 def params_and_tokens(model: Model) -> tuple[Any, np.ndarray]:
@@ -205,8 +202,17 @@ def test_capped_logits_stay_within_the_cap() -> None:
     np.testing.assert_allclose(jax.jit(model.mean_loss)(large, tokens), nll, rtol=1e-5)
 
 
+def test_any_part_of_the_noise_is_that_part_of_one_draw() -> None:
+    """Or a divided model would start from other values than a whole one."""
+    key, start, shape = jax.random.key(3), 777, (3, 5, 41)
+    whole = jax.jit(jax.vmap(lambda k: jax.random.normal(k, (2000,))))(jax.random.split(key, 2))
+    part = jax.jit(jax.vmap(lambda k: 0.3 * normal_part(k, start, shape)))(jax.random.split(key, 2))
+    wanted = np.float32(0.3) * np.asarray(whole)[:, start : start + math.prod(shape)]
+    np.testing.assert_array_equal(np.asarray(part).reshape(2, -1), wanted)
+
+
 def test_noise_beyond_32_bits_of_elements_is_new() -> None:
-    """A model of more than 4.3e9 parameters: its counters carry over. Parts of one draw: ``test_mesh``."""
+    """A model of more than 4.3e9 parameters: its counters carry over."""
     key, edge = jax.random.key(0), 1 << 32
     across = jax.jit(lambda k: normal_part(k, edge - 3, (2, 3)))(key)
     np.testing.assert_array_equal(across[0], jax.jit(lambda k: normal_part(k, edge - 3, (3,)))(key))
@@ -215,9 +221,7 @@ def test_noise_beyond_32_bits_of_elements_is_new() -> None:
 
 
 def test_initial_values_have_their_scales() -> None:
-    spec = make_spec(model={"parametrization": "standard"})
-    shape = spec.block().shape(8, 64)
-    model = build(shape, resolve(shape, spec.model, spec.train, 1e-2))
+    model = make_model(make_spec(model={"parametrization": "standard"}), 8, 64)
     params = jax.device_get(model.init(jax.random.key(0)))
     assert params["embedding"].std() == pytest.approx(0.02, rel=0.03)
     assert params["blocks"]["mlp"]["up"]["kernel"].std() == pytest.approx(0.02, rel=0.03)
@@ -247,8 +251,7 @@ def test_it_is_of_the_heads_outputs_side_by_side(order: str) -> None:
         grid={"heads": {"count": 4, "size": 4}},
         model={"order": order, "positions": "rotary", "parametrization": "standard"},
     )
-    shape = spec.block().shape(1, 16)
-    model = build(shape, resolve(shape, spec.model, spec.train, 1e-2))
+    model = make_model(spec, depth=1)
     params = jax.device_get(model.init(jax.random.key(0)))
     attention, mlp = params["blocks"]["attention"], params["blocks"]["mlp"]
     attention["out"]["kernel"] = np.eye(16, dtype=np.float32)[None]

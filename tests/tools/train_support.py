@@ -16,6 +16,8 @@ from spec_tools import filled
 
 from dwsweep.data.prepare import prepare
 from dwsweep.data.token_store import Store
+from dwsweep.model.parametrization import resolve
+from dwsweep.model.transformer import Compute, Model, build
 from dwsweep.plan import Pack, Replica
 from dwsweep.records.metrics import MetricsRow
 from dwsweep.records.pack import StartFacts
@@ -80,6 +82,14 @@ def make_spec(**sections: dict[str, Any]) -> Spec:
     if "tokens" in content["train"]:
         del content["train"]["steps"]
     return parse_spec(content)
+
+
+def make_model(
+    spec: Spec | None = None, depth: int = 2, width: int = 16, compute: Compute = Compute(), rate: float = 1.0
+) -> Model:
+    spec = spec or make_spec()
+    shape = spec.block().shape(depth, width)
+    return build(shape, resolve(shape, spec.model, spec.train, rate), compute)
 
 
 def make_pack(

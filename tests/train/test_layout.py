@@ -11,22 +11,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from train_support import OPTIMIZED, make_spec
+from train_support import OPTIMIZED, make_model, make_spec
 
-from dwsweep.model.parametrization import resolve
-from dwsweep.model.transformer import Model, build
 from dwsweep.train.optimizer import as_vector, by_leaf, settings_by_group
-
-
-def make_model(width: int = 32, **options: Any) -> Model:
-    spec = make_spec(model={"parametrization": "completep", "base_width": 16, "base_depth": 1, **options})
-    shape = spec.block().shape(2, width)
-    return build(shape, resolve(shape, spec.model, spec.train, 1.0))
 
 
 def test_an_update_is_the_same_to_the_last_bit() -> None:
     """No parameter is lost on the way, and each element keeps its settings, or its update would be another's."""
-    spec, model = make_spec(), make_model(mlp="gated", positions="rotary", norm="post")
+    block = {"base_width": 16, "base_depth": 1, "mlp": "gated", "positions": "rotary", "norm": "post"}
+    spec = make_spec(model={"parametrization": "completep", **block})
+    model = make_model(spec, width=32)
     assert len({settings_by_group(model)[name] for name in jax.tree.leaves(model.groups)}) >= 3
     random = np.random.default_rng(0)
     draw = lambda: jax.tree.map(lambda x: random.normal(size=x.shape).astype(np.float32), model.declared)  # noqa: E731

@@ -9,12 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from train_support import FEW, make_pack, make_spec, same_bits, train
+from train_support import FEW, make_model, make_pack, make_spec, same_bits, train
 
 from dwsweep.cost import arithmetic
 from dwsweep.data.token_store import Store
-from dwsweep.model.parametrization import resolve
-from dwsweep.model.transformer import build
 from dwsweep.train import optimizer
 
 
@@ -34,8 +32,8 @@ def test_muon_turns_each_matrix_of_each_layer() -> None:
         model={"kv_heads": 1, "base_width": 8, "base_depth": 1},
         train={"seq_len": 8, "steps": 20, "optimizer": "muon", "grad_clip": None, "momentum": 0.9},
     )
-    shape, rate, decay = spec.block().shape(3, 32), 0.02, 0.1
-    model = build(shape, resolve(shape, spec.model, spec.train, rate))
+    rate, decay = 0.02, 0.1
+    model = make_model(spec, 3, 32, rate=rate)
     own = optimizer.by_leaf(model).optimizer(spec.train)
     params = model.init(jax.random.key(0))
     moments, start = own.init(params), params["blocks"]["attention"]["qkv"]["kernel"]
@@ -64,7 +62,7 @@ def test_muon_turns_each_matrix_of_each_layer() -> None:
     for name in optimizer.CHAINS:  # and the plan counts what is there, for whatever optimizer
         train = spec.train.model_copy(update={"optimizer": name})
         kept = optimizer.by_leaf(model).optimizer(train).init(params)
-        assert sum(leaf.size for leaf in jax.tree.leaves(kept)) == arithmetic.moments(shape, name)
+        assert sum(leaf.size for leaf in jax.tree.leaves(kept)) == arithmetic.moments(model.shape, name)
 
 
 @pytest.mark.slow

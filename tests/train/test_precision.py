@@ -14,12 +14,11 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from train_support import Kept, compile_for, make_pack, make_spec
+from train_support import Kept, compile_for, make_model, make_pack, make_spec
 
 from dwsweep.data.token_store import Store
 from dwsweep.model import transformer
-from dwsweep.model.parametrization import resolve
-from dwsweep.model.transformer import Compute, build
+from dwsweep.model.transformer import Compute
 from dwsweep.train.pack_trainer import train_pack
 from dwsweep.train.program import Blueprint
 
@@ -40,8 +39,7 @@ def _rounded(x: jax.Array) -> jax.Array:
 
 def model_of(depth: int, dtype: str, preset: str) -> transformer.Model:
     spec = make_spec(model={"base_width": WIDTH, "preset": preset}, train={"seq_len": SEQ_LEN})
-    shape = spec.block().shape(depth, WIDTH)
-    return build(shape, resolve(shape, spec.model, spec.train, 1.0), Compute(dtype, keep_weights=dtype == "bfloat16"))
+    return make_model(spec, depth, WIDTH, Compute(dtype, keep_weights=dtype == "bfloat16"))
 
 
 @cache

@@ -11,10 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from train_support import FEW, make_spec
+from train_support import FEW, make_model, make_spec
 
-from dwsweep.model.parametrization import resolve
-from dwsweep.model.transformer import Compute, Model, build
 from dwsweep.train.choices import configure
 from dwsweep.train.optimizer import by_leaf, clip_by_norm
 from dwsweep.train.step import PATIENCE, init_state, loss_and_grads, make_dispatch, sequentially, vectorized
@@ -23,14 +21,8 @@ configure()
 SPEC = make_spec()
 
 
-def make_model(width: int = 16, **model: Any) -> Model:
-    spec = make_spec(model=model)
-    shape = spec.block().shape(2, width)
-    return build(shape, resolve(shape, spec.model, spec.train, 1.0), Compute())
-
-
 def test_adamw_is_optax_with_one_transform_a_group() -> None:
-    model = make_model(width=32, biases=False)  # m_N = 2: the groups differ
+    model = make_model(make_spec(model={"biases": False}), width=32)  # m_N = 2: the groups differ
     params = jax.jit(model.init)(jax.random.key(0))
     spec, rate = make_spec(train={"grad_clip": 0.5}), 3e-2
     reference = optax.chain(
@@ -80,7 +72,7 @@ def test_gradients_above_the_limit_are_scaled_to_it() -> None:
 
 @pytest.mark.device
 def test_microbatches_add_up_to_the_batch() -> None:
-    model = make_model(**FEW)
+    model = make_model(make_spec(model=FEW))
     params, tree = jax.jit(model.init)(jax.random.key(0)), by_leaf(model)
     windows = jax.random.randint(jax.random.key(7), (4, 17), 0, 256)
     whole, parts = (jax.jit(lambda p, w, n=n: loss_and_grads(model, p, w, n, tree))(params, windows) for n in (4, 2))
