@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 
 import pytest
 from sentences import says
@@ -262,23 +261,3 @@ def test_combinations_that_are_refused_all_at_once(sections: dict, wanted: list[
     with pytest.raises(InputError) as caught:
         build(spec_of(**sections))
     assert list(caught.value.lines) == wanted
-
-
-def test_no_branch_that_a_plan_lets_through_can_miss_the_trunk() -> None:
-    """A branch is at most as long as the full run, so it forks no later than the full run cools down, whatever else."""
-    rng = random.Random(0)
-    for _ in range(100):
-        full = rng.randint(1, 400)
-        train = {
-            "schedule": "wsd",
-            "steps": full,
-            "batch_size": 1,
-            "seq_len": 2,
-            "token_branches": sorted({2.0 * rng.randint(1, full) for _ in range(rng.randint(1, 4))}),
-            "cooldown_fraction": rng.choice([0.01, 0.07, 0.1, 0.2, 1 / 3, 0.5, 0.99, 1.0, rng.uniform(0.001, 1)]),
-            "warmup_steps": rng.choice([0, rng.randint(0, full), 2 * full]),
-        }
-        built = build(spec_of(train=train, grid={"seeds": 1}), data=DATA)
-        for pack in built.packs[:1]:
-            found = phases(pack.branch_steps, pack.train)
-            assert [phase.stop for phase in found if phase.branch is not None] == list(pack.branch_steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import errno
+import hashlib
 import io
 import json
 import os
@@ -22,7 +23,7 @@ from dwsweep.sweep.directory import SweepStore
 pytestmark = pytest.mark.usefixtures("standin_here")
 
 PLAN = make_plan(
-    grid__depths=[1], grid__budgets=[3e4], train__steps=6, execution={"checkpoint_steps": 2, "keep_params": "none"}
+    grid__depths=[1], grid__budgets=[3e4], train__steps=6, execution={"checkpoint_steps": 2, "keep_params": "all"}
 )  # one pack of two seeds
 
 
@@ -180,6 +181,8 @@ def check(folder: Path, n: int, for_good: bool, number: int, expected: list[dict
         assert store.state(run_id).state == "done", (n, layer.failed, run_id)
         result = store.result(run_id)
         assert result is not None and result.loss == loss, (n, layer.failed, run_id)
+        kept = hashlib.sha256(store.params_path(run_id).read_bytes()).hexdigest()
+        assert kept == result.params_sha256, (n, layer.failed, run_id)
     paths._on_disk.clear()
     status, text = run(PLAN, after)
     assert status == 0, (n, layer.failed, text)

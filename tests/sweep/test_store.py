@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 from sweep_tools import Sweep, make_plan, results_of
 
 from dwsweep import jsonl, paths
@@ -99,33 +97,6 @@ def test_a_run_whose_held_out_loss_is_no_number_has_diverged_at_its_end(store: S
     found = store.state(name)
     assert (found.state, found.step) == ("diverged", 30) and "held-out loss nan after step 30" in str(found.cause)
     assert store.result(name) is None
-
-
-PARAMS = {"embedding": np.arange(6, dtype=np.float32).reshape(2, 3)}
-
-
-def test_parameters_are_whole_before_there_is_a_result(store: SweepStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = make_plan().runs[0].run_id
-    path, write = store.params_path(name), paths.write_atomic
-    (path.parent / ".params.safetensors.1.tmp").write_bytes(b"left by a process that was killed")
-
-    def cut(path: Any, content: Any, **more: bool) -> None:
-        if path.name == "result.json":
-            raise OSError(28, "No space left on device")
-        write(path, content, **more)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(paths, "write_atomic", cut)
-        with pytest.raises(OSError):
-            store.finish(name, "p", RECORD, DOCUMENTS, PARAMS)
-    assert path.exists() and store.result(name) is None and store.state(name).state == "pending"
-    assert [entry.name for entry in path.parent.glob(".*")] == []
-
-    store.finish(name, "p", RECORD, DOCUMENTS, PARAMS)
-    result = store.result(name)
-    assert result is not None and result.params_bytes == path.stat().st_size
-    assert result.params_sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
-    np.testing.assert_array_equal(load_file(path)["embedding"], PARAMS["embedding"])
 
 
 def test_a_folder_in_the_place_of_a_file_is_named_as_the_file(store: SweepStore) -> None:

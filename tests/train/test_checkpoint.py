@@ -47,14 +47,6 @@ def read(folder: Path) -> tuple[Any, list[str]]:
     return found, notes
 
 
-def test_the_newest_is_read_and_few_are_kept(tmp_path: Path) -> None:
-    write(tmp_path, 1, 2, 3, 4, 5)
-    (state, meta), notes = read(tmp_path)
-    assert meta == {"value": 5} and not notes
-    jax.tree.map(np.testing.assert_array_equal, state, tree(5))
-    assert len([p for p in tmp_path.iterdir() if p.is_dir()]) == 3
-
-
 def data_files(checkpoint: Path) -> list[Path]:
     return sorted(
         (p for p in (checkpoint / "state").rglob("*") if p.parent.name == "d"), key=lambda p: -p.stat().st_size

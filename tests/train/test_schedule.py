@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import optax
 import pytest
@@ -59,6 +61,13 @@ def test_a_run_is_its_phases(ends: tuple[int, ...], cooldown: float, found: list
     assert phases(ends, spec(schedule="wsd", cooldown_fraction=cooldown)) == tuple(Phase(*one) for one in found)
 
 
-def test_a_run_shorter_than_its_warm_up_still_ends() -> None:
-    train = spec(schedule="wsd", warmup_steps=30, cooldown_fraction=0.2)
-    assert phases((20, 100), train)[1] == Phase(20, 20, 0, True)
+def test_no_branch_misses_the_trunk() -> None:
+    """One that is at most as long as the full run forks no later than that cools down, whatever else."""
+    rng = random.Random(0)
+    for _ in range(200):
+        full = rng.randint(1, 400)
+        ends = (*sorted({rng.randint(1, full) for _ in range(rng.randint(0, 4))} - {full}), full)
+        fraction = rng.choice([0.01, 0.07, 0.1, 0.2, 1 / 3, 0.5, 0.99, 1.0, rng.uniform(0.001, 1)])
+        warmup = rng.choice([0, rng.randint(0, full), 2 * full])
+        found = phases(ends, spec(schedule="wsd", cooldown_fraction=fraction, warmup_steps=warmup))
+        assert tuple(phase.stop for phase in found if phase.branch is not None) == ends
