@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpus_tools import data_spec, documents, jsonl
+from corpus_tools import articles, data_spec, documents, jsonl
 from sentences import says
 
 from dwsweep.data import corpus, digests, passes, records
@@ -30,15 +30,6 @@ from dwsweep.data.tokenizer import Tokenizer
 from dwsweep.errors import InputError
 from dwsweep.records import record as reader
 from dwsweep.spec import DataSpec
-
-WORDS = np.array(
-    ["the", "of", "and", "depth", "width", "layer", "net", "model", "loss", "token", "head", "curve", "sum"]
-)
-
-
-def articles(n: int, seed: int = 0, words: int = 60) -> list[str]:
-    rng = np.random.default_rng(seed)
-    return [f"Article {i} é\n" + " ".join(rng.choice(WORDS, rng.integers(5, words))) + "." for i in range(n)]
 
 
 def spec(source: str, cache: Path, **settings: object) -> DataSpec:

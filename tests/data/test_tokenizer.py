@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from corpus_tools import articles
 
 from dwsweep.data import tokenizer as module
 from dwsweep.data.tokenizer import Tokenizer, train
 from dwsweep.errors import InputError
-
-WORDS = ["width", "depth", "layer", "residual", "stream", "attention", "head", "token", "budget", "transition", "model"]
 
 AWKWARD = [
     "",
@@ -24,21 +23,16 @@ AWKWARD = [
 ]
 
 
-def texts(n: int = 400) -> list[str]:
-    rng = np.random.default_rng(0)
-    return [" ".join(rng.choice(WORDS, 30)) + f".\nLine {i}, done." for i in range(n)]
-
-
 @pytest.fixture(scope="module")
 def bpe() -> Tokenizer:
-    return train(texts(), 400)
+    return train(articles(400), 400)
 
 
 def test_bpe_gives_every_text_back_by_the_tokens_of_sentencepiece(bpe: Tokenizer) -> None:
     import sentencepiece
 
     processor = sentencepiece.SentencePieceProcessor(model_proto=bpe.model)
-    for text in (*AWKWARD, texts(1)[0]):
+    for text in (*AWKWARD, *articles(1)):
         ids = bpe.encode(text)
         assert bpe.decode(ids) == text and bpe.end_token not in ids and ids.dtype == np.uint16
         # again from the cache of words; SentencePiece takes its own mark for a space
@@ -48,7 +42,7 @@ def test_bpe_gives_every_text_back_by_the_tokens_of_sentencepiece(bpe: Tokenizer
 def test_a_full_cache_of_words_changes_no_token(bpe: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CACHED_WORDS", 3)
     small = Tokenizer(bpe.model)
-    for text in texts(20):
+    for text in articles(20):
         assert np.array_equal(small.encode(text), bpe.encode(text))
 
 

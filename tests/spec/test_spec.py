@@ -20,12 +20,6 @@ def content(**sections: object) -> dict:
     return {**GOOD, **sections}
 
 
-def errors(raw: dict) -> list[str]:
-    with pytest.raises(InputError) as caught:
-        parse_spec(raw)
-    return list(caught.value.lines)
-
-
 def write(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "spec.yaml"
     path.write_text(text)
@@ -33,15 +27,14 @@ def write(tmp_path: Path, text: str) -> Path:
 
 
 def test_all_errors_at_once() -> None:
-    lines = errors(
-        {
-            "name": "t",
-            "grid": {"depths": [2, -4], "budgets": ["many"], "seed": 3},
-            "train": {"steps": "soon", "warmup_step": 3},
-            "model": {"norm": "middle"},
-        }
+    wrong = content(
+        grid={"depths": [2, -4], "budgets": ["many"], "seed": 3},
+        train={"steps": "soon", "warmup_step": 3},
+        model={"norm": "middle"},
     )
-    said = {line.split(":")[0]: line for line in lines}
+    with pytest.raises(InputError) as caught:
+        parse_spec(wrong)
+    said = {line.split(":")[0]: line for line in caught.value.lines}
     assert {"grid.depths[1]", "grid.budgets[0]", "grid.seed", "train.steps", "model.norm"} <= set(said)
     assert "-4" in said["grid.depths[1]"] and "greater than 0" in said["grid.depths[1]"]
     assert "'middle'" in said["model.norm"] and "'pre' or 'post'" in said["model.norm"]

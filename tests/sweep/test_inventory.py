@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 import pytest
 from cli_tools import Command
+from corpus_tools import data_spec, write_texts
 from shown import printed
 from spec_tools import spec_of
-from sweep_tools import SMALL, WorkerHere, assert_complete, order, results_of, run, with_standin, work_in, write_texts
+from sweep_tools import SMALL, WorkerHere, assert_complete, order, results_of, run, with_standin, work_in
 
 from dwsweep import paths, results
 from dwsweep.data.prepare import prepare
@@ -51,9 +52,8 @@ class Made:
     def __init__(self, root: Path, patch: pytest.MonkeyPatch) -> None:
         for name, value in with_standin().items():
             patch.setenv(name, value)
-        write_texts(root)
-        data = {"source": f"text:{root}/*.txt", "vocab_size": 256, "validation_fraction": 0.2, "workers": 1}
-        self.spec = spec_of(SMALL, grid__depths=[1], execution=EXECUTION, data={**data, "cache_dir": str(root / "c")})
+        data = data_spec(write_texts(root / "text", words=200), root / "cache", vocab_size=256, validation_fraction=0.2)
+        self.spec = spec_of(SMALL, grid__depths=[1], execution=EXECUTION, data=data.model_dump())
         self.tokens = prepare(self.spec.data, progress=False)
         self.plan: Plan = build(self.spec, data=DataFacts.of(self.tokens))
         self.folder: dict[str, Path] = {}

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 from checkout import ROOT, TOOLS
 from cli_tools import DWSWEEP, begun
+from corpus_tools import write_texts
 from sentences import says
-from sweep_tools import REAL, Sweep, environment, make_plan, wait_for, with_standin, workers_of, write_texts
+from sweep_tools import REAL, Sweep, environment, make_plan, wait_for, with_standin, workers_of
 
 from dwsweep.sweep import inventory
 from dwsweep.sweep.directory import SweepStore
@@ -103,10 +104,9 @@ def test_a_real_sweep_under_fire_ends_with_the_same_bits(tmp_path: Path, workers
     """Losses, metrics, held-out documents, parameters. ``TORTURE=N`` is the number of moments, ``TORTURE_SEED=S``
     chooses them."""
     chance = random.Random(f"{os.environ.get('TORTURE_SEED', '0')} {workers} {optimizer}")
-    write_texts(tmp_path)
-    spec = tmp_path / "real.yaml"
+    spec, source = tmp_path / "real.yaml", write_texts(tmp_path / "text", words=4000)
     sets = f"{{workers: {workers}, keep_params: all, "
-    text = REAL.format(text=tmp_path / "*.txt", cache=tmp_path / "cache").replace("execution: {", f"execution: {sets}")
+    text = REAL.format(source=source, cache=tmp_path / "cache").replace("execution: {", f"execution: {sets}")
     spec.write_text(text.replace("warmup_steps: 5", f"warmup_steps: 5, optimizer: {optimizer}"))
     env = {"JAX_PLATFORMS": "cpu", "DWSWEEP_CACHE": str(tmp_path / "cache"), "XLA_FLAGS": ""}
 
@@ -222,10 +222,9 @@ def test_a_successor_waits_for_the_orphaned_worker(sweep: Sweep) -> None:
 @pytest.mark.slow
 def test_the_real_trainer_really_out_of_memory(tmp_path: Path) -> None:
     """XLA asks for more than the address space holds; half the microbatch fits. The batch stays the same."""
-    write_texts(tmp_path)
-    spec = tmp_path / "large.yaml"
+    spec, source = tmp_path / "large.yaml", write_texts(tmp_path / "text", words=4000)
     spec.write_text(
-        REAL.format(text=tmp_path / "*.txt", cache=tmp_path / "cache")
+        REAL.format(source=source, cache=tmp_path / "cache")
         .replace("depths: [1, 2], budgets: [8.0e3, 3.0e4]", "widths: {1: [64]}")
         .replace("seq_len: 32, batch_size: 4, steps: 400, warmup_steps: 5", "seq_len: 256, batch_size: 512, steps: 2")
         .replace("checkpoint_steps: 20", "microbatch: 512, checkpoint_steps: 1")

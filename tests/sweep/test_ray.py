@@ -97,17 +97,14 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRay]:
     fake.head.close()
 
 
-class Posts:
+class Posts(queue.Queue[tuple[str, Event]]):
     """The events of an executor, in order."""
 
-    def __init__(self) -> None:
-        self.found: queue.Queue[tuple[str, Event]] = queue.Queue()
-
     def __call__(self, pack_id: str, event: Event) -> None:
-        self.found.put((pack_id, event))
+        self.put((pack_id, event))
 
     def next(self) -> tuple[str, Event]:
-        return self.found.get(timeout=30)
+        return self.get(timeout=30)
 
     def ended(self) -> Ended:
         event = self.next()[1]

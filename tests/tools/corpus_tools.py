@@ -15,6 +15,22 @@ from dwsweep.data.token_store import Store
 from dwsweep.data.tokenizer import Tokenizer
 from dwsweep.spec import DataSpec
 
+WORDS = ["the", "of", "and", "depth", "width", "layer", "net", "model", "loss", "token", "head", "curve", "sum"]
+
+
+def articles(n: int, seed: int = 0, words: int = 60) -> list[str]:
+    """Texts of up to ``words`` words, each other than the rest."""
+    rng = np.random.default_rng(seed)
+    return [f"Article {i} é\n" + " ".join(rng.choice(WORDS, rng.integers(5, words))) + "." for i in range(n)]
+
+
+def write_texts(folder: Path, words: int) -> str:
+    """The source of forty files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for i, text in enumerate(articles(40, words=words)):
+        (folder / f"{i}.txt").write_text(text, "utf-8")
+    return f"text:{folder}/*.txt"
+
 
 def jsonl(path: Path, texts: Iterable[str]) -> str:
     """The source of these texts, written to a file."""

@@ -15,7 +15,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import sweep_standin
 from checkout import TOOLS, environment, free_address
 from rich.console import Console
@@ -49,17 +48,10 @@ ONE_PACK: dict[str, Any] = {"grid__depths": [2], "grid__budgets": [1e5]}
 REAL = """
 name: real
 grid: {{depths: [1, 2], budgets: [8.0e3, 3.0e4], seeds: 2, heads: {{count: 2}}}}
-data: {{source: "text:{text}", vocab_size: 256, validation_fraction: 0.1, cache_dir: "{cache}"}}
+data: {{source: "{source}", vocab_size: 256, validation_fraction: 0.1, cache_dir: "{cache}"}}
 train: {{seq_len: 32, batch_size: 4, steps: 400, warmup_steps: 5}}
 execution: {{checkpoint_steps: 20, max_retries: 100, log_steps: 1}}
 """
-
-
-def write_texts(folder: Path) -> None:
-    """Forty texts of random words, for ``REAL``."""
-    words = np.random.default_rng(0).choice(["deep", "wide", "and", "net", "loss", "of", "the", "a"], 80_000)
-    for k in range(40):
-        (folder / f"{k}.txt").write_text(" ".join(words[k * 2000 : (k + 1) * 2000]))
 
 
 def make_plan(**changes: Any) -> Plan:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from corpus_tools import data_spec, write_texts
 from spec_tools import filled
 
 from dwsweep.data.prepare import prepare
@@ -23,7 +23,7 @@ from dwsweep.records.metrics import MetricsRow
 from dwsweep.records.pack import StartFacts
 from dwsweep.records.record import to_dict
 from dwsweep.records.run import RunResult
-from dwsweep.spec import DataSpec, Spec, parse_spec
+from dwsweep.spec import Spec, parse_spec
 from dwsweep.train import Recorder
 from dwsweep.train.pack_trainer import train_pack
 
@@ -51,17 +51,9 @@ FEW = {"biases": False, "tied_embeddings": True}
 
 
 def make_store(folder: Path) -> Store:
-    """Forty documents of made-up words, as bytes (vocabulary 256): real files, prepared in under a second."""
-    rng = random.Random(0)
-    syllables = ["ka", "lo", "mi", "ru", "sen", "ta", "vo", "the", "ing", "dor"]
-    words = ["".join(rng.choices(syllables, k=rng.randint(1, 4))) for _ in range(300)]
-    (folder / "text").mkdir(parents=True)
-    for i in range(40):
-        text = " ".join(rng.choices(words, k=rng.randint(60, 200)))
-        (folder / "text" / f"{i}.txt").write_text(text)
-    source = f"text:{folder}/text/*.txt"
-    data = DataSpec(source=source, vocab_size=256, validation_fraction=0.15, cache_dir=str(folder / "cache"), workers=1)
-    return prepare(data, progress=False)
+    """Forty documents as bytes (vocabulary 256): real files, prepared in under a second."""
+    source = write_texts(folder / "text", words=200)
+    return prepare(data_spec(source, folder / "cache", vocab_size=256, validation_fraction=0.15), progress=False)
 
 
 def compile_for(platform: str, patch: pytest.MonkeyPatch) -> list[str]:
