@@ -68,28 +68,6 @@ def test_each_rule_is_matched_by_its_true_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("heads", "line"),
-    [
-        ([{"count": 2}, {"count": 2}], "grid: `heads` has a value twice: ['{count: 2}', '{count: 2}']"),
-        ([{"count": 2}, {}], "grid.heads[1]: give `count` or `size`, or both"),
-        (7, "grid.heads: 7; must be a mapping with the keys count, size"),
-        (
-            [{"count": 2}, {"count": 3}],
-            "grid.width_multiple: 4; grid.heads[1] {count: 3}: the width must be a multiple of the 3 heads",
-        ),
-        (
-            [{"count": 2}, {"size": 4}],
-            "grid.heads[1]: {size: 4}; gives L2-d8-h2 with head size 4 as grid.heads[0] {count: 2} does",
-        ),
-    ],
-)
-def test_rules_that_are_wrong_are_named(heads: Any, line: str) -> None:
-    with pytest.raises(InputError) as error:
-        build(spec_of(grid={"depths": [2], "budgets": [2 * 12 * 8**2], "heads": heads}))
-    assert str(error.value).startswith(line)
-
-
-@pytest.mark.parametrize(
     ("grid", "line"),
     [
         ({"heads": [{"count": 2}, {"count": 4}]}, "grid.heads: 2 rules; one is judged, allowed: --set 'grid.heads="),
