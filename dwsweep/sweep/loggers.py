@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib.util
 import io
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dwsweep import paths
@@ -18,7 +17,6 @@ from dwsweep.plan import Pack
 from dwsweep.records.metrics import MetricsRow, read_metrics
 from dwsweep.records.record import to_dict
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.text import one_line
 
 if TYPE_CHECKING:
     from tensorboardX import SummaryWriter
@@ -54,45 +52,16 @@ def check(names: Sequence[str]) -> None:
         raise InputError(*lines)
 
 
-def make(names: Sequence[str], store: SweepStore, pack: Pack, say: Callable[[str], None]) -> list[Logger]:
-    """The loggers by name, for the runs of one pack. A failing one is left out from then on, with a message through
-    ``say``: training goes on without it."""
-    makers: dict[str, Callable[[SweepStore, Pack], Logger]] = {"tensorboard": TensorBoardLogger, "wandb": WandbLogger}
-    return [TolerantLogger(name, functools.partial(makers[name], store, pack), say) for name in names]
-
-
-class TolerantLogger:
-    """Logger whose failure ends its log, not the run."""
-
-    def __init__(self, name: str, make: Callable[[], Logger], say: Callable[[str], None]) -> None:
-        self._name, self._make, self._say = name, make, say
-        self._logger: Logger | None = None
-        self._failed = False
-
-    def metrics(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
-        self._try(lambda logger: logger.metrics(run_id, rows))
-
-    def finished(self, run_id: str, result: Mapping[str, object]) -> None:
-        self._try(lambda logger: logger.finished(run_id, result))
-
-    def close(self) -> None:
-        self._try(lambda logger: logger.close())
-
-    def _try(self, call: Callable[[Logger], None]) -> None:
-        if self._failed:
-            return
-        try:
-            self._logger = self._logger or self._make()
-            call(self._logger)
-        except Exception as error:
-            self._failed = True
-            self._say(f"execution.loggers: {self._name} failed and is left out from now on: {one_line(error)}")
+def make(names: Sequence[str], store: SweepStore, pack: Pack) -> dict[str, Logger]:
+    """The loggers by name, for the runs of one pack; each imports its package when it has something to log."""
+    made: dict[str, Logger] = {"tensorboard": TensorBoardLogger(store), "wandb": WandbLogger(store, pack)}
+    return {name: made[name] for name in names}
 
 
 class TensorBoardLogger:
     """TensorBoard logger: event files under ``DIR/tensorboard/<run_id>``."""
 
-    def __init__(self, store: SweepStore, pack: Pack) -> None:
+    def __init__(self, store: SweepStore) -> None:
         self.root = store.directory / "tensorboard"
         self._writers: dict[str, SummaryWriter] = {}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -19,10 +19,11 @@ from dwsweep.records.metrics import MetricsRow, read_metrics
 from dwsweep.records.pack import PackProgress, StartFacts
 from dwsweep.records.record import to_dict
 from dwsweep.records.run import DIVERGED, FINAL, INTERRUPTED, RUNNING, RunResult, RunState
-from dwsweep.sweep import events
+from dwsweep.sweep import events, loggers
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Emit
 from dwsweep.sweep.loggers import Logger
+from dwsweep.text import one_line
 from dwsweep.train import Recorder
 
 PROGRESS_SECONDS = 1.0  # interval between two writes of progress.json
@@ -37,13 +38,11 @@ class RunRecorder(Recorder):
         OSError: from every method, when a file cannot be written; training must not go on unrecorded.
     """
 
-    def __init__(
-        self, store: SweepStore, pack: Pack, emit: Emit, loggers: Sequence[Logger] = (), frozen: Collection[str] = ()
-    ) -> None:
+    def __init__(self, store: SweepStore, pack: Pack, emit: Emit, frozen: Collection[str] = ()) -> None:
         self.store = store
         self.pack = pack
         self.emit = emit
-        self.loggers = loggers
+        self.loggers = loggers.make(pack.execution.loggers, store, pack)
         self.run_ids = pack.run_ids
         self._frozen = {name for name in self.run_ids if name in frozen or store.state(name).state in FINAL}
         self._writers: dict[str, jsonl.LineWriter] = {}
@@ -96,8 +95,7 @@ class RunRecorder(Recorder):
         self._writers[run_id].append(fresh)
         self._last_step[run_id] = fresh[-1]["step"]
         self._last_loss[run_id] = fresh[-1].get("loss")
-        for logger in self.loggers:
-            logger.metrics(run_id, fresh)
+        self._log(lambda logger: logger.metrics(run_id, fresh))
 
     def progress(self, step: int, steps: int, tokens_per_second: float, losses: list[float]) -> None:
         self._progress = replace(
@@ -119,8 +117,7 @@ class RunRecorder(Recorder):
         self._close(run_id)
         self.store.finish(run_id, self.pack.pack_id, result, documents, params)
         self._frozen.add(run_id)
-        for logger in self.loggers:
-            logger.finished(run_id, to_dict(result))
+        self._log(lambda logger: logger.finished(run_id, to_dict(result)))
 
     def diverged(self, run_id: str, step: int, loss: float) -> None:
         if run_id not in self._frozen:
@@ -132,8 +129,7 @@ class RunRecorder(Recorder):
         state = RunState(DIVERGED, step=step, loss=known, pack_id=self.pack.pack_id, cause=cause)
         self.store.write_state(run_id, state)
         self._frozen.add(run_id)
-        for logger in self.loggers:
-            logger.finished(run_id, {"diverged": True})
+        self._log(lambda logger: logger.finished(run_id, {"diverged": True}))
         self.note(f"{run_id}: diverged, {cause}")
 
     def flush(self) -> None:
@@ -160,8 +156,16 @@ class RunRecorder(Recorder):
         self.flush()
         if self._progress.started and self.unfinished():
             self._write_progress()
-        for logger in self.loggers:
-            logger.close()
+        self._log(lambda logger: logger.close())
+
+    def _log(self, call: Callable[[Logger], None]) -> None:
+        """Call every logger. One that fails is left out from then on, with a note: training goes on without it."""
+        for name, logger in [*self.loggers.items()]:
+            try:
+                call(logger)
+            except Exception as error:
+                del self.loggers[name]
+                self.note(f"execution.loggers: {name} failed and is left out from now on: {one_line(error)}")
 
     def unfinished(self) -> list[str]:
         return [name for name in self.run_ids if name not in self._frozen]

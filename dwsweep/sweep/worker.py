@@ -28,7 +28,7 @@ from dwsweep.paths import FencedOff
 from dwsweep.records.pack import Pack, StartFacts
 from dwsweep.records.record import line_of, parse, to_dict
 from dwsweep.records.run import DONE, INTERRUPTED
-from dwsweep.sweep import events, loggers, policy
+from dwsweep.sweep import events, policy
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Ended, Job
 from dwsweep.sweep.local_worker import CORES_VARIABLE
@@ -165,9 +165,7 @@ def attempt(job: Job, channel: Channel) -> Ended:
             if channel.group is not None and channel.group.index > 0:
                 ended = train(job, pack, directory, Recorder(), should_stop=should_stop)
                 return Ended(DONE if ended else INTERRUPTED, channel.stop_cause or "")
-            note = lambda text: channel.emit(events.Note(text))  # noqa: E731
-            extra = loggers.make(pack.execution.loggers, store, pack, note)
-            recorder = RunRecorder(store, pack, channel.emit, extra, frozen=job.frozen)
+            recorder = RunRecorder(store, pack, channel.emit, frozen=job.frozen)
             try:
                 paths.make_directory(directory)
                 following = pack_of(store, job.following) if job.following else None
