@@ -11,22 +11,19 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import IO, Any, NamedTuple
 
 from dwsweep.data.files import FoundFile, open_stream
 from dwsweep.text import printable
 
-ITEM_BYTES = 1 << 20
+ITEM_BYTES = 1 << 20  # read at a time, and least size of an item but the last
 MAX_DOCUMENT_BYTES = 64 << 20  # limit per document or record; a larger one is skipped and counted
 SMALL_BYTES = 8 << 20  # up to this corpus size one process is faster than workers that have to start
-WHOLE_FILE_BYTES = 8 << 20  # workers read files up to this size; the parent streams larger ones
-WORKER_BLOCK_BYTES = 16 << 20  # read by a worker at a time: a whole file, unless it is compressed
 _MAX_PLACE = 300  # characters of a place in a message
 
 
 class Item(NamedTuple):
-    """Piece of work for ``documents``, which reads ``n_bytes`` of the source's ``total_bytes``."""
+    """Piece of work for ``documents``, for which ``items`` read ``n_bytes`` of the source's ``total_bytes``."""
 
     payload: Any
     n_bytes: int
@@ -105,13 +102,6 @@ class DocumentSource(ABC):
 
 
 @dataclass(frozen=True)
-class WholeFiles:
-    """Payload of small files, which the parsing worker reads."""
-
-    paths: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class RecordBlock:
     """Payload of whole records of a file."""
 
@@ -128,36 +118,26 @@ class TooLarge:
     offset: int  # byte of the decompressed file
 
 
-def grouped(files: Iterable[FoundFile]) -> Iterator[Item]:
-    """Items of whole files, in groups of about ITEM_BYTES."""
-    group: list[str] = []
-    n_bytes = 0
-    for file in files:
-        group.append(file.path)
-        n_bytes += file.n_bytes
-        if n_bytes >= ITEM_BYTES:
-            yield Item(WholeFiles(tuple(group)), n_bytes)
-            group, n_bytes = [], 0
-    if group:
-        yield Item(WholeFiles(tuple(group)), n_bytes)
-
-
-def file_items(files: tuple[FoundFile, ...], *borders: bytes) -> Iterator[Item]:
-    """Items of files in their order: small files in groups, large files in blocks that end with one of ``borders``.
+def file_items(files: Iterable[FoundFile], *borders: bytes) -> Iterator[Item]:
+    """Items of files in their order: blocks that end with one of ``borders``, small ones together.
 
     Without borders a file is one record, and is never cut, however long it is.
     """
-    for is_whole, some in groupby(files, lambda file: file.n_bytes <= WHOLE_FILE_BYTES or not borders):
-        if is_whole:
-            yield from grouped(some)
-            continue
-        for file in some:
-            with open_stream(file.path) as (stream, raw):
-                seen = 0
-                for piece in cut(file.path, stream, borders, ITEM_BYTES):
-                    at = raw.tell()
-                    yield Item(piece, at - seen)
-                    seen = at
+    pieces: list[RecordBlock | TooLarge] = []
+    size = n_bytes = 0
+    for file in files:
+        with open_stream(file.path) as (stream, raw):
+            seen = 0
+            for piece in cut(file.path, stream, borders, ITEM_BYTES):
+                pieces.append(piece)
+                size += len(piece.data) if isinstance(piece, RecordBlock) else 0
+                n_bytes += raw.tell() - seen
+                seen = raw.tell()
+                if size >= ITEM_BYTES:
+                    yield Item(pieces, n_bytes)
+                    pieces, size, n_bytes = [], 0, 0
+    if pieces:
+        yield Item(pieces, n_bytes)
 
 
 def cut(
@@ -198,22 +178,13 @@ def cut(
         yield RecordBlock(path, offset, bytes(data))
 
 
-def item_blocks(item: Item, skipped: Skipped, *borders: bytes) -> Iterator[RecordBlock]:
-    """Blocks of an item, file by file; a large file in blocks that end with one of ``borders``."""
-    for piece in _pieces(item.payload, borders):
+def item_blocks(item: Item, skipped: Skipped) -> Iterator[RecordBlock]:
+    """Blocks of an item; a record that is too large is counted."""
+    for piece in item.payload:
         if isinstance(piece, TooLarge):
             skipped.add_too_large(f"{piece.path}, from byte {piece.offset}: no border between records up to there")
         else:
             yield piece
-
-
-def _pieces(payload: Any, borders: tuple[bytes, ...]) -> Iterator[RecordBlock | TooLarge]:
-    if not isinstance(payload, WholeFiles):
-        yield payload
-        return
-    for path in payload.paths:
-        with open_stream(path) as (stream, _):
-            yield from cut(path, stream, borders, WORKER_BLOCK_BYTES)
 
 
 def decode(data: bytes, where: str, skipped: Skipped) -> str | None:

@@ -28,16 +28,7 @@ from typing import Any
 
 from dwsweep.data.files import find_files, open_raw, stat
 from dwsweep.data.hub import HubRows
-from dwsweep.data.records import (
-    WHOLE_FILE_BYTES,
-    DocumentSource,
-    Item,
-    Skipped,
-    decode,
-    file_items,
-    grouped,
-    item_blocks,
-)
+from dwsweep.data.records import DocumentSource, Item, Skipped, decode, file_items, item_blocks
 from dwsweep.data.text_fields import field_of, json_records, text_column
 from dwsweep.data.tfds import TfdsRecords
 from dwsweep.data.wiki import WikiDump
@@ -45,6 +36,7 @@ from dwsweep.errors import InputError
 from dwsweep.spec import SOURCE_FORMS
 from dwsweep.text import one_line
 
+ARTICLE_BYTES = 8 << 20  # limit of each of several text files
 TOPICS = "pydoc_data/topics.py"
 FOLDERS_LEFT_OUT = {
     *("site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "lib2to3", "pydoc_data")
@@ -77,19 +69,18 @@ class StdlibDocs(DocumentSource):
         return [platform.python_version(), len(self.files), self.total_bytes]
 
     def items(self) -> Iterator[Item]:
-        return grouped(self.files)
+        return file_items(self.files)
 
     def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
-        for path in item.payload.paths:
-            source = Path(path).read_bytes()
+        for block in item_blocks(item, skipped):
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # invalid escapes in old modules
-                    tree = ast.parse(source)
+                    tree = ast.parse(block.data)
             except (SyntaxError, ValueError):
                 skipped.left_out["files that are not Python"] += 1
                 continue
-            if path.endswith(TOPICS):
+            if block.path.endswith(TOPICS):
                 yield from _topics(tree)
             else:
                 yield from _docstrings(tree)
@@ -127,7 +118,7 @@ class TextFiles(DocumentSource):
     @classmethod
     def find(cls, pattern: str) -> TextFiles:
         found = cls(find_files("text", pattern))
-        if len(found.files) > 1 and (large := next((f for f in found.files if f.n_bytes > WHOLE_FILE_BYTES), None)):
+        if len(found.files) > 1 and (large := next((f for f in found.files if f.n_bytes > ARTICLE_BYTES), None)):
             raise InputError(
                 f"data.source: text:{pattern}; {large.path} has {large.n_bytes:,} bytes, and each of several files is "
                 "one article; give one file, cut at its blank lines, or jsonl:"
@@ -155,7 +146,7 @@ class TextFiles(DocumentSource):
         return file_items(self.files, *self._borders)
 
     def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
-        for block in item_blocks(item, skipped, *self._borders):
+        for block in item_blocks(item, skipped):
             data = block.data.replace(b"\r\n", b"\n")
             for part in re.split(rb"\n[ \t]*\n\s*", data) if self.blank else [data]:
                 text = decode(part, block.path, skipped)
@@ -173,7 +164,7 @@ class JsonLines(DocumentSource):
         return file_items(self.files, b"\n")
 
     def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
-        for block in item_blocks(item, skipped, b"\n"):
+        for block in item_blocks(item, skipped):
             for record, where in json_records(block, skipped):
                 value = field_of(record, self.text_field, where, skipped)
                 if value is not None:

@@ -51,10 +51,10 @@ class WikiDump(DocumentSource):
             for piece in cut(path, stream, (_PAGE_END,), ITEM_BYTES, head):
                 at = raw.tell()
                 if isinstance(piece, TooLarge):
-                    yield Item(piece, at - seen)
+                    yield Item([piece], at - seen)
                     seen = at
                 elif piece.data.endswith(_PAGE_END) and (start := piece.data.find(b"<page>")) >= 0:
-                    yield Item(RecordBlock(path, piece.offset + start, piece.data[start:]), at - seen)
+                    yield Item([RecordBlock(path, piece.offset + start, piece.data[start:])], at - seen)
                     seen = at
             if not isinstance(piece, RecordBlock) or b"</mediawiki>" not in piece.data:
                 raise InputError(

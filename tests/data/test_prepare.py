@@ -85,7 +85,6 @@ def test_workers_and_blocks_do_not_change_the_tokens(tmp_path: Path, monkeypatch
     assert framed.data_hash == alone.data_hash
     monkeypatch.setattr(records, "SMALL_BYTES", 0)
     monkeypatch.setattr(corpus, "SMALL_BYTES", 0)
-    monkeypatch.setattr(records, "WHOLE_FILE_BYTES", 10)
     monkeypatch.setattr(records, "ITEM_BYTES", 2000)
     many = prepare(spec(source, tmp_path / "2", workers=2), progress=False)
     assert many.data_hash == alone.data_hash

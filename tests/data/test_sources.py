@@ -44,7 +44,6 @@ TEXTS = [f"Article {i} – ünï.\n\nBody." for i in range(30)]
 @pytest.mark.parametrize("large", [False, True])
 def test_jsonl_in_every_compression(tmp_path: Path, suffix: str, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if large:  # streamed in blocks that cut inside lines
-        monkeypatch.setattr(records, "WHOLE_FILE_BYTES", 10)
         monkeypatch.setattr(records, "ITEM_BYTES", 37)
     (tmp_path / f"a.jsonl{suffix}").write_bytes(PACKERS[suffix](LINES))
     texts, skipped = read(f"jsonl:{tmp_path}/*.jsonl*")
@@ -72,15 +71,12 @@ def test_jsonl_bad_lines_are_counted_and_the_first_is_named(tmp_path: Path) -> N
     assert skipped.first_bad == f"not a JSON object: {tmp_path}/a.jsonl, byte {len(LINES)}"
 
 
-@pytest.mark.parametrize("large", [False, True])
-def test_a_record_without_end_is_passed_over(tmp_path: Path, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_without_end_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its neighbours stay, and memory is bounded by the largest document that is allowed, not by what is unpacked."""
     import tracemalloc
 
     monkeypatch.setattr(records, "MAX_DOCUMENT_BYTES", 1 << 20)
     monkeypatch.setattr(records, "ITEM_BYTES", 1 << 16)
-    monkeypatch.setattr(records, "WORKER_BLOCK_BYTES", 1 << 16)
-    monkeypatch.setattr(records, "WHOLE_FILE_BYTES", 10 if large else 1 << 20)
     path = tmp_path / "a.jsonl.gz"
     with gzip.open(path, "wb") as file:
         file.write(LINES + b'{"text": "')
@@ -128,7 +124,6 @@ def test_each_of_several_text_files_is_an_article_unless_it_is_too_large(
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_text_single_file_of_articles(tmp_path: Path, block: int, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if block < 100:
-        monkeypatch.setattr(records, "WHOLE_FILE_BYTES", 10)
         monkeypatch.setattr(records, "ITEM_BYTES", block)
     articles = [f"Title {i}{end}body line é" for i in range(20)]
     (tmp_path / "a.txt").write_bytes((f"{end}{end}".join(articles) + end).encode())
@@ -137,7 +132,7 @@ def test_text_single_file_of_articles(tmp_path: Path, block: int, end: str, monk
 
 
 def test_several_large_text_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "WHOLE_FILE_BYTES", 10)
+    monkeypatch.setattr(sources, "ARTICLE_BYTES", 10)
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text("one article\n\nanother one\n")
     with pytest.raises(InputError, match=r"a.txt has 25 bytes, .* give one file"):
