@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dwsweep.cost.devices import find, suggestion
 from dwsweep.cost.duration import ASSUMED, MEASURED, Calibration, assumed_mfu
 from dwsweep.shapes import Shape
-from dwsweep.spec import Spec
+from dwsweep.spec import ExecutionSpec, Spec, TrainSpec
 
 UNKNOWN_DEVICE = "unknown"
 
@@ -20,10 +20,9 @@ class Clock:
     basis: str
     label: str | None  # measured or assumed; None: unknown
     calibration: Calibration | None
-    spec: Spec
 
-    def mfu(self, shape: Shape) -> float | None:
-        device, train = find(self.device_name), self.spec.train
+    def mfu(self, shape: Shape, train: TrainSpec, execution: ExecutionSpec) -> float | None:
+        device = find(self.device_name)
         if self.calibration is not None:
             return self.calibration.flops_per_second(shape, train.optimizer) / device.peak_flops if device else None
         if device is None or train.precision != "bfloat16":
@@ -33,15 +32,15 @@ class Clock:
             device,
             tokens_per_step=train.batch_size * train.seq_len,
             precision=train.precision,
-            remat=self.spec.execution.remat,
+            remat=execution.remat,
             fused=not device.is_tpu and shape.attention == "softmax",
         )
 
-    def seconds(self, shape: Shape, flops: int) -> float | None:
+    def seconds(self, shape: Shape, flops: int, train: TrainSpec, execution: ExecutionSpec) -> float | None:
         """Device-seconds that ``flops`` of a shape's training take; None: unknown."""
         if self.calibration is not None:
-            return flops / self.calibration.flops_per_second(shape, self.spec.train.optimizer)
-        device, mfu = find(self.device_name), self.mfu(shape)
+            return flops / self.calibration.flops_per_second(shape, train.optimizer)
+        device, mfu = find(self.device_name), self.mfu(shape, train, execution)
         return flops / (device.peak_flops * mfu) if device and mfu else None
 
 
@@ -51,21 +50,21 @@ def clock_of(spec: Spec, calibration: Calibration | None) -> Clock:
     named = spec.execution.device
     found = find(named)
     if calibration is not None and (named is None or found == find(calibration.device_kind)):
-        return Clock(calibration.device_kind, _measured_basis(calibration), MEASURED, calibration, spec)
+        return Clock(calibration.device_kind, _measured_basis(calibration), MEASURED, calibration)
     if found is None:
         if named is None:
             basis = "no device is named; set execution.device, or run `dwsweep bench`"
         else:
             basis = f"{named!r} is not in the table of devices ({suggestion(named)}); run `dwsweep bench` on it"
-        return Clock(named or UNKNOWN_DEVICE, basis, None, None, spec)
+        return Clock(named or UNKNOWN_DEVICE, basis, None, None)
     if spec.train.precision != "bfloat16":
         basis = f"the peak rate of {found.name} is for bfloat16 products, and train.precision is {spec.train.precision}"
-        return Clock(found.name, basis, None, None, spec)
+        return Clock(found.name, basis, None, None)
     basis = (
         f"ASSUMED share of {found.name}'s peak, {found.peak_flops / 1e12:g} TFLOP/s (narrow nets are held back by "
         "memory traffic); `dwsweep bench` measures it"
     )
-    return Clock(found.name, basis, ASSUMED, None, spec)
+    return Clock(found.name, basis, ASSUMED, None)
 
 
 def _measured_basis(calibration: Calibration) -> str:

@@ -1,16 +1,15 @@
 """Spec → plan: matched shapes, seeds, learning rates, packs; RUN, SKIP or DROP with the reason.
 
-The plan of a sweep with arms: the plans of its arms, one after the other.
-
-Each run has the id that it has in a sweep of its arm alone: an arm is a recipe, and what is trained already is there.
+Arms are planned one after the other. Each run has the id that it has in a sweep of its arm alone: an arm is a recipe,
+and what is trained already is there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
-from typing import Any
 
 from dwsweep.cost.duration import Calibration
 from dwsweep.data.batches import check_enough
@@ -20,7 +19,7 @@ from dwsweep.plan.clock import clock_of
 from dwsweep.plan.ids import UNHASHED, content_hash, result_facts, run_id
 from dwsweep.plan.lengths import RunLengths
 from dwsweep.plan.refusals import device_errors, head_errors, length_errors, pack_members, size_errors
-from dwsweep.plan.units import DataFacts, Estimates, Plan, Run, estimate, misfits
+from dwsweep.plan.units import DataFacts, Plan, Run, estimate, misfits
 from dwsweep.records.pack import Pack, Replica
 from dwsweep.records.sweep import DROP, RUN, SKIP
 from dwsweep.shapes import BlockForm, Shape, match_width
@@ -33,41 +32,6 @@ _SKIP_REASONS = {
     "failed": "failed before; `--retry failed` trains it again",
     "oom": "ran out of memory before; `--retry failed` trains it again",
 }
-
-
-def _planned_arm(
-    spec: Spec,
-    data: DataFacts | None,
-    status_of: Callable[[str], str | None],
-    calibration: Calibration | None,
-) -> Plan:
-    lengths = RunLengths(spec)
-    errors = [*head_errors(spec), *device_errors(spec), *size_errors(spec)]
-    candidates = [] if errors else _shapes(spec)
-    errors += length_errors(lengths, [planned.shape for planned in candidates if not planned.drop])
-    if errors:
-        raise InputError(*errors)
-    data_hash = data.data_hash if data else None
-    if data is not None:
-        check_enough(data.n_train_tokens, spec.train.seq_len, spec.train.batch_size)
-
-    runs: list[Run] = []
-    packs: list[Pack] = []
-    for planned in candidates:
-        branches = lengths.branch_steps(planned.shape)
-        made = _packs(spec, planned, branches, data_hash)
-        packs += [] if planned.drop else made
-        runs += [run for pack in made for run in _runs(spec, planned, pack, status_of)]
-    estimates = estimate(spec, runs, packs, data, clock_of(spec, calibration))
-    return Plan(
-        spec=spec,
-        runs=tuple(runs),
-        packs=tuple(packs),
-        warnings=(*misfits(estimates, packs), *cautions(lengths, runs, data)),
-        data=data,
-        estimates=estimates,
-        lengths=lengths,
-    )
 
 
 @dataclass(frozen=True)
@@ -165,13 +129,14 @@ def _packs(spec: Spec, planned: _Planned, lengths: tuple[int, ...], data_hash: s
     return packs
 
 
-def _runs(spec: Spec, planned: _Planned, pack: Pack, status_of: Callable[[str], str | None]) -> Iterator[Run]:
+def _runs(spec: Spec, arm: str, planned: _Planned, pack: Pack, finished: Mapping[str, str]) -> Iterator[Run]:
     for replica in pack.replicas:
         for steps, name in zip(pack.branch_steps, replica.run_ids, strict=True):
-            status = status_of(name) or ""
+            status = finished.get(name, "")
             skip = _SKIP_REASONS.get(status)
             resumed = "continues from its checkpoint" if status in ("interrupted", "running") else ""
             yield Run(
+                spec=spec,
                 run_id=name,
                 pack_id="" if planned.drop else pack.pack_id,
                 shape=planned.shape,
@@ -182,6 +147,7 @@ def _runs(spec: Spec, planned: _Planned, pack: Pack, status_of: Callable[[str], 
                 tokens=steps * spec.train.batch_size * spec.train.seq_len,
                 action=DROP if planned.drop else SKIP if skip else RUN,
                 reason=planned.drop or "; ".join(part for part in (skip or resumed, planned.note) if part),
+                arm=arm,
             )
 
 
@@ -205,60 +171,72 @@ def build(
         InputError: combinations that cannot be built or trained, all at once and each with its arm; a text too
             short for one batch.
     """
-    if spec.grid.arms is None:
-        plan = _planned_arm(spec, data, finished.get, calibration)
-        return replace(plan, warnings=(*plan.warnings, *without_effect([spec])))
     arms = arms_of(spec)
-    plans = []
+    parts: list[tuple[list[Run], list[Pack]]] = []
     for number, (name, arm) in enumerate(arms):
         try:
-            plan = _planned_arm(arm, data, finished.get, calibration)
+            parts.append(_runs_and_packs(arm, name, data, finished))
         except InputError as error:
+            if spec.grid.arms is None:
+                raise
             raise InputError(*(f"grid.arms[{number}].{line}" for line in error.lines)) from None
-        plans.append(replace(plan, runs=tuple(replace(run, arm=name) for run in plan.runs)))
-    names = [name for name, _ in arms]
-    _check_apart(plans, names)
+    runs, packs = (tuple(chain(*column)) for column in zip(*parts, strict=True))
+    _check_apart(runs)
+    estimates = estimate(runs, packs, data, clock_of(spec, calibration))
+    warnings = [
+        [*misfits(estimates, packs_of), *cautions(RunLengths(arm), runs_of, data)]
+        for (_, arm), (runs_of, packs_of) in zip(arms, parts, strict=True)
+    ]
+    own = without_effect([arm for _, arm in arms])
     return Plan(
         spec=spec,
-        runs=tuple(run for plan in plans for run in plan.runs),
-        packs=tuple(pack for plan in plans for pack in plan.packs),
-        warnings=(*_warnings(plans, names), *without_effect([arm for _, arm in arms])),
-        data=plans[0].data,
-        estimates=_together([plan.estimates for plan in plans]),
-        lengths=plans[0].lengths,  # all share the key and its value
-        arms=dict(zip(names, plans, strict=True)),
+        runs=runs,
+        packs=packs,
+        warnings=(*_joined(warnings, [name for name, _ in arms]), *own),
+        data=data,
+        estimates=estimates,
     )
 
 
-def _check_apart(plans: Sequence[Plan], names: Sequence[str]) -> None:
+def _runs_and_packs(
+    spec: Spec, arm: str, data: DataFacts | None, finished: Mapping[str, str]
+) -> tuple[list[Run], list[Pack]]:
+    """Runs and packs of an arm, in their order.
+
+    Raises:
+        InputError: all that is wrong with its spec.
+    """
+    lengths = RunLengths(spec)
+    errors = [*head_errors(spec), *device_errors(spec), *size_errors(spec)]
+    candidates = [] if errors else _shapes(spec)
+    errors += length_errors(lengths, [planned.shape for planned in candidates if not planned.drop])
+    if errors:
+        raise InputError(*errors)
+    if data is not None:
+        check_enough(data.n_train_tokens, spec.train.seq_len, spec.train.batch_size)
+    runs: list[Run] = []
+    packs: list[Pack] = []
+    for planned in candidates:
+        made = _packs(spec, planned, lengths.branch_steps(planned.shape), data.data_hash if data else None)
+        packs += [] if planned.drop else made
+        runs += [run for pack in made for run in _runs(spec, arm, planned, pack, finished)]
+    return runs, packs
+
+
+def _check_apart(runs: Sequence[Run]) -> None:
     """Refuse arms that differ only in settings without an effect on results: their runs would coincide."""
-    owner: dict[str, int] = {}
-    for number, plan in enumerate(plans):
-        for run in plan.runs:
-            first = owner.setdefault(run.run_id, number)
-            if first != number:
-                raise InputError(
-                    f"grid.arms[{number}]: {names[number]} trains the same runs as {names[first]}; must differ in "
-                    "something that changes a result"
-                )
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(run.arm for run in runs))}
+    owner: dict[str, str] = {}
+    for run in runs:
+        if (first := owner.setdefault(run.run_id, run.arm)) != run.arm:
+            raise InputError(
+                f"grid.arms[{numbers[run.arm]}]: {run.arm} trains the same runs as {first}; must differ in something "
+                "that changes a result"
+            )
 
 
-def _warnings(plans: Sequence[Plan], names: Sequence[str]) -> tuple[str, ...]:
-    """Merge the warnings: warnings of all arms once, the others with the name of their arm."""
-    every = dict.fromkeys(line for plan in plans for line in plan.warnings)
-    having = {line: [name for plan, name in zip(plans, names, strict=True) if line in plan.warnings] for line in every}
-    return tuple(line if len(arms) == len(plans) else f"{', '.join(arms)}: {line}" for line, arms in having.items())
-
-
-def _together(parts: Sequence[Estimates]) -> Estimates:
-    seconds = [part.device_seconds for part in parts]
-    summed = ("n_packs", "tokens", "flops", "flops_6nd", "checkpoint_bytes")
-    totals: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in summed}
-    return replace(
-        parts[0],
-        **totals,
-        runs={key: value for part in parts for key, value in part.runs.items()},
-        packs={key: value for part in parts for key, value in part.packs.items()},
-        device_seconds=None if None in seconds else sum(second for second in seconds if second is not None),
-        peak_memory_bytes=max(part.peak_memory_bytes for part in parts),
-    )
+def _joined(warnings: Sequence[Sequence[str]], names: Sequence[str]) -> Iterator[str]:
+    """Warnings of all arms once, the others with the names of their arms."""
+    for line in dict.fromkeys(chain(*warnings)):
+        arms = [name for name, lines in zip(names, warnings, strict=True) if line in lines]
+        yield line if len(arms) == len(names) else f"{', '.join(arms)}: {line}"

@@ -6,7 +6,7 @@ FLOPs, memory, disk and time are estimated for one device, with the basis of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 class Run:
     """The unit of results: one shape, one seed, one learning rate, one length."""
 
+    spec: Spec = field(repr=False, compare=False)  # spec of its arm
     run_id: str
     pack_id: str
     shape: Shape
@@ -129,8 +130,11 @@ class Plan:
     warnings: tuple[str, ...]
     data: DataFacts | None
     estimates: Estimates
-    lengths: RunLengths
-    arms: Mapping[str, Plan] = field(default_factory=dict)  # plan of each arm by name; empty in a sweep without arms
+
+    @property
+    def lengths(self) -> RunLengths:
+        """Lengths of the runs, of all arms alike."""
+        return RunLengths(self.spec)
 
     @cached_property
     def labels(self) -> dict[str, str]:
@@ -138,22 +142,25 @@ class Plan:
         return {run.pack_id: f"{run.arm} {run.shape.label}".lstrip() for run in self.runs}
 
     @cached_property
-    def sections(self) -> dict[str, Any]:
-        """Sections of the spec as config.json of every run records them."""
+    def parts(self) -> dict[str, list[Run]]:
+        """Runs of each arm by its name; all, without a name, where there are no arms."""
+        found: dict[str, list[Run]] = {}
+        for run in self.runs:
+            found.setdefault(run.arm, []).append(run)
+        return found
+
+    @cached_property
+    def sections(self) -> dict[str, dict[str, Any]]:
+        """Sections of the spec by arm, as config.json of every run records them."""
+        specs = {arm: runs[0].spec for arm, runs in self.parts.items()}
         return {
-            "model": self.spec.model.model_dump(mode="json"),
-            "data": self.spec.data.model_dump(mode="json", exclude={"cache_dir", "workers"}),
-            "train": self.spec.train.model_dump(mode="json"),
+            arm: {
+                "model": spec.model.model_dump(mode="json"),
+                "data": spec.data.model_dump(mode="json", exclude={"cache_dir", "workers"}),
+                "train": spec.train.model_dump(mode="json"),
+            }
+            for arm, spec in specs.items()
         }
-
-    def of(self, run: Run) -> Plan:
-        """Plan of the run's arm."""
-        return self.arms[run.arm] if run.arm else self
-
-    @property
-    def parts(self) -> dict[str, Plan]:
-        """The plan of each arm by its name; the whole, without a name, where there are no arms."""
-        return dict(self.arms) or {"": self}
 
     @property
     def waits_for_data(self) -> bool:
@@ -209,16 +216,10 @@ def _facts(run: Run) -> dict[str, Any]:
 def run_config(run: Run, plan: Plan) -> RunConfig:
     """Content of a run's config.json: facts are read from here, never from a name."""
     data_hash = plan.data.data_hash if plan.data else None
-    return RunConfig(**_facts(run), data_hash=data_hash, shape=run.shape, **plan.of(run).sections)
+    return RunConfig(**_facts(run), data_hash=data_hash, shape=run.shape, **plan.sections[run.arm])
 
 
-def estimate(
-    spec: Spec,
-    runs: Sequence[Run],
-    packs: Sequence[Pack],
-    data: DataFacts | None,
-    clock: Clock,
-) -> Estimates:
+def estimate(runs: Sequence[Run], packs: Sequence[Pack], data: DataFacts | None, clock: Clock) -> Estimates:
     """Estimates of every run and pack on the clock's device."""
     found = find(clock.device_name)
     by_pack: dict[str, PackEstimate] = {}
@@ -229,12 +230,12 @@ def estimate(
             flops=flops,
             memory=memory,
             fits=program_fits(memory.total, found.usable_bytes) if found else None,
-            mfu=clock.mfu(pack.shape),
-            checkpoint_bytes=(spec.execution.keep_checkpoints + 1)
-            * checkpoint_bytes(pack.shape, len(pack.replicas), spec.train.optimizer),
-            device_seconds=clock.seconds(pack.shape, flops),
+            mfu=clock.mfu(pack.shape, pack.train, pack.execution),
+            checkpoint_bytes=(pack.execution.keep_checkpoints + 1)
+            * checkpoint_bytes(pack.shape, len(pack.replicas), pack.train.optimizer),
+            device_seconds=clock.seconds(pack.shape, flops, pack.train, pack.execution),
         )
-    by_run = {run.run_id: _run_estimate(spec, run, data, clock) for run in runs}
+    by_run = {run.run_id: _run_estimate(run, data, clock) for run in runs}
     todo = [run for run in runs if run.action == RUN]
     waiting = {run.pack_id for run in todo}
     active = [pack.pack_id for pack in packs if pack.pack_id in waiting]
@@ -269,14 +270,15 @@ def misfits(estimates: Estimates, packs: Sequence[Pack]) -> list[str]:
     ]
 
 
-def _run_estimate(spec: Spec, run: Run, data: DataFacts | None, clock: Clock) -> RunEstimate:
-    scales = resolve(run.shape, spec.model, spec.train, run.learning_rate)
+def _run_estimate(run: Run, data: DataFacts | None, clock: Clock) -> RunEstimate:
+    scales = resolve(run.shape, run.spec.model, run.spec.train, run.learning_rate)
     flops = training_flops(run.shape, run.tokens)
+    seconds = None if run.action == DROP else clock.seconds(run.shape, flops, run.spec.train, run.spec.execution)
     return RunEstimate(
         flops=flops,
         flops_6nd=flops_6nd(run.shape, run.tokens),
         epochs=run.tokens / data.n_train_tokens if data else None,
-        device_seconds=clock.seconds(run.shape, flops) if run.action != DROP else None,
+        device_seconds=seconds,
         hidden_learning_rate=scales.hidden.learning_rate,
         residual_multiplier=scales.residual_multiplier,
     )

@@ -58,8 +58,8 @@ def render(plan: Plan) -> Group:
     """Report for a terminal: header, a row per shape, reasons, warnings and totals."""
     notes: dict[str, int] = {}  # reason → its number in the table
     parts: list[Part] = [_header(plan)]
-    for name, arm in plan.parts.items():
-        parts += [*([Heading(f"{name}{_differs(plan, name)}")] if name else []), _table(arm, notes, not name)]
+    for name, runs in plan.parts.items():
+        parts += [*([Heading(f"{name}{_differs(plan, name)}")] if name else []), _table(plan, runs, notes, not name)]
     parts.append(_pairs(((f"[{number}]", note) for note, number in notes.items()), apart=True))
     if plan.warnings:
         parts += [Heading("Warnings", style="bold yellow"), _pairs(("!", text) for text in plan.warnings)]
@@ -81,9 +81,8 @@ def _differs(plan: Plan, name: str) -> str:
 
 def _header(plan: Plan) -> Lines:
     spec, train = plan.spec, plan.spec.train
-    part = next(iter(plan.parts.values()))
-    arms = f"{len(plan.arms)} arms of " if plan.arms else ""
-    n_shapes = len({(run.shape, run.budget) for run in part.runs})
+    arms = f"{len(plan.parts)} arms of " if spec.grid.arms else ""
+    n_shapes = len({(run.shape, run.budget) for run in next(iter(plan.parts.values()))})
     rates = ", ".join(format_rate(rate) for rate in spec.grid.learning_rates)
     shapes = (
         f": {arms}{n_shapes} shapes, {len(spec.grid.seed_values())} seeds, base learning "
@@ -104,23 +103,21 @@ def _header(plan: Plan) -> Lines:
         f"{train.precision}{'' if train.optimizer == 'adamw' else f', {train.optimizer.capitalize()}'}"
     )
     if plan.lengths.is_budget:
-        steps = [one.lengths.total_steps(run.shape) for one in plan.parts.values() for run in one.runs]
+        steps = [plan.lengths.total_steps(run.shape) for run in plan.runs]
         flops = f"{plan.lengths.value:.6g}".replace("e+", "e")
         lines.append(f"length: {min(steps):,} to {max(steps):,} steps, from {flops} FLOPs per run (train.flops)")
     return Lines(lines)
 
 
-def _table(plan: Plan, notes: dict[str, int], apart: bool) -> TextTable:
-    """Table with a row per shape of a budget."""
+def _table(plan: Plan, runs: Sequence[Run], notes: dict[str, int], apart: bool) -> TextTable:
+    """Table of an arm with a row per shape of a budget."""
     heads = [*map(number, ("budget", "L×d_x", "heads", "N", "off", "all", "tokens", "FLOPs", "rate", "resid"))]
     table = TextTable("", [*heads, number("memory"), number("time"), label("runs")], ruled=False, apart=apart)
     groups: dict[tuple[float, Any], list[Run]] = {}
-    for run in sorted(
-        plan.runs, key=lambda run: (run.budget or 0.0, run.shape.depth, run.shape.heads, run.shape.width)
-    ):
+    for run in sorted(runs, key=lambda run: (run.budget or 0.0, run.shape.depth, run.shape.heads, run.shape.width)):
         groups.setdefault((run.budget or 0.0, run.shape), []).append(run)
-    for (budget, shape), runs in groups.items():
-        costs = [plan.estimates.runs[run.run_id] for run in runs]
+    for (budget, shape), same in groups.items():
+        costs = [plan.estimates.runs[run.run_id] for run in same]
         table.add(
             format_count(budget) if budget else "",
             f"{shape.depth}×{shape.width}",
@@ -128,13 +125,13 @@ def _table(plan: Plan, notes: dict[str, int], apart: bool) -> TextTable:
             format_count(shape.n_params),
             f"{shape.n_params / budget - 1:+.1%}" if budget else "",
             format_count(shape.n_params_total),
-            both_ends([run.tokens for run in runs], format_count),
+            both_ends([run.tokens for run in same], format_count),
             both_ends([cost.flops for cost in costs], format_count),
             both_ends([cost.hidden_learning_rate for cost in costs], format_rate),
             f"{costs[0].residual_multiplier:.3g}",
-            *_cost(plan, runs),
-            _states(runs, notes),
-            soft=all(run.action != RUN for run in runs),
+            *_cost(plan, same),
+            _states(same, notes),
+            soft=all(run.action != RUN for run in same),
         )
     return table
 

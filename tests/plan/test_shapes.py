@@ -85,8 +85,8 @@ def test_the_shipped_sweep_of_heads_matches_both_arms_in_size(name: str, within:
     made = load_spec(name)
     plan = build(made)
     assert all(run.budget and abs(run.shape.n_params / run.budget - 1) < within for run in plan.runs)
-    standard, fixed = plan.arms["standard"], plan.arms["fixed"]
-    assert {len({run.shape.heads for run in arm.runs}) for arm in (standard, fixed)} == {heads}
-    assert {run.shape.head_size for run in fixed.runs} == {made.train.seq_len}
-    assert all(run.shape.heads * run.shape.head_size == run.shape.width for run in standard.runs)
-    assert min(run.shape.head_size for run in standard.runs) < made.train.seq_len / 2
+    standard, fixed = plan.parts["standard"], plan.parts["fixed"]
+    assert {len({run.shape.heads for run in arm}) for arm in (standard, fixed)} == {heads}
+    assert {run.shape.head_size for run in fixed} == {made.train.seq_len}
+    assert all(run.shape.heads * run.shape.head_size == run.shape.width for run in standard)
+    assert min(run.shape.head_size for run in standard) < made.train.seq_len / 2
