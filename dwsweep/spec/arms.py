@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from dwsweep.errors import InputError
-from dwsweep.spec.sections import PRESET_KEYS, Spec
-from dwsweep.spec.validation import validated
+from dwsweep.spec.sections import Spec
+from dwsweep.spec.validation import validated, with_keys
 
-NAME, HEADS, PRESET, TOKENIZER = "name", "grid.heads", "model.preset", "data.tokenizer"
+NAME, HEADS = "name", "grid.heads"
 ALLOWED = "model.*, train.*, grid.heads, grid.heads.*, grid.learning_rates"
 # keys that all arms share, so that runs of one shape and seed see the same batches and held-out text
 SHARED = ("seq_len", "batch_size", "steps", "tokens", "tokens_per_param", "token_branches", "flops")
@@ -32,7 +32,9 @@ def arms_of(spec: Spec) -> list[tuple[str, Spec]]:
         return [("", spec)]
     content = with_arms_written_out(spec.model_dump(mode="json", by_alias=True))
     plain = _without_arms(content)
-    return [(arm[NAME], validated(_with(plain, _flat(arm, "grid.arms")))) for arm in content["grid"]["arms"]]
+    return [
+        (arm[NAME], validated(with_keys(plain, _flat(arm, "grid.arms").items()))) for arm in content["grid"]["arms"]
+    ]
 
 
 def with_arms_written_out(content: dict[str, Any]) -> dict[str, Any]:
@@ -54,7 +56,7 @@ def with_arms_written_out(content: dict[str, Any]) -> dict[str, Any]:
         where = f"grid.arms[{number}]"
         given = _flat(arm, where)
         try:
-            facts = _facts(validated(_with(plain, given)))
+            facts = _facts(validated(with_keys(plain, given.items())))
         except InputError as error:
             raise InputError(*(f"{where}.{line}" for line in error.lines)) from None
         own = json.dumps(facts, sort_keys=True)
@@ -101,22 +103,6 @@ def _flat(arm: Mapping[Any, Any], where: str) -> dict[str, Any]:
         if key not in (HEADS, "grid.learning_rates") and not key.startswith(("model.", "train.", f"{HEADS}.")):
             raise InputError(f"{where}.{key}: not a key of an arm; allowed: {NAME}, {ALLOWED}")
     return found
-
-
-def _with(content: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    changed = copy.deepcopy(content)
-    if PRESET in values:  # a preset replaces keys of its block that the base lists
-        model = changed.get("model")
-        changed["model"] = {k: v for k, v in model.items() if k not in PRESET_KEYS} if isinstance(model, dict) else {}
-    for key, value in values.items():
-        node = changed
-        *path, last = key.split(".")
-        for part in path:
-            child = node.get(part)
-            node[part] = child if isinstance(child, dict) else {}
-            node = node[part]
-        node[last] = value
-    return changed
 
 
 def _facts(spec: Spec) -> dict[str, Any]:

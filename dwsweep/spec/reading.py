@@ -9,10 +9,10 @@ from typing import Any
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.spec import builtin
-from dwsweep.spec.arms import PRESET, TOKENIZER, with_arms_written_out
+from dwsweep.spec.arms import with_arms_written_out
 from dwsweep.spec.bounded_yaml import MAX_BYTES, load_yaml
-from dwsweep.spec.sections import LENGTHS, PRESET_KEYS, Spec
-from dwsweep.spec.validation import _known_keys, validated, value_text
+from dwsweep.spec.sections import Spec
+from dwsweep.spec.validation import _known_keys, validated, with_keys
 
 SPEC_FILE = "spec.yaml"  # name of the spec in a sweep directory
 
@@ -74,34 +74,17 @@ def parse_spec(content: dict[str, Any], overrides: Sequence[str] = ()) -> Spec:
     Raises:
         InputError: one line for each wrong key or value.
     """
-    # overrides that replace other keys come first, so that any other override wins
-    for override in sorted(overrides, key=lambda text: text.partition("=")[0].strip() not in (PRESET, TOKENIZER)):
-        _apply(content, override)
-    return validated(with_arms_written_out(content))
+    values = [_pair(override) for override in overrides]
+    try:
+        changed = with_keys(content, values)
+    except InputError as error:
+        raise InputError(f"--set {error}") from None
+    return validated(with_arms_written_out(changed))
 
 
-def _apply(content: dict[str, Any], override: str) -> None:
-    """Put the value of an override into the content."""
+def _pair(override: str) -> tuple[str, Any]:
+    """Key and value of an override."""
     key, separator, value = override.partition("=")
     if not separator or not all(part.strip() for part in key.split(".")):
         raise InputError(f"--set: {override[:80]!r}; must be KEY=VALUE with a dotted key, such as train.steps=50")
-    parsed = load_yaml(value, f"--set {key}: {value[:40]!r}")
-    *path, last = key.strip().split(".")
-    node = content
-    for part in path:
-        child = node.setdefault(part, {})
-        if not isinstance(child, dict):
-            raise InputError(f"--set {key}: {part!r} holds {value_text(child) or 'a value'}, not a section")
-        node = child
-    # a run has one length: an override of one key replaces the others
-    if path == ["train"] and last in LENGTHS and parsed is not None:
-        for other in LENGTHS:
-            node.pop(other, None)
-    if path == ["model"] and last == "preset":
-        for name in PRESET_KEYS:
-            node.pop(name, None)
-    if path == ["data"] and last == "tokenizer" and parsed is not None:
-        node.pop("vocab_size", None)
-    if path == ["grid"] and last in ("budgets", "widths") and parsed is not None:
-        node.pop("widths" if last == "budgets" else "budgets", None)
-    node[last] = parsed
+    return key.strip(), load_yaml(value, f"--set {key}: {value[:40]!r}")

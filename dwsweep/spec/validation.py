@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from dwsweep.errors import InputError
 from dwsweep.spec.reference import all_keys
-from dwsweep.spec.sections import Spec, section_in
+from dwsweep.spec.sections import LENGTHS, PRESET_KEYS, Spec, section_in
 
 MOST_SHOWN = 80  # characters of a value in a line
 
@@ -21,6 +22,36 @@ def validated(content: dict[str, Any]) -> Spec:
     except ValidationError as error:
         lines = dict.fromkeys(_describe(item) for item in error.errors())
         raise InputError(*lines) from None
+
+
+REPLACED = {
+    **{f"train.{name}": LENGTHS for name in LENGTHS},  # a run has one length
+    **{"model.preset": PRESET_KEYS, "data.tokenizer": ("vocab_size",)},
+    **{"grid.budgets": ("widths",), "grid.widths": ("budgets",)},
+}
+"""Keys of the same section that a key replaces."""
+
+
+def with_keys(content: dict[str, Any], values: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Copy of a spec's content with dotted keys set in their order, and without the keys that they replace.
+
+    Raises:
+        InputError: a key leads through a value that is no section.
+    """
+    changed = copy.deepcopy(content)
+    # keys that replace others come first, so that any other one wins
+    for key, value in sorted(values, key=lambda pair: pair[0] not in ("model.preset", "data.tokenizer")):
+        *path, last = key.split(".")
+        node = changed
+        for part in path:
+            child = node.setdefault(part, {})
+            if not isinstance(child, dict):
+                raise InputError(f"{key}: {part!r} holds {value_text(child) or 'a value'}, not a section")
+            node = child
+        for name in REPLACED.get(key, ()) if value is not None or key == "model.preset" else ():
+            node.pop(name, None)
+        node[last] = value
+    return changed
 
 
 def _describe(item: Any) -> str:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Record = TypeVar("Record")
 
-PLAN, METRICS, DOCUMENTS = "plan.csv", "metrics.jsonl", "documents.npy"
+SPEC, PLAN, METRICS, DOCUMENTS = "spec.yaml", "plan.csv", "metrics.jsonl", "documents.npy"
 MOST_PARAMS_BYTES = 1 << 40  # size limit of params.safetensors, above that of any other file
 NOT_WRITTEN = "is not what `dwsweep run` wrote: its SHA-256 is not the one in manifest.json"
 _FILES: dict[type, tuple[str, str]] = {
@@ -142,7 +142,7 @@ class SweepStore:
 
     def write_plan(self, plan: Plan) -> None:
         """Write spec.yaml, plan.csv, and config.json of every run to train that lacks one."""
-        from dwsweep.plan.units import run_config
+        from dwsweep.plan.units import run_config, to_rows
 
         paths.make_directory(self.directory / "runs")
         paths.make_directory(self.directory / "packs")
@@ -154,31 +154,30 @@ class SweepStore:
             if known is None or known.arm != (run.arm or None):  # a known run may belong to an arm of another sweep
                 self.write(run.run_id, run_config(run, plan))
         # written last: whoever finds a run in the plan also finds its config.json
-        with self.manifest_guard():  # several shards write the same files
-            text = plan.spec.to_yaml()
-            paths.write_atomic(self.directory / "spec.yaml", text, durable=True)
-            files = {"spec.yaml": _sha256(text), "plan.csv": _sha256(self._write_plan_table(plan))}
-            old = self.manifest
-            if (new := replace(old, files={**(old.files or {}), **files})) != old:
-                self.write("", new, durable=True)
+        self._write_texts({SPEC: plan.spec.to_yaml(), PLAN: sweep_record.plan_csv(to_rows(plan))})
 
     def write_plan_table(self, plan: Plan) -> Any:
-        """Write plan.csv, one row per run, and its hash into an existing manifest; returns its path."""
-        digest = _sha256(self._write_plan_table(plan))
-        if self.manifest.files is not None:
-            self.update_manifest(lambda manifest: replace(manifest, files={**(manifest.files or {}), PLAN: digest}))
-        return self.directory / PLAN
-
-    def _write_plan_table(self, plan: Plan) -> str:
+        """Write plan.csv, one row per run; returns its path."""
         from dwsweep.plan.units import to_rows
 
-        text = sweep_record.plan_csv(to_rows(plan))
-        path = paths.make_directory(self.directory) / PLAN
-        with contextlib.suppress(OSError):
-            if paths.read_bytes(path) == text.encode():  # a rewrite would change the time on which results.csv rests
-                return text
-        paths.write_atomic(path, text, durable=True)
-        return text
+        self._write_texts({PLAN: sweep_record.plan_csv(to_rows(plan))})
+        return self.directory / PLAN
+
+    def _write_texts(self, texts: Mapping[str, str]) -> None:
+        """Write texts by the names of their files, and their hashes into the manifest. A file that holds its text
+        stays: a rewrite would change the time on which results.csv rests."""
+        paths.make_directory(self.directory)
+        with self.manifest_guard():  # several shards write the same files
+            for name, text in texts.items():
+                path = self.directory / name
+                with contextlib.suppress(OSError):
+                    if paths.read_bytes(path) == text.encode():
+                        continue
+                paths.write_atomic(path, text, durable=True)
+            old = self.manifest
+            hashes = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
+            if (new := replace(old, files={**(old.files or {}), **hashes})) != old:
+                self.write("", new, durable=True)
 
     def check_plan(self) -> None:
         """Report a plan.csv that changed after it was written as damage."""
@@ -335,10 +334,6 @@ class SweepStore:
 
     def log_path(self, pack_id: str) -> Any:
         return self.pack_directory(pack_id) / "log.txt"
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def is_over(state: str, retry: Collection[str] = ()) -> bool:

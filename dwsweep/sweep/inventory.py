@@ -28,10 +28,9 @@ from dwsweep.records.run import DONE, FINAL, PENDING, RunConfig, RunResult, RunS
 from dwsweep.records.sweep import DROP, RESULTS_NAME, Manifest
 from dwsweep.spec import load_spec
 from dwsweep.sweep import work_queue
-from dwsweep.sweep.directory import MOST_PARAMS_BYTES, NOT_WRITTEN, PLAN, SweepStore
+from dwsweep.sweep.directory import MOST_PARAMS_BYTES, NOT_WRITTEN, PLAN, SPEC, SweepStore
 from dwsweep.sweep.results_table import results_text
 
-SPEC = "spec.yaml"
 ABANDONED_SECONDS = 3600.0  # age at which a half-written file counts as a killed process's
 
 Say = Callable[[str], None]

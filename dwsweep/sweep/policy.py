@@ -45,7 +45,7 @@ def of_exception(error: BaseException) -> tuple[str, str]:
     chain = paths.chain(error)
     cause = f"{type(error).__name__}: {first_line(str(error))}".rstrip(": ")
     if is_disk_full(error):
-        return DISK_FULL, f"the disk is full, or files may not be as large ({cause})"
+        return DISK_FULL, f"the disk is full, or files may not be as large ({cause}): free space, or raise ulimit -f"
     if reason := paths.out_of_reach(error):
         return INTERRUPTED, reason
     if any(isinstance(link, MemoryError) or _OUT_OF_MEMORY.search(str(link)) for link in chain):

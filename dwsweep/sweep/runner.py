@@ -95,15 +95,10 @@ def run_sweep(
         except FencedOff as error:
             why = str(error)
         except Exception as error:
-            if reason := paths.out_of_reach(error):
-                why = f"{directory}: {reason}"
-            elif isinstance(error, OSError) and policy.is_disk_full(error):
-                why = (
-                    f"the disk of {directory} is full, or files may not be as large ({error}); free some space or "
-                    "raise the limit (ulimit -f), and run again"
-                )
-            else:
+            kind, reason = policy.of_exception(error)
+            if kind not in (INTERRUPTED, policy.DISK_FULL):
                 raise
+            why = f"{directory}: {reason}"
         view.say(f"stopped: {why}")
         return errors.INTERRUPTED
 
