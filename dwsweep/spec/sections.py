@@ -104,29 +104,18 @@ class Section(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_null_characters(cls, value: Any) -> Any:
+    def _as_people_write_it(cls, value: Any, info: ValidationInfo) -> Any:
+        """Numerals as numbers: for ``tokens: 2.1B`` YAML returns a text; for ``yes`` it returns true,
+        which would pass for 1."""
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        parts = set(parts_of(annotation))
         if isinstance(value, str) and "\0" in value:
             raise ValueError("must not hold a null character, which no path can")
-        return value
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _numbers_as_people_write_them(cls, value: Any, info: ValidationInfo) -> Any:
-        """Check that reads numerals: for ``tokens: 2.1B`` YAML returns a text."""
-        parts = set(parts_of(cls.model_fields[str(info.field_name)].annotation))
+        is_true = any(isinstance(item, bool) for item in (value if isinstance(value, list) else [value]))
+        # a Literal's validator lists the allowed values itself
+        if is_true and bool not in (annotation, *get_args(annotation)) and get_origin(annotation) is not Literal:
+            raise ValueError("must not be true or false, which only switches are")
         return _read_numerals(value) if parts & {int, float} and not parts & {str, Any} else value
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_truth_for_numbers(cls, value: Any, info: ValidationInfo) -> Any:
-        """Check that refuses booleans as numbers: YAML reads ``yes`` and ``on`` as true, which would pass for 1."""
-        held = value if isinstance(value, list) else [value]
-        if any(isinstance(item, bool) for item in held):
-            annotation = cls.model_fields[str(info.field_name)].annotation
-            names = get_origin(annotation) is Literal  # these validators list the allowed values themselves
-            if annotation is not bool and bool not in get_args(annotation) and not names:
-                raise ValueError("must not be true or false, which only switches are")
-        return value
 
 
 def _read_numerals(value: Any) -> Any:
@@ -353,7 +342,8 @@ class OptimizerFacts:
     """Facts of an optimizer that a plan needs; ``train.optimizer.CHAINS`` implements it.
 
     block_moments, other_moments: values kept between steps per weight of the blocks' matrices, per other parameter.
-    orthogonal: the update of those matrices has one spectral norm at every width, where Adam's grows with the width.
+    orthogonal: a matrix of the blocks is updated as a whole, by one spectral norm at every width, where Adam updates
+    element by element, by a norm that grows with the width.
     settings: keys of ``train`` for this optimizer only.
     """
 

@@ -24,9 +24,9 @@ from dwsweep.cost.arithmetic import (
 )
 from dwsweep.model.transformer import Compute
 from dwsweep.plan import Pack
+from dwsweep.spec import OPTIMIZERS
 from dwsweep.train.kernel import CUDNN, XLA, choose_kernel, unmeasured
 from dwsweep.train.mesh import Layout, Load, agreed
-from dwsweep.train.optimizer import CHAINS
 
 CAPACITY = 256
 """Most steps of one dispatch."""
@@ -71,7 +71,7 @@ class Hardware:
     device: jax.Device  # one of the devices of this host
     memory_bytes: int | None  # memory per device that JAX may use; None on a CPU, or if the backend gives none
     on_cpu: bool  # True if the program is for a CPU
-    is_here: bool = True  # False: only a compiler knows the device, and nothing can be measured on it
+    target: str | None = None  # name of a device that is not here: only a compiler knows it, and nothing is measured
 
 
 def at_hand(
@@ -148,7 +148,7 @@ def pack_seeds(pack: Pack) -> list[int]:
 def with_kernel(choices: Choices, pack: Pack, asked: str | None = None) -> Choices:
     """Choices with an attention kernel: the spec's or the ``asked`` one, else the faster one here."""
     asked = asked or pack.execution.attention
-    if choices.hardware.is_here:
+    if choices.hardware.target is None:
         rows = choices.microbatch * len(pack.replicas) // choices.layout.size
         choice = choose_kernel(asked, pack.shape, pack.train.precision, rows, choices.hardware.device)
         # each host measures, and different hosts would not run the same program
@@ -262,4 +262,4 @@ def _is_vector(pack: Pack, hardware: Hardware, layout: Layout) -> bool:
     # an accelerator's memory is scarcer, and no single host has the whole state
     whole_here = hardware.on_cpu and layout.placement is None and jax.process_count() == 1
     small = pack.shape.n_params_total <= VECTOR_PARAMETERS
-    return whole_here and small and CHAINS[pack.train.optimizer].elementwise
+    return whole_here and small and not OPTIMIZERS[pack.train.optimizer].orthogonal

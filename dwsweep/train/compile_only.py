@@ -14,9 +14,8 @@ from dwsweep.data.token_store import Store, token_dtype
 from dwsweep.plan import Pack, Plan
 from dwsweep.records.bench import CompiledRow
 from dwsweep.text import format_bytes
-from dwsweep.train.choices import TokensView, concessions
+from dwsweep.train.choices import Hardware, TokensView, concessions
 from dwsweep.train.program import Blueprint, fits, fitting_dispatch, memory_of
-from dwsweep.train.targets import Place
 
 
 class OneBatch(NamedTuple):
@@ -26,7 +25,7 @@ class OneBatch(NamedTuple):
     dtype: np.dtype
 
 
-def compile_only(plan: Plan, store: Store | None, places: Sequence[Place]) -> Iterator[CompiledRow]:
+def compile_only(plan: Plan, store: Store | None, places: Sequence[Hardware]) -> Iterator[CompiledRow]:
     """Compile each shape of ``plan`` for each of ``places``, without allocating a model; yields a row at once.
 
     No text is needed: without a ``store`` the memory is that of a program whose token store takes next to none.
@@ -38,14 +37,14 @@ def compile_only(plan: Plan, store: Store | None, places: Sequence[Place]) -> It
             yield _row(pack, store or least, place, store.n_train_tokens if store else None)
 
 
-def _row(pack: Pack, text: TokensView, place: Place, n_train_tokens: int | None) -> CompiledRow:
+def _row(pack: Pack, text: TokensView, hardware: Hardware, n_train_tokens: int | None) -> CompiledRow:
     began = time.monotonic()
-    first, blueprint, compiled, refusal = fitting_dispatch(Blueprint.of(pack, text, place.hardware))
+    first, blueprint, compiled, refusal = fitting_dispatch(Blueprint.of(pack, text, hardware))
     seconds = time.monotonic() - began
     shape, train, choices = pack.shape, pack.train, blueprint.choices
     analysis = {} if compiled is None else compiled.cost_analysis() or {}
     return CompiledRow(
-        target=place.target,
+        target=hardware.target,
         device_kind=choices.hardware.device.device_kind,
         depth=shape.depth,
         width=shape.width,
@@ -67,7 +66,7 @@ def _row(pack: Pack, text: TokensView, place: Place, n_train_tokens: int | None)
         step_flops=training_flops(shape, len(pack.replicas) * train.batch_size * train.seq_len),
         xla_flops=analysis.get("flops"),
         concessions=tuple(concessions(first, choices, pack)),
-        refused=_refused(refusal, compiled, place.hardware.memory_bytes),
+        refused=_refused(refusal, compiled, hardware.memory_bytes),
     )
 
 

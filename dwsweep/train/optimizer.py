@@ -122,15 +122,11 @@ def muon(train: TrainSpec, group: Settings) -> optax.GradientTransformationExtra
     )
 
 
-@dataclass(frozen=True)
-class Chain:
-    """Signature of an optimizer that ``train.optimizer`` can name."""
-
-    of_group: Callable[[TrainSpec, Settings], optax.GradientTransformationExtraArgs]
-    elementwise: bool  # no element's update depends on another's: parameters may lie in one vector
-
-
-CHAINS = {"adamw": Chain(adamw, elementwise=True), "muon": Chain(muon, elementwise=False)}
+CHAINS: dict[str, Callable[[TrainSpec, Settings], optax.GradientTransformationExtraArgs]] = {
+    "adamw": adamw,
+    "muon": muon,
+}
+"""Chain of a group of parameters, by the name in ``train.optimizer``."""
 
 NAMES = {"mu": "m", "nu": "v"}
 """Fields of Optax's states that are kept per parameter, by their names in a checkpoint; others keep Optax's name."""
@@ -151,7 +147,7 @@ class Optimizer:
 
     def transformation(self) -> optax.GradientTransformationExtraArgs:
         """Clipping, then each group's chain; ``update`` takes ``norm`` and ``rate`` besides Optax's arguments."""
-        chain = CHAINS[self.train.optimizer].of_group
+        chain = CHAINS[self.train.optimizer]
         chains = {name: chain(self.train, own) for name, own in self.settings().items()}
         return optax.chain(clip_by_norm(self.train.grad_clip), optax.partition(chains, self.labels))
 

@@ -21,19 +21,11 @@ from dwsweep.text import one_line
 from dwsweep.train.choices import Hardware, at_hand
 
 
-@dataclass(frozen=True)
-class Place:
-    """Devices to compile for."""
-
-    hardware: Hardware
-    target: str | None = None  # requested name of the target; None: devices at hand
-
-
-def here(plan: Plan) -> Place:
+def here(plan: Plan) -> Hardware:
     """One device at hand; its memory is the part of ``execution.device``'s that JAX may use, if the spec names one."""
     named = find(plan.spec.execution.device) if plan.spec.execution.device else None
     memory = int(named.usable_bytes) if named else None
-    return Place(at_hand(jax.local_devices()[:1], memory_bytes=memory, as_accelerator=True))
+    return at_hand(jax.local_devices()[:1], memory_bytes=memory, as_accelerator=True)
 
 
 TPUS = {"TPU-v6e": ("v6e", "2x2"), "TPU-v5p": ("v5p", "2x2x1"), "TPU-v5e": ("v5e", "2x2"), "TPU-v4": ("v4", "2x2x1")}
@@ -61,7 +53,7 @@ GPUS = {
 }
 
 
-def elsewhere(name: str) -> Place:
+def elsewhere(name: str) -> Hardware:
     """Absent devices by a name such as ``H200``, ``H200:4`` or ``TPU-v5e:2x4``; without a topology one.
 
     Raises:
@@ -81,7 +73,7 @@ def elsewhere(name: str) -> Place:
         raise InputError(f"--target: {name!r}: {one_line(error)}") from error
     devices = found if topology else found[:1]
     hardware = at_hand(devices, memory_bytes=int(device.usable_bytes), as_accelerator=True)
-    return Place(replace(hardware, is_here=False), name)
+    return replace(hardware, target=name)
 
 
 def _tpu(device: Device, topology: str | None) -> Sequence[Any]:

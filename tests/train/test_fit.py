@@ -74,7 +74,7 @@ def test_only_a_softmax_by_xla_has_weights_to_keep(store: Store, attention: str)
     pack = make_pack(store, make_spec(model={"attention": attention}, train={"precision": "bfloat16"}))
     found = choose(pack, store, at_hand(as_accelerator=True))
     assert found.compute.keep_weights == (attention == "softmax")
-    elsewhere = replace(found, hardware=replace(found.hardware, device=SimpleNamespace(platform="gpu"), is_here=False))
+    elsewhere = replace(found, hardware=replace(found.hardware, device=SimpleNamespace(platform="gpu"), target="H200"))
     flash = with_kernel(elsewhere, pack, "cudnn")
     assert flash.compute.kernel == ("cudnn" if attention == "softmax" else "xla")
     assert not flash.compute.keep_weights
@@ -88,7 +88,7 @@ def test_a_device_that_is_not_here_gets_no_kernel_that_its_compiler_refuses(stor
     pack = make_pack(store, make_spec(grid=grid, train={"precision": "bfloat16"}), width=192)
     found = choose(pack, store, at_hand(as_accelerator=True))
     for platform, why in (("gpu", "head size 192; cudnn takes at most 128"), ("tpu", "the only kernel on tpu")):
-        hardware = replace(found.hardware, device=SimpleNamespace(platform=platform), is_here=False)
+        hardware = replace(found.hardware, device=SimpleNamespace(platform=platform), target="H200")
         chosen = with_kernel(replace(found, hardware=hardware), pack, "cudnn")
         assert (chosen.compute.kernel, chosen.attention_why) == ("xla", f"cudnn cannot be used: {why}")
 
