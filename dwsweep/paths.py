@@ -195,6 +195,14 @@ def read_text(path: Any, most_bytes: int = MOST_BYTES) -> str:
     return read_bytes(path, most_bytes).decode()
 
 
+def holds(path: Any, text: str) -> bool:
+    """True if a file can be read and is this text."""
+    try:
+        return read_bytes(path) == text.encode()
+    except OSError:
+        return False
+
+
 class FencedOff(OSError):
     """Loss of ownership: another process owns the sweep directory, and this one may not write into it."""
 

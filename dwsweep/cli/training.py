@@ -160,7 +160,7 @@ def verify(directory: SweepDirectory, json: AsJson = False) -> int:
     with terminal.waiting("reading"):
         found = inventory.verify(directory)
     terminal.show(lambda: inventory_report.render(found), lambda: inventory_report.to_json(found), json)
-    return SOME_FAILED if any(finding.faulty for finding in found) else DONE
+    return SOME_FAILED if any(file.why for files in found.values() for file in files) else DONE
 
 
 @commands.command(

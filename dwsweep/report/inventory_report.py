@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dwsweep.report.console import render as rendered
 from dwsweep.report.document import Lines, TextTable, label, number, prose
-from dwsweep.sweep.inventory import Finding, SweepFile
+from dwsweep.sweep.inventory import SweepFile, faulty
 from dwsweep.text import join
 
 MOST_FAULTS = 3  # most files that a row names
@@ -17,16 +17,17 @@ REMEDIES = (
 )
 
 
-def render(found: Sequence[Finding]) -> Any:
-    """Table of the findings and a line on the commands that mend, for rich."""
+def render(found: Mapping[str, Sequence[SweepFile]]) -> Any:
+    """Table of the kinds of files and a line on the commands that mend, for rich."""
     table = TextTable("", [label("file"), *map(number, ("whole", "faulty")), prose("what is wrong")])
-    for finding in found:
-        shown = join(map(_shown, finding.faulty), MOST_FAULTS, "; ")
-        counts = [str(number or "") for number in (finding.whole, len(finding.faulty))]
-        table.add(finding.kind, *counts, shown, strong=bool(finding.faulty))
-    faulty = sum(len(one.faulty) for one in found)
-    total = f"{sum(one.whole for one in found):,} files whole, {faulty} faulty"
-    return rendered([table, Lines([total, *([REMEDIES] if faulty else [])])])
+    whole = bad = 0
+    for kind, files in found.items():
+        faults = [*faulty(files)]
+        shown = join(map(_shown, faults), MOST_FAULTS, "; ")
+        counts = len(files) - len(faults), len(faults)
+        table.add(kind, *(str(count or "") for count in counts), shown, strong=bool(faults))
+        whole, bad = whole + counts[0], bad + counts[1]
+    return rendered([table, Lines([f"{whole:,} files whole, {bad} faulty", *([REMEDIES] if bad else [])])])
 
 
 def _shown(fault: SweepFile) -> str:
@@ -34,16 +35,16 @@ def _shown(fault: SweepFile) -> str:
     return f"{parts[-2]}: {fault.why}" if "*" in fault.kind else fault.why
 
 
-def to_json(found: Sequence[Finding]) -> dict[str, Any]:
-    """Findings as plain values."""
+def to_json(found: Mapping[str, Sequence[SweepFile]]) -> dict[str, Any]:
+    """Whole and faulty files of each kind as plain values."""
     return {
-        "is_whole": not any(finding.faulty for finding in found),
+        "is_whole": not any(file.why for files in found.values() for file in files),
         "files": [
             {
-                "file": finding.kind,
-                "whole": finding.whole,
-                "faulty": [{"path": str(fault.path), "why": fault.why} for fault in finding.faulty],
+                "file": kind,
+                "whole": sum(not file.why for file in files),
+                "faulty": [{"path": str(fault.path), "why": fault.why} for fault in faulty(files)],
             }
-            for finding in found
+            for kind, files in found.items()
         ],
     }

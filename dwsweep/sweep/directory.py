@@ -167,17 +167,15 @@ class SweepStore:
         """Write texts by the names of their files, and their hashes into the manifest. A file that holds its text
         stays: a rewrite would change the time on which results.csv rests."""
         paths.make_directory(self.directory)
-        with self.manifest_guard():  # several shards write the same files
+
+        def written(old: Manifest) -> Manifest:
             for name, text in texts.items():
-                path = self.directory / name
-                with contextlib.suppress(OSError):
-                    if paths.read_bytes(path) == text.encode():
-                        continue
-                paths.write_atomic(path, text, durable=True)
-            old = self.manifest
+                if not paths.holds(path := self.directory / name, text):
+                    paths.write_atomic(path, text, durable=True)
             hashes = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
-            if (new := replace(old, files={**(old.files or {}), **hashes})) != old:
-                self.write("", new, durable=True)
+            return replace(old, files={**(old.files or {}), **hashes})
+
+        self.update_manifest(written)
 
     def check_plan(self) -> None:
         """Report a plan.csv that changed after it was written as damage."""

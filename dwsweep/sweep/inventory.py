@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +45,8 @@ class SweepFile:
     why: str = ""
 
 
-@dataclass
-class Finding:
-    """The files of one kind."""
-
-    kind: str
-    whole: int = 0
-    faulty: list[SweepFile] = field(default_factory=list)
-
-
-def verify(directory: Any) -> tuple[Finding, ...]:
-    """Compare every file with its recorded hash. Reads, and writes nothing.
+def verify(directory: Any) -> dict[str, list[SweepFile]]:
+    """Compare every file with its recorded hash: the files by kind. Reads, and writes nothing.
 
     Raises:
         InputError: it is no sweep directory.
@@ -63,14 +54,10 @@ def verify(directory: Any) -> tuple[Finding, ...]:
     store = SweepStore(directory)
     if not any((store.directory / name).exists() for name in (PLAN, "runs", "manifest.json")):
         raise InputError(f"DIR: {directory}; must be a directory made by `dwsweep run`")
-    found: dict[str, Finding] = {}
+    found: dict[str, list[SweepFile]] = {}
     for file in look(store):
-        finding = found.setdefault(file.kind, Finding(file.kind))
-        if file.why:
-            finding.faulty.append(file)
-        else:
-            finding.whole += 1
-    return tuple(found.values())
+        found.setdefault(file.kind, []).append(file)
+    return found
 
 
 # the look
@@ -232,12 +219,12 @@ def mend(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Say) -> No
     ``packs`` are the planned packs that the caller answers for. The records of a run come before those of its pack.
     """
     with store.manifest_guard():
-        for file in _faulty(_record(store, Manifest, needed=bool(store.pack_ids()))):
+        for file in faulty(_record(store, Manifest, needed=bool(store.pack_ids()))):
             _report(store, file, say, "begun anew")
     with exclusive(store.directory / "locks" / "repair.guard"):
         planned = {run.run_id for run in plan.runs if run.action != DROP}
         for run_id in sorted(planned & {*store.run_ids()}):
-            for file in _faulty(_record(store, RunConfig, run_id, True)):
+            for file in faulty(_record(store, RunConfig, run_id, True)):
                 _report(store, file, say, "written again from the plan")
     families = work_queue.Families(store)
     for pack in packs:
@@ -245,7 +232,7 @@ def mend(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Say) -> No
             _mend_run(store, run_id, say)
         finished_by = store.packs_that_finished(pack.run_ids)
         for pack_id in families.of(pack.pack_id):
-            for file in _faulty(_pack(store, pack_id, pack_id in finished_by)):
+            for file in faulty(_pack(store, pack_id, pack_id in finished_by)):
                 if file.path == store.path_of(PackState, pack_id):
                     state = DONE if _is_complete(store, pack_id) else PENDING
                     _report(store, file, say, f"taken as {state}")
@@ -295,7 +282,7 @@ def remove_temporaries(store: SweepStore) -> None:
                     path.unlink()
 
 
-def _faulty(files: Iterable[SweepFile]) -> Iterator[SweepFile]:
+def faulty(files: Iterable[SweepFile]) -> Iterator[SweepFile]:
     return (file for file in files if file.why)
 
 
@@ -307,7 +294,7 @@ def _report(store: SweepStore, file: SweepFile, say: Say, then: str) -> None:
 
 def _mend_run(store: SweepStore, run_id: str, say: Say) -> None:
     """Mend a run: one with a damaged result, or damaged documents, is pending. Without documents the loss stands."""
-    for file in _faulty(_run(store, run_id)):
+    for file in faulty(_run(store, run_id)):
         if file.why == MISSING:
             continue
         result = store.result(run_id)

@@ -33,16 +33,9 @@ def rebuild_results(store: SweepStore) -> Any:
     # reading and replacing go together, lest a slower shard put back an older table
     with exclusive(store.directory / "locks" / "results.guard"):
         text, path = results_text(store), store.results_path
-        if _bytes_of(path) != text.encode():
+        if not paths.holds(path, text):
             paths.write_atomic(path, text)
     return path
-
-
-def _bytes_of(path: Any) -> bytes | None:
-    try:
-        return paths.read_bytes(path)
-    except OSError:
-        return None
 
 
 def settle_results(directory: Any, say: Callable[[str], None]) -> None:
@@ -71,7 +64,7 @@ def settle_results(directory: Any, say: Callable[[str], None]) -> None:
 
 def _settle(store: SweepStore, say: Callable[[str], None]) -> None:
     path = store.results_path
-    if results_text(store).encode() == _bytes_of(path):
+    if paths.holds(path, results_text(store)):
         return
     try:
         aside = f"set aside as {paths.set_aside(path)}, " if os.path.lexists(path) else ""

@@ -47,21 +47,11 @@ def run_sweep(
     address: str | None = None,
     distributed: bool = False,
 ) -> int:
-    """Train the unfinished runs of a plan in ``directory``; returns the exit status.
+    """Train the unfinished runs of a plan in ``directory``, local or ``gs://…``, on the prepared token store.
 
-    0: every run of this shard is done (or diverged, which is a result); 1: some failed or ran out of memory;
-    3: interrupted (Ctrl-C, SIGTERM, a full disk), resumed by the next call.
-
-    Args:
-        plan: built with the facts of the data.
-        store_path: the prepared token store.
-        directory: the sweep directory, local or ``gs://…``.
-        view: display of the progress.
-        shard: (index, count): this call trains every count-th pack from the index-th.
-        retry: states to try again: ``failed`` (and oom), ``diverged``.
-        takeover: ask an owner to let go at a checkpoint.
-        executor: ``local`` or ``ray``, with ``address`` of the cluster.
-        distributed: this host is one of several that train each pack together (``jax.distributed``).
+    Returns the exit status: 0: every run of this shard is done (or diverged, which is a result); 1: some failed or ran
+    out of memory; 3: interrupted (Ctrl-C, SIGTERM, a full disk), resumed by the next call. The options are those of
+    ``dwsweep run``; ``shard`` is (index, count).
 
     Raises:
         InputError: another process owns the directory, a logger is not installed, or the data is not prepared.

@@ -37,17 +37,17 @@ CACHE_BYTES = 1_200_000
 Measured at L2 d64, L6 d192, L24 d64: 12–25 % faster than the whole batch of 16 × 128 at once."""
 UNROLLED_ON_GPU = 48
 """On a GPU the layers of all models of at most so many are unrolled: what the backward pass needs is then not copied
-into stacks and out of them. Counted in programs compiled for an H200 (3 seeds, 256 × 128, bfloat16), not timed: L24 d64
-2,537 → 1,359 kernels and 109 → 72 GB per step, for 6.2 → 9.0 GB of memory and 6 → 49 s to compile; L48 d32 5,079 →
-2,653 and 142 → 91 GB, for 7.4 → 12.4 GB and 10 → 93 s. Four or eight layers at a time move more than a loop does."""
+into stacks and out of them. Counted in programs compiled for an H200 (3 seeds, 256 × 128, bfloat16), not timed: L48 d32
+moves 142 → 91 GB per step in 5,079 → 2,653 kernels, for 7.4 → 12.4 GB of memory and 10 → 93 s to compile. Four or
+eight layers at a time move more than a loop does."""
 UNROLLED_WIDTH, UNROLLED_DEPTH = 128, 12
 """On a CPU, the layers of models at least this wide and at most this deep are unrolled: weights that exceed a core's
-cache are then not copied out of their stack for each microbatch. Measured gains: L8 d128 5 %, L12 d192 11 %, L6 d192
-17 %, L4 d256 22 %, for some 0.7 s of compilation per layer; L24 d64 none, and four layers at a time lose 5–18 %."""
+cache are then not copied out of their stack for each microbatch. Measured gains: 5 % (L8 d128) to 22 % (L4 d256), none
+at L24 d64, for some 0.7 s of compilation per layer; four layers at a time lose 5–18 %."""
 VECTOR_PARAMETERS = 1_500_000
 """On a CPU, models up to this size are one vector in the training loop. Measured on two cores, steps against those of
-the tree: L6 d12 ×1.58, L2 d36 ×1.48, L1 d92 ×1.09, L24 d64 (1.2e6) ×1.0, L6 d192 (2.7e6) ×0.9: larger ones leave the
-caches and pay for the copies. A third less to compile at all of them."""
+the tree: ×1.58 (L6 d12) to ×1.0 (L24 d64, 1.2e6), ×0.9 at 2.7e6: larger ones leave the caches and pay for the copies. A
+third less to compile at all of them."""
 SURELY_KEPT = 0.85
 """Lower bound on the share of estimated activations kept: programs compiled for an H200 keep 0.9 to 1.3 of them."""
 STATE_ARRAYS = 4

@@ -46,8 +46,7 @@ from dwsweep.train.step import REST, HeldoutLoss, State, heldout_losses, init_st
 
 CPU_COMPILER: dict[str, str | bool] = {"xla_backend_optimization_level": "1"}
 """Options of XLA's compiler for a CPU. At LLVM's first level programs compile in a seventh less time than at its third,
-the default, to steps as fast (L1 d28 to L2 d512) and to the same bits (all runs of the smoke sweep): see the README.
-Accelerators' programs keep the default, since LLVM makes their kernels."""
+the default, to steps as fast and to the same bits. Accelerators keep the default, since LLVM makes their kernels."""
 EVAL_SEQUENCES = 64
 """Held-out windows per call over all replicas, at least one each."""
 

@@ -1,12 +1,6 @@
 """Architectures of ``transformers`` for shapes of dwsweep, and their parameters under the names of ``transformers``.
 
-    LayerNorm, learned or sinusoidal positions, plain MLP   GPT-2
-    LayerNorm, rotary positions, plain MLP                  GPT-NeoX
-    RMSNorm, rotary positions, gated MLP                    Llama
-    the same with normalised queries and keys               Qwen3
-    the same with capped logits                             Gemma 3
-
-Multipliers that an architecture lacks are folded into its weights: the residual multiplier into the matrices that write
+``of`` has the architecture of each block. Multipliers that an architecture lacks are folded into its weights: the residual multiplier into the matrices that write
 to the stream, the attention scale (theirs is 1/√d_p) into q or the gain of its norm, the unembedding multiplier into
 the final norm, which also covers a tied unembedding. GPT-2 and GPT-NeoX have no groups of key/value heads: each of a
 group's heads is given a copy. A plain MLP of squared ReLU is a gated one whose gate is its up: relu(u)·u.

@@ -140,7 +140,7 @@ TABLE: dict[str, tuple[str, dict[str, str]]] = {
 def of_status(made: Made, directory: Path, path: Path, fault: str) -> str:
     """And of ``verify``, which names the file; a reader changes nothing."""
     before = listing(directory)
-    found = [file for finding in inventory.verify(directory) for file in finding.faulty if file.path == path]
+    found = [file for files in inventory.verify(directory).values() for file in files if file.why and file.path == path]
     if (path.name, fault) != ("state.json", "another"):  # it names no pack
         assert len(found) == 1, found
         assert bool(re.search(r"missing|does not exist", found[0].why)) == (fault == "missing"), found

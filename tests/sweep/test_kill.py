@@ -124,7 +124,8 @@ def test_a_real_sweep_under_fire_ends_with_the_same_bits(tmp_path: Path, workers
         left -= hit_until_done(lambda name=f"wild{sweeps}": begin(name), moments, (0.5, took), chance)
         found = contract(tmp_path / f"wild{sweeps}")
         assert found.keys() == expected.keys() and not [name for name in found if found[name] != expected[name]]
-        assert not any(finding.faulty for finding in inventory.verify(tmp_path / f"wild{sweeps}"))
+        found = inventory.verify(tmp_path / f"wild{sweeps}")
+        assert not any(file.why for files in found.values() for file in files)
         sweeps += 1
 
 
