@@ -3,7 +3,7 @@
 1. Read: the workers clean the source's texts, a compressed spool file holds them; exact duplicates are dropped and each
    text's own digest puts it on its side of the split.
 2. Train the tokenizer on a seeded sample of the training side (the texts with the smallest salted digest).
-3. Encode the spool into shards, in the order of the source.
+3. Encode the spool into the two streams, in the order of the source.
 """
 
 from __future__ import annotations

@@ -43,12 +43,12 @@ def heldout_set(store: Store, seq_len: int, max_tokens: int | None = None) -> He
     lengths, starts = lengths[order], starts[order]
     n_tokens = int(lengths.sum())
 
-    tokens = store.shards("validation")
+    tokens = store.tokens("validation")
     n = -(-n_tokens // seq_len)
     stream = np.full(n * seq_len + 1, store.end_token, store.dtype)
     at = 1
     for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
-        stream[at : at + length] = tokens.read(start, start + length)
+        stream[at : at + length] = tokens[start : start + length]
         at += length
     document = np.full(n * seq_len, -1, np.int32)
     document[:n_tokens] = np.repeat(np.arange(len(order), dtype=np.int32), lengths)

@@ -5,8 +5,7 @@
     pieces.json                         the bytes (hex) that each token stands for, in the order of the ids
     tokenizer.model                     the SentencePiece model (not for vocab_size 256: plain bytes), or else
     given-tokenizer/                    the files of data.tokenizer, as they were
-    train-00000.bin …                   little-endian uint16 (uint32 beyond 65,535 tokens) shards
-    validation-00000.bin …
+    train-00000.bin, validation-00000.bin    the tokens, little-endian uint16 (uint32 beyond 65,535 tokens)
     train-documents.npy, validation-documents.npy    DOCUMENT records in the order of the stream
 
 Each stream starts with an end token, and each document is followed by one. Every worker opens a store, so the verdict
@@ -18,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,11 +29,10 @@ from numpy.typing import NDArray
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.records import record as reader
-from dwsweep.records.store import FORMAT, SPLITS, StoreManifest, StoreSplit
+from dwsweep.records.store import FORMAT, SPLITS, StoreManifest, StoreSplit, stream_file
 from dwsweep.shapes import token_bytes
 
-SHARD_TOKENS = 1 << 30
-MOST_SHARD_BYTES = 1 << 40  # limit per file of a store; a shard has 4 GB
+MOST_STREAM_BYTES = 1 << 44  # limit per file of a store
 BLOCK_BYTES = 1 << 22  # bytes read at a time for a checksum
 DOCUMENT = np.dtype([("digest", "<u8"), ("n_tokens", "<u4"), ("n_bytes", "<u4")])
 """One document: hash of its text, tokens without the end token, UTF-8 bytes."""
@@ -45,61 +43,27 @@ VERIFIED = "verified.json"
 _verified: dict[Path, str] = {}  # folder → fingerprint of its files
 
 
-class ShardedTokens:
-    """Several memory-mapped shards read as one stream, for corpora too large to hold in memory."""
-
-    def __init__(self, shards: Sequence[np.ndarray]) -> None:
-        self.shards = list(shards)
-        self.offsets = np.cumsum([0, *(len(s) for s in self.shards)])
-        self.dtype = self.shards[0].dtype
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Tokens ``start`` … ``stop − 1``, copied, across shard borders."""
-        out = np.empty(stop - start, self.dtype)
-        shard = int(np.searchsorted(self.offsets, start, side="right")) - 1
-        at = start
-        while at < stop:
-            part = self.shards[shard][at - self.offsets[shard] : stop - self.offsets[shard]]
-            out[at - start : at - start + len(part)] = part
-            at += len(part)
-            shard += 1
-        return out
-
-    def windows(self, indices: np.ndarray, seq_len: int) -> np.ndarray:
-        """Windows of ``seq_len`` + 1 tokens at ``indices``: shape ``indices.shape + (seq_len + 1,)``."""
-        windows = [self.read(i * seq_len, (i + 1) * seq_len + 1) for i in indices.ravel().tolist()]
-        return np.reshape(windows, (*indices.shape, seq_len + 1)).astype(self.dtype)
+def windows_of(tokens: np.ndarray, indices: np.ndarray, seq_len: int) -> np.ndarray:
+    """Windows of ``seq_len`` + 1 tokens at ``indices``, copied: shape ``indices.shape + (seq_len + 1,)``."""
+    every = np.lib.stride_tricks.sliding_window_view(tokens, seq_len + 1)
+    return every[indices.astype(np.int64) * seq_len]
 
 
 class StreamWriter:
-    """Writer of one split: its shards and the records of its documents."""
+    """Writer of one split: its tokens and the records of its documents."""
 
-    def __init__(
-        self, path: Path, split: str, dtype: np.dtype, end_token: int, shard_tokens: int = SHARD_TOKENS
-    ) -> None:
-        self.path, self.split, self.dtype, self.shard_tokens = path, split, dtype, shard_tokens
-        self.n_tokens = self.n_shards = self._room = 0
+    def __init__(self, path: Path, split: str, dtype: np.dtype, end_token: int) -> None:
+        self.path, self.split, self.dtype = path, split, dtype
+        self.n_tokens = 0
         self.documents: list[NDArray[Any]] = []
-        self._file: Any = None
+        self._file = open(path / stream_file(split), "wb")  # noqa: SIM115
         self.append(np.array([end_token], dtype), np.empty(0, DOCUMENT))
 
     def append(self, tokens: np.ndarray, documents: NDArray[Any]) -> None:
         """``tokens``: whole documents with their end tokens; ``documents``: their DOCUMENT records."""
         self.documents.append(documents)
         self.n_tokens += len(tokens)
-        while len(tokens):
-            if not self._room:
-                self._next_shard()
-            self._file.write(np.ascontiguousarray(tokens[: self._room], self.dtype).data)
-            taken = min(self._room, len(tokens))
-            tokens, self._room = tokens[taken:], self._room - taken
-
-    def _next_shard(self) -> None:
-        if self._file:
-            self._file.close()
-        self._file = open(self.path / f"{self.split}-{self.n_shards:05d}.bin", "wb")  # noqa: SIM115
-        self.n_shards += 1
-        self._room = self.shard_tokens
+        self._file.write(np.ascontiguousarray(tokens, self.dtype).data)
 
     def __enter__(self) -> StreamWriter:
         return self
@@ -113,18 +77,17 @@ class StreamWriter:
         documents = np.concatenate(self.documents)
         np.save(self.path / f"{self.split}-documents.npy", documents)
         n_bytes = int(documents["n_bytes"].sum(dtype=np.int64))
-        return StoreSplit(len(documents), self.n_tokens, n_bytes, self.n_shards)
+        return StoreSplit(len(documents), self.n_tokens, n_bytes)
 
 
 def content_hash(path: Path, tokenizer_hash: str, dtype: str, splits: Mapping[str, StoreSplit]) -> str:
-    """SHA-256 (hex) over the tokenizer, the token type and both streams; independent of shard size."""
+    """SHA-256 (hex) over the tokenizer, the token type and both streams."""
     digest = hashlib.sha256(f"{tokenizer_hash} {dtype}".encode())
     for split in SPLITS:
         digest.update(f"{split} {splits[split].n_tokens} ".encode())
-        for i in range(splits[split].n_shards):
-            with open(path / f"{split}-{i:05d}.bin", "rb") as file:
-                while block := file.read(BLOCK_BYTES):
-                    digest.update(block)
+        with open(path / stream_file(split), "rb") as file:
+            while block := file.read(BLOCK_BYTES):
+                digest.update(block)
     return digest.hexdigest()
 
 
@@ -195,7 +158,8 @@ class Store:
             raise DamagedStore(self.path, f"it was made by the tokenizer {was}, but its pieces.json is {found[:12]}")
         for split in SPLITS:
             want = self.manifest.splits[split].n_tokens * self.dtype.itemsize
-            have = sum(paths.check_file(f).st_size for f in self._shard_paths(split) if os.path.lexists(f))
+            stream = self.path / stream_file(split)
+            have = paths.check_file(stream, MOST_STREAM_BYTES).st_size if os.path.lexists(stream) else 0
             if want != have:
                 raise DamagedStore(self.path, f"it has {have:,} bytes of {split} tokens, the manifest says {want:,}")
 
@@ -216,7 +180,7 @@ class Store:
     def _fingerprint(self) -> str:
         """Fingerprint of the files: names, sizes, and times of writing and of any change."""
         names = {"manifest.json", *self.manifest.files, *_files_of_tokenizer(self.path)}
-        stats = [(name, paths.check_file(self.path / name)) for name in sorted(names)]
+        stats = [(name, paths.check_file(self.path / name, MOST_STREAM_BYTES)) for name in sorted(names)]
         found = [f"{name} {s.st_size} {s.st_mtime_ns} {s.st_ctime_ns}" for name, s in stats]
         return hashlib.sha256("\n".join(found).encode()).hexdigest()
 
@@ -239,9 +203,6 @@ class Store:
         for name in (*self.manifest.data_files, *_files_of_tokenizer(self.path)):
             if name not in wanted:
                 raise DamagedStore(self.path / name, "its manifest has no hash of it")
-
-    def _shard_paths(self, split: str) -> list[Path]:
-        return [self.path / name for name in self.manifest.shard_names(split)]
 
     @property
     def data_hash(self) -> str:
@@ -267,14 +228,9 @@ class Store:
         """Length of the validation stream, end tokens included."""
         return self.manifest.splits["validation"].n_tokens
 
-    def shards(self, split: str) -> ShardedTokens:
-        """The stream of ``split`` ("train" or "validation"), memory-mapped shard by shard."""
-        return ShardedTokens([np.memmap(f, self.dtype, mode="r") for f in self._shard_paths(split)])
-
-    def train_tokens(self) -> np.ndarray:
-        """The training stream, shape (n_train_tokens,): memory-mapped when it is one shard, else one copy in memory."""
-        shards = self.shards("train").shards
-        return shards[0] if len(shards) == 1 else np.concatenate(shards)
+    def tokens(self, split: str) -> np.ndarray:
+        """The stream of ``split`` ("train" or "validation"), shape (n_tokens,), memory-mapped."""
+        return np.memmap(self.path / stream_file(split), self.dtype, mode="r")
 
     def documents(self, split: str) -> NDArray[Any]:
         """The documents of ``split`` in the order of its stream, shape (n_documents,), dtype DOCUMENT."""
@@ -303,6 +259,6 @@ def checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def _sha256(path: Path) -> str:
-    paths.check_file(path, MOST_SHARD_BYTES)
+    paths.check_file(path, MOST_STREAM_BYTES)
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

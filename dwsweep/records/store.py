@@ -1,4 +1,4 @@
-"""Manifest of a token store: ``manifest.json`` beside its shards, written last."""
+"""Manifest of a token store: ``manifest.json`` beside its streams, written last."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ FORMAT: Literal[2] = 2
 SPLITS = ("train", "validation")
 
 
+def stream_file(split: str) -> str:
+    """Name of the file with the tokens of a split; earlier versions cut a long stream into several."""
+    return f"{split}-00000.bin"
+
+
 @dataclass(frozen=True)
 class StoreSplit:
     """Contents of one split of a token store."""
@@ -21,7 +26,6 @@ class StoreSplit:
     n_documents: Count
     n_tokens: Positive  # tokens of the stream, end tokens included
     n_bytes: Count  # bytes of the documents in UTF-8
-    n_shards: Positive
 
 
 def _with_fraction(settings: dict[str, Any]) -> dict[str, Any]:
@@ -59,7 +63,7 @@ class StoreManifest:
     revision: str | None = None  # commit of the source, where it has one
     settings: Settings  # the section ``data`` of the spec, without keys that change nothing
     vocab_size: Positive
-    dtype: Literal["<u2", "<u4"]  # dtype of the shards, as NumPy writes it
+    dtype: Literal["<u2", "<u4"]  # dtype of the tokens, as NumPy writes it
     end_token: Count
     tokenizer_hash: str  # SHA-256 (hex) of pieces.json
     tokenizer_file_hash: str | None = None  # SHA-256 (hex) of the file of data.tokenizer, where that is one
@@ -81,11 +85,7 @@ class StoreManifest:
     files: Annotated[dict[str, str], AfterValidator(_inside)]
     key: str  # end of the folder's name, of the settings it was made by
 
-    def shard_names(self, split: str) -> list[str]:
-        return [f"{split}-{i:05d}.bin" for i in range(self.splits[split].n_shards)]
-
     @property
     def data_files(self) -> list[str]:
         """Names of the files that training reads."""
-        shards = [name for split in SPLITS for name in self.shard_names(split)]
-        return ["pieces.json", *shards, *(f"{split}-documents.npy" for split in SPLITS)]
+        return ["pieces.json", *map(stream_file, SPLITS), *(f"{split}-documents.npy" for split in SPLITS)]

@@ -20,7 +20,7 @@ import numpy as np
 from dwsweep.cost.arithmetic import program_fits
 from dwsweep.data.batches import check_enough, window_indices
 from dwsweep.data.heldout import HeldoutSet
-from dwsweep.data.token_store import Store
+from dwsweep.data.token_store import Store, windows_of
 from dwsweep.errors import InputError
 from dwsweep.model.attention import SEQUENCES, mean_condition
 from dwsweep.model.parametrization import resolve
@@ -258,7 +258,7 @@ class Program:
         """The token store on the device; if batches are streamed, a tiny array in its place."""
         store = self.store
         return self.choices.layout.put(
-            np.zeros(1, store.dtype) if self.choices.streamed else self._in_vocabulary(store.train_tokens())
+            np.zeros(1, store.dtype) if self.choices.streamed else self._in_vocabulary(store.tokens("train"))
         )
 
     @cached_property
@@ -305,9 +305,9 @@ class Program:
         rates[:n] = multipliers(step, n, stop, train)
         if not self.choices.streamed:
             return put(indices), put(rates)
-        windows = np.zeros((*indices.shape, train.seq_len + 1), store.dtype)
-        windows[:n] = store.shards("train").windows(indices[:n], train.seq_len)
-        return put(self._in_vocabulary(windows)), put(rates)
+        batches = np.zeros((*indices.shape, train.seq_len + 1), store.dtype)
+        batches[:n] = windows_of(store.tokens("train"), indices[:n], train.seq_len)
+        return put(self._in_vocabulary(batches)), put(rates)
 
     def _in_vocabulary(self, tokens: np.ndarray) -> np.ndarray:
         """Check that tokens are in the vocabulary, and return them. A look-up on the device would clamp larger ones,

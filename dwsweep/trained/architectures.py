@@ -1,9 +1,10 @@
 """Architectures of ``transformers`` for shapes of dwsweep, and their parameters under the names of ``transformers``.
 
-``of`` has the architecture of each block. Multipliers that an architecture lacks are folded into its weights: the residual multiplier into the matrices that write
-to the stream, the attention scale (theirs is 1/√d_p) into q or the gain of its norm, the unembedding multiplier into
-the final norm, which also covers a tied unembedding. GPT-2 and GPT-NeoX have no groups of key/value heads: each of a
-group's heads is given a copy. A plain MLP of squared ReLU is a gated one whose gate is its up: relu(u)·u.
+``of`` has the architecture of each block. Multipliers that an architecture lacks are folded into its weights: the
+residual multiplier into the matrices that write to the stream, the attention scale (theirs is 1/√d_p) into q or the
+gain of its norm, the unembedding multiplier into the final norm, which also covers a tied unembedding. GPT-2 and GPT-
+NeoX have no groups of key/value heads: each of a group's heads is given a copy. A plain MLP of squared ReLU is a gated
+one whose gate is its up: relu(u)·u.
 
 Gemma 3 also normalises a sublayer's output, and all its norms x/√(mean x² + ε)·g share one ε. Here that is ε·S²,
 S = 2²⁶. A norm that we have too is given S·x, and S·x/√(mean (S·x)² + ε·S²) is x/√(mean x² + ε). A norm that we do not

@@ -127,7 +127,7 @@ class Plain:
         self.replicas = [
             Trainer(tree, pack.shape, pack.train, r.learning_rate) for tree, r in zip(trees, pack.replicas, strict=True)
         ]
-        self.tokens = np.array(case.store.train_tokens(), np.int32)
+        self.tokens = np.array(case.store.tokens("train"), np.int32)
 
     def steps(self, n: int) -> np.ndarray:
         indices, rates = self.case.batches(self.done, n)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dwsweep.data.batches import check_enough, window_indices
-from dwsweep.data.token_store import ShardedTokens
+from dwsweep.data.token_store import windows_of
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 37, 64, 65, 4097])
@@ -44,13 +44,11 @@ def test_seek_equals_replay_and_batches_straddle_epochs() -> None:
     assert sorted(flat[:n].tolist()) == list(range(n)) == sorted(flat[n : 2 * n].tolist())
 
 
-def test_a_window_has_its_tokens_and_the_next_one_across_shards() -> None:
+def test_a_window_has_its_tokens_and_the_next_one() -> None:
     tokens = np.arange(1000, dtype=np.uint16)
-    sharded = ShardedTokens([tokens[:1], tokens[1:5], tokens[5:700], tokens[700:]])  # a window over three shards too
     assert check_enough(1000, 9, 1) == 111 and check_enough(999, 9, 1) == 110
-    windows = sharded.windows(np.array([[0, 110], [77, 77]], np.int32), 9)
+    windows = windows_of(tokens, np.array([[0, 110], [77, 77]], np.int32), 9)
     assert windows.shape == (2, 2, 10) and windows.dtype == np.uint16
     assert windows[:, :, 0].tolist() == [[0, 990], [693, 693]] and (np.diff(windows) == 1).all()
-    assert np.array_equal(sharded.read(0, 1000), tokens)
     with pytest.raises(IndexError):
-        sharded.windows(np.array([111]), 9)
+        windows_of(tokens, np.array([111]), 9)

@@ -52,7 +52,7 @@ def test_every_document_comes_back(tmp_path: Path, vocab_size: int) -> None:
     assert (m.duplicates, m.left_out, m.skipped) == (2, {"empty documents": 1}, {})
     assert m.n_bytes == sum(len(t.encode()) for t in texts) and m.n_characters == sum(map(len, texts))
     assert store.n_train_tokens + store.n_validation_tokens == m.n_tokens
-    assert m.vocab_size == vocab_size and store.train_tokens().max() < vocab_size
+    assert m.vocab_size == vocab_size and store.tokens("train").max() < vocab_size
     for split, held in (("train", train), ("validation", validation)):
         assert store.documents(split)["n_bytes"].tolist() == [len(t.encode()) for t in held]
         assert store.documents(split)["n_tokens"].sum() + len(held) + 1 == m.splits[split].n_tokens

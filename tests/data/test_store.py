@@ -11,30 +11,27 @@ from corpus_tools import data_spec, documents, jsonl
 from dwsweep.data import token_store, tokenizer
 from dwsweep.data.heldout import heldout_set
 from dwsweep.data.prepare import prepare
-from dwsweep.data.token_store import Store, StreamWriter, token_dtype
+from dwsweep.data.token_store import Store, token_dtype
 from dwsweep.data.tokenizer import Tokenizer
 
 TEXTS = [f"document {i} é" * (i % 7 + 1) for i in range(60)]
 
 
-def build(folder: Path, shard_tokens: int = 1 << 30, dtype: str = "<u2") -> Store:
-    """A store of bytes, in shards and tokens of other sizes than a text so small has."""
+def build(folder: Path, dtype: str = "<u2") -> Store:
+    """A store of bytes, in tokens of another size than a text so small has."""
     folder.mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(StreamWriter.__init__, "__defaults__", (shard_tokens,))
         patch.setattr(tokenizer, "token_dtype", lambda vocab_size: np.dtype(dtype))
         source = jsonl(folder / "a.jsonl", TEXTS)
         return prepare(data_spec(source, folder, vocab_size=256, validation_fraction=0.2), progress=False)
 
 
-def test_shards_and_four_byte_tokens(tmp_path: Path) -> None:
-    one, many = build(tmp_path / "one"), build(tmp_path / "many", shard_tokens=100)
-    assert len(list(many.path.glob("train-*.bin"))) > 10
-    assert one.data_hash == many.data_hash and isinstance(one.train_tokens(), np.memmap)
-    assert np.array_equal(one.train_tokens(), many.train_tokens())
+def test_two_and_four_byte_tokens(tmp_path: Path) -> None:
+    one = build(tmp_path / "one")
+    assert isinstance(one.tokens("train"), np.memmap)
     assert token_dtype(65_536) == np.dtype("<u2") and token_dtype(65_537) == np.dtype("<u4")
     wide = build(tmp_path / "wide", dtype="<u4")
-    assert wide.train_tokens().dtype == np.uint32 and wide.data_hash != one.data_hash
+    assert wide.tokens("train").dtype == np.uint32 and wide.data_hash != one.data_hash
     assert {*documents(wide, "train"), *documents(wide, "validation")} == {*TEXTS}
 
 
@@ -60,9 +57,9 @@ def test_a_store_is_verified_once_per_change(tmp_path: Path, monkeypatch: pytest
     assert [n_reads(), n_reads(new_process=False), n_reads()] == [1, 0, 1]
 
 
-@pytest.mark.parametrize(("seq_len", "shard_tokens"), [(1, 1 << 30), (7, 64), (1000, 64)])
-def test_heldout_counts_each_target_once(tmp_path: Path, seq_len: int, shard_tokens: int) -> None:
-    store = build(tmp_path / "s", shard_tokens)
+@pytest.mark.parametrize("seq_len", [1, 7, 1000])
+def test_heldout_counts_each_target_once(tmp_path: Path, seq_len: int) -> None:
+    store = build(tmp_path / "s")
     held = heldout_set(store, seq_len)
     assert held.windows.shape[1] == seq_len + 1 and held.document.shape == (len(held.windows), seq_len)
     validation = documents(store, "validation")

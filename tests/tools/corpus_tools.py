@@ -55,7 +55,7 @@ def read(source: str, text_field: str | None = None) -> tuple[list[str], Skipped
 
 def documents(store: Store, split: str) -> list[str]:
     """The decoded documents of a split, cut at the end tokens."""
-    tokens = store.shards(split).read(0, store.manifest.splits[split].n_tokens)
+    tokens = store.tokens(split)
     ends = np.flatnonzero(tokens == store.end_token)
     assert ends[0] == 0 and ends[-1] == len(tokens) - 1
     return [Tokenizer.load(store.path).decode(tokens[a + 1 : b]) for a, b in pairwise(ends)]
