@@ -85,8 +85,10 @@ class _Corpus:
     def n_duplicates(self) -> int:
         return len(self.texts) - self.n_documents
 
-    def kept_sum(self, column: str) -> int:
-        return int(self.kept[column].sum(dtype=np.int64))
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the kept texts."""
+        return int(self.kept["n_bytes"].sum(dtype=np.int64))
 
 
 def make_store(data: DataSpec, source: DocumentSource, partial: Path, progress: bool) -> str:
@@ -101,21 +103,16 @@ def make_store(data: DataSpec, source: DocumentSource, partial: Path, progress: 
     # check the settings before the text, which may take hours to read
     own = GivenTokenizer(given, str(data.tokenizer)) if given else None
     spool = partial / "spool.zst"
-    started = time.monotonic()
     corpus = _read(data, source, spool, workers if source.parallel else 1, progress)
     say(progress, _counts(source, corpus))
     _check(data, corpus)
-    n_bytes, n_characters = corpus.kept_sum("n_bytes"), corpus.kept_sum("n_characters")
-    read_seconds = time.monotonic() - started
 
     tokenizer = own or train(_sample(data, corpus, spool), data.vocab_size)
     if own and progress:
         _report_changed(own, data, _sample(data, corpus, spool))
     tokenizer_hash = tokenizer.save(partial)
-    train_seconds = time.monotonic() - started - read_seconds
 
-    splits = _encode(corpus, spool, partial, tokenizer, workers if n_bytes > SMALL_BYTES else 1, progress)
-    encode_seconds = time.monotonic() - started - read_seconds - train_seconds
+    splits = _encode(corpus, spool, partial, tokenizer, workers if corpus.n_bytes > SMALL_BYTES else 1, progress)
     spool.unlink()
     n_tokens = sum(split.n_tokens for split in splits.values())
     dtype = tokenizer.dtype.str
@@ -130,15 +127,11 @@ def make_store(data: DataSpec, source: DocumentSource, partial: Path, progress: 
         splits=splits,
         n_documents=corpus.n_documents,
         n_tokens=n_tokens,
-        n_characters=n_characters,
-        n_bytes=n_bytes,
-        characters_per_token=n_characters / n_tokens,
-        bytes_per_token=n_bytes / n_tokens,
+        n_bytes=corpus.n_bytes,
         duplicates=corpus.n_duplicates,
         left_out=dict(corpus.skipped.left_out),
         skipped=dict(corpus.skipped.bad),
         first_skipped=corpus.skipped.first_bad,
-        seconds={"read": read_seconds, "train_tokenizer": train_seconds, "encode": encode_seconds},
         versions=versions({name: name for name in ("dwsweep", "numpy", own.package if own else "sentencepiece")}),
         tokenizer_file_hash=own.file_hash if own else None,
         data_hash=content_hash(partial, " ".join([tokenizer_hash, *([own.file_hash] if own else [])]), dtype, splits),
@@ -251,7 +244,7 @@ def _encode(
             passes.encode_frame, corpus.frames, workers, passes.start_encoding, (spool, partial)
         )
         frames = zip(corpus.frames, np.split(corpus.texts, corpus.borders), results, strict=True)
-        bar = _ByteProgress("encoding", corpus.kept_sum("n_bytes"), progress)
+        bar = _ByteProgress("encoding", corpus.n_bytes, progress)
         for place, texts, encoded in frames:
             for split, writer in writers.items():
                 chosen, (tokens, n_tokens) = texts[place.mark == split], encoded[split]

@@ -19,7 +19,7 @@ from dwsweep.data.digests import TRAIN, VALIDATION, digest
 from dwsweep.data.records import MAX_DOCUMENT_BYTES, DocumentSource, Item, Skipped
 from dwsweep.data.tokenizer import Tokenizer
 
-TEXT = np.dtype([("digest", "<u8"), ("n_bytes", "<u4"), ("n_characters", "<u4")])
+TEXT = np.dtype([("digest", "<u8"), ("n_bytes", "<u4")])
 """One text: its ``digest``, and its size."""
 FRAME_BYTES = 4 << 20  # bytes of text in a frame; a process holds one frame at a time
 _LEVEL = 1  # level of zstd: about 500 MB/s, output a third of the input
@@ -58,7 +58,7 @@ def start_reading(source: DocumentSource) -> None:
 def read_item(item: Item) -> list[TextFrame]:
     """Frames of one item (pass 1), each text without surrounding white space and NUL, the end token of plain bytes."""
     frames: list[TextFrame] = []
-    skipped, texts, waiting = Skipped(), list[tuple[bytes, int]](), 0
+    skipped, texts, waiting = Skipped(), list[bytes](), 0
     for text in _source.documents(item, skipped):
         text = text.replace("\0", "").strip()
         if not text:
@@ -72,7 +72,7 @@ def read_item(item: Item) -> list[TextFrame]:
         if len(data) > MAX_DOCUMENT_BYTES:
             skipped.add_too_large(repr(text[:40]))
             continue
-        texts.append((data, len(text)))
+        texts.append(data)
         waiting += len(data)
         if waiting >= FRAME_BYTES:
             frames.append(_frame(texts))
@@ -82,12 +82,12 @@ def read_item(item: Item) -> list[TextFrame]:
     return frames
 
 
-def _frame(texts: list[tuple[bytes, int]]) -> TextFrame:
+def _frame(texts: list[bytes]) -> TextFrame:
     import zstandard
 
     return TextFrame(
-        zstandard.ZstdCompressor(level=_LEVEL).compress(b"".join(data for data, _ in texts)),
-        np.array([(digest(data), len(data), n_characters) for data, n_characters in texts], TEXT),
+        zstandard.ZstdCompressor(level=_LEVEL).compress(b"".join(texts)),
+        np.array([(digest(data), len(data)) for data in texts], TEXT),
     )
 
 

@@ -68,17 +68,13 @@ class StoreManifest:
     tokenizer_hash: str  # SHA-256 (hex) of pieces.json
     tokenizer_file_hash: str | None = None  # SHA-256 (hex) of the file of data.tokenizer, where that is one
     splits: Annotated[dict[str, StoreSplit], AfterValidator(_both)]
-    n_documents: Count  # documents of both splits; the next three fields count both splits too
+    n_documents: Count  # documents of both splits; the next two fields count both splits too
     n_tokens: Count
-    n_characters: Count
     n_bytes: Count
-    characters_per_token: float
-    bytes_per_token: float
     duplicates: Count  # documents dropped since their text had come before
     left_out: dict[str, Count]  # documents left out by design, by reason: redirects, empty articles
     skipped: dict[str, Count]  # bad records by reason
     first_skipped: str | None  # place of the first bad record
-    seconds: dict[str, float]  # seconds by pass
     versions: dict[str, str]  # versions of Python and the packages
     data_hash: str  # SHA-256 (hex) of both token streams, their split and the tokenizer with its file
     # SHA-256 (hex) of each file but the manifest
