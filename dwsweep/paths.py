@@ -345,18 +345,6 @@ def _sync(path: Any) -> None:
         os.close(descriptor)
 
 
-_TEMPORARY = re.compile(r"\..+\.[0-9]{1,9}\.tmp")
-
-
-def temporaries_in(folder: Any) -> list[str]:
-    """Temporary files in a local folder; none if the folder does not exist."""
-    try:
-        names = [name for name in os.listdir(folder) if name[0] == "."]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    return [name for name in names if _TEMPORARY.fullmatch(name)]
-
-
 def read_json(path: Any) -> dict[str, object] | None:
     """The mapping in a JSON file; None when the file is missing or, after a power cut, not whole."""
     try:

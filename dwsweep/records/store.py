@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
@@ -26,16 +26,6 @@ class StoreSplit:
     n_documents: Count
     n_tokens: Positive  # tokens of the stream, end tokens included
     n_bytes: Count  # bytes of the documents in UTF-8
-
-
-def _with_fraction(settings: dict[str, Any]) -> dict[str, Any]:
-    fraction = settings.get("validation_fraction", 0.5)  # a store written by hand may lack it
-    if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction < 1:
-        raise ValueError(f"validation_fraction: {fraction!r}; must be a number between 0 and 1")
-    return settings
-
-
-Settings = Annotated[dict[str, str | int | float | None], AfterValidator(_with_fraction)]  # settings of ``data``
 
 
 def _inside(files: dict[str, str]) -> dict[str, str]:
@@ -61,7 +51,8 @@ class StoreManifest:
     format: Literal[2] = FORMAT
     source: str  # data.source
     revision: str | None = None  # commit of the source, where it has one
-    settings: Settings  # the section ``data`` of the spec, without keys that change nothing
+    # the section ``data`` of the spec, without keys that change nothing
+    settings: dict[str, str | int | float | None]
     vocab_size: Positive
     dtype: Literal["<u2", "<u4"]  # dtype of the tokens, as NumPy writes it
     end_token: Count

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from dwsweep import paths
@@ -30,8 +28,6 @@ from dwsweep.spec import load_spec
 from dwsweep.sweep import work_queue
 from dwsweep.sweep.directory import MOST_PARAMS_BYTES, NOT_WRITTEN, PLAN, SPEC, SweepStore
 from dwsweep.sweep.results_table import results_text
-
-ABANDONED_SECONDS = 3600.0  # age at which a half-written file counts as a killed process's
 
 Say = Callable[[str], None]
 
@@ -266,20 +262,6 @@ def settle(store: SweepStore, packs: Collection[Pack]) -> None:
                     continue
                 store.write(pack_id, replace(state, state=DONE))
             store.remove_progress(pack_id)
-
-
-def remove_temporaries(store: SweepStore) -> None:
-    """Remove half-written files of processes that were killed an hour ago or more."""
-    if paths.is_remote(store.directory):
-        return
-    folders = [store.place("runs", name) for name in store.run_ids()]
-    folders += [store.place("packs", name) for name in store.pack_ids()]
-    for folder in [*folders, store.place(), store.place("locks")]:
-        for name in paths.temporaries_in(folder):
-            path = Path(folder, name)
-            with contextlib.suppress(FileNotFoundError):
-                if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
-                    path.unlink()
 
 
 def faulty(files: Iterable[SweepFile]) -> Iterator[SweepFile]:

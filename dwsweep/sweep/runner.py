@@ -118,7 +118,6 @@ class _Sweep:
 
     def run(self, executor: str, address: str | None, worker: WorkerProcess | None = None) -> int:
         mine = work_queue.own(self.plan, self.shard)
-        inventory.remove_temporaries(self.store)
         inventory.mend(self.store, self.plan, mine, self.view.say)
         inventory.settle(self.store, mine)
         self.store.write_plan(self.plan)

@@ -309,17 +309,6 @@ def test_a_link_in_the_place_of_locks_is_refused_and_never_followed(
     assert listing(tmp_path) == before
 
 
-def test_what_killed_processes_left_half_written_goes_when_it_is_an_hour_old(made: Made, stopped: Path) -> None:
-    places = [stopped, stopped / "locks", stopped / "runs" / made.plan.runs[0].run_id]
-    old, young = ([place / f".result.json.{n}.tmp" for place in places] for n in (7, 8))
-    for path in (*old, *young):
-        path.write_text("{")
-    for path in old:
-        os.utime(path, (0, 0))
-    run(made.plan, stopped)
-    assert {*stopped.rglob(".*.tmp")} == {*young}
-
-
 def test_a_plan_that_cannot_be_read_is_one_line(finished: Path) -> None:
     text = (finished / "plan.csv").read_text()
     damaged = [text.replace(",30,", f",{value},").encode() for value in (1.5, "nan", -3)]
