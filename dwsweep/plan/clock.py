@@ -21,13 +21,14 @@ class Clock:
     label: str | None  # measured or assumed; None: unknown
     calibration: Calibration | None
 
-    def mfu(self, shape: Shape, train: TrainSpec, execution: ExecutionSpec) -> float | None:
-        device = find(self.device_name)
+    def seconds(self, shape: Shape, flops: int, train: TrainSpec, execution: ExecutionSpec) -> float | None:
+        """Device-seconds that ``flops`` of a shape's training take; None: unknown."""
         if self.calibration is not None:
-            return self.calibration.flops_per_second(shape, train.optimizer) / device.peak_flops if device else None
+            return flops / self.calibration.flops_per_second(shape, train.optimizer)
+        device = find(self.device_name)
         if device is None or train.precision != "bfloat16":
             return None
-        return assumed_mfu(
+        mfu = assumed_mfu(
             shape,
             device,
             tokens_per_step=train.batch_size * train.seq_len,
@@ -35,13 +36,7 @@ class Clock:
             remat=execution.remat,
             fused=not device.is_tpu and shape.attention == "softmax",
         )
-
-    def seconds(self, shape: Shape, flops: int, train: TrainSpec, execution: ExecutionSpec) -> float | None:
-        """Device-seconds that ``flops`` of a shape's training take; None: unknown."""
-        if self.calibration is not None:
-            return flops / self.calibration.flops_per_second(shape, train.optimizer)
-        device, mfu = find(self.device_name), self.mfu(shape, train, execution)
-        return flops / (device.peak_flops * mfu) if device and mfu else None
+        return flops / (device.peak_flops * mfu)
 
 
 def clock_of(spec: Spec, calibration: Calibration | None) -> Clock:

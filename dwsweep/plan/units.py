@@ -97,7 +97,6 @@ class PackEstimate:
     flops: int  # FLOPs of all its replicas; a shared trunk of token branches counts once
     memory: Memory
     fits: bool | None  # into the memory that JAX may use; None: unknown device
-    mfu: float | None
     checkpoint_bytes: int  # peak during training: kept checkpoints and the one being written
     device_seconds: float | None
 
@@ -230,7 +229,6 @@ def estimate(runs: Sequence[Run], packs: Sequence[Pack], data: DataFacts | None,
             flops=flops,
             memory=memory,
             fits=program_fits(memory.total, found.usable_bytes) if found else None,
-            mfu=clock.mfu(pack.shape, pack.train, pack.execution),
             checkpoint_bytes=(pack.execution.keep_checkpoints + 1)
             * checkpoint_bytes(pack.shape, len(pack.replicas), pack.train.optimizer),
             device_seconds=clock.seconds(pack.shape, flops, pack.train, pack.execution),

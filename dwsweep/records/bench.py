@@ -44,7 +44,6 @@ class BenchRow:
     peak_flops: float | None = None  # FLOP/s of one device
     peak_basis: str | None = None  # ``measured …`` or the name of a datasheet
     mfu: float | None = None  # against ``peak_flops``
-    datasheet: str | None = None  # the device's name in the table of devices
     recipe: str | None = None  # block and optimizer in words; None: not recorded
 
 

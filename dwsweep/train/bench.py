@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from dwsweep.cost.arithmetic import training_flops_per_token
-from dwsweep.cost.devices import find
 from dwsweep.cost.duration import recipe_of
 from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Plan
@@ -37,14 +36,12 @@ def bench(plan: Plan, store: Store) -> Iterator[BenchRow]:
     for pack in plan.pack_of_each_shape:
         full = measure(pack, store)
         achieved = full.tokens_per_second * full.flops_per_token
-        device = find(full.device_kind)
         yield replace(
             full,
             achieved_flops=achieved,
             peak_flops=peak,
             peak_basis=f"measured, {plan.spec.train.precision} matrix product",
             mfu=achieved / (peak * full.devices),
-            datasheet=device.name if device else None,
         )
 
 

@@ -137,7 +137,6 @@ def test_a_calibration_gives_times_on_a_device_without_a_peak(tmp_path: Path) ->
     found = {pack_id: pack.flops / pack.device_seconds for pack_id, pack in estimates.packs.items()}
     for pack_id, rate in found.items():
         assert rate == pytest.approx(nearest.pop("-".join(pack_id.split("-")[:2])))
-        assert estimates.packs[pack_id].mfu is None
     assert not nearest
 
 
@@ -171,7 +170,6 @@ def test_times_are_measured_on_the_same_device_before_they_are_assumed(tmp_path:
     label, planned = bases(device="H100")
     assert label == {"measured"} and "measured" in planned.estimates.basis
     assert planned.estimates.device_seconds == pytest.approx(planned.estimates.flops / 4e13)
-    assert all(pack.mfu == pytest.approx(4e13 / 989e12) for pack in planned.estimates.packs.values())
     assert bases(device="H200")[0] == {"assumed"}
 
 
