@@ -45,6 +45,8 @@ def test_the_best_depth_is_where_the_loss_is_least(truth):
         assert abs(math.log(found.value / best)) < 0.045, n
         assert found.low * 0.985 < best < found.high * 1.015, n
         assert math.log(found.high / found.low) < 0.3
+        least = np.median(surface.posterior.losses(np.log([n]), np.log([best])))
+        assert least == pytest.approx(float(truth.loss(best, math.log(n))), abs=0.006)  # what seeds share is 0.002
 
 
 def test_identical_curves_have_no_best_depth_and_public_evidence_answers():
