@@ -216,12 +216,6 @@ def test_a_far_budget_warns_or_drops_and_a_plan_of_nothing_says_so() -> None:
     assert strict.estimates.flops == 0 and strict.estimates.device_seconds in (0, None)
 
 
-def test_explicit_widths() -> None:
-    plan = build(spec_of(grid=only({6: [64, 96], 2: [48]}, seeds=1)), data=DATA)
-    found = [(run.shape.depth, run.shape.width, run.budget) for run in plan.runs]
-    assert found == [(2, 48, None), (6, 64, None), (6, 96, None)]
-
-
 COUNT_3 = {"grid": {"heads": {"count": 3}}, "train": {"schedule": "wsd", "token_branches": [1e9]}}
 WIDTHS = {"depths": [], "budgets": None, "widths": {2: [63, 64], 4: [2]}}
 MESH = {"mesh": {"replica": 2, "data": 3, "fsdp": 2}, "max_replicas": 4}

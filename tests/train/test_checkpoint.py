@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import re
@@ -152,23 +153,16 @@ def test_a_full_disk_is_an_os_error_and_keeps_the_last_good_one(tmp_path: Path) 
     assert read(tmp_path)[0][1] == {"value": 1}
 
 
-class Fence:
-    """A fence that names another owner from its n-th question on."""
-
-    def __init__(self, lost_from: int) -> None:
-        self.asked, self.lost_from = 0, lost_from
-
-    def check(self) -> None:
-        self.asked += 1
-        if self.asked >= self.lost_from:
-            raise FencedOff("somebody else owns it")
-
-
 @pytest.mark.parametrize("lost_at", [1, 2])
 def test_an_owner_that_lost_the_directory_commits_nothing(tmp_path: Path, lost_at: int) -> None:
     write(tmp_path / "pack", 1)
-    checkpoints = Checkpoints(tmp_path / "pack", keep=1, note=print)
-    with paths.fence(tmp_path, Fence(lost_at).check), pytest.raises(FencedOff):
+    checkpoints, asked = Checkpoints(tmp_path / "pack", keep=1, note=print), itertools.count(1)
+
+    def check() -> None:
+        if next(asked) >= lost_at:
+            raise FencedOff("somebody else owns it")
+
+    with paths.fence(tmp_path, check), pytest.raises(FencedOff):
         checkpoints.save(tree(2), {"value": 2})
         checkpoints.close()
     assert not (tmp_path / "pack" / "2").exists()
