@@ -106,7 +106,7 @@ STEPS, RATE = 4, 2e-3
 
 @cache
 def movement(depth: int, width: int, optimizer: str, rank: int | None, tied: bool) -> tuple[float, float, float]:
-    """Root mean squares of the stream at the start, of its change in ``STEPS`` steps, and of the change of the logits."""
+    """Root mean squares of the stream at the start, of its change in ``STEPS`` steps, and of the logits' change."""
     embeddings = {"embedding_rank": rank, "tied_embeddings": tied, "biases": False}  # each array is compiled for
     spec = make_spec(
         model={"parametrization": "completep", "base_width": 32, "base_depth": 2, **embeddings},
