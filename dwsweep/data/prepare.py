@@ -74,23 +74,19 @@ def find(data: DataSpec) -> Store | None:
         path = store_path(data, open_source(data.source, data.text_field))
         if not (path / "manifest.json").exists():
             return None
-        return _of_these_settings(Store.open(path, verify=False), data)
+        return _in_its_place(Store.open(path, verify=False))
     except InputError:
         return None
 
 
-def _of_these_settings(store: Store, data: DataSpec) -> Store:
-    """Store whose recorded settings match the name of its folder.
+def _in_its_place(store: Store) -> Store:
+    """Store whose folder's name ends in the hash of the settings by which it was made.
 
     Raises:
         DamagedStore: the store was copied from another folder.
     """
-    made, key = store.manifest, store.path.name.rpartition("-")[2]
-    for name, value in data.counting(_OLDEST, _ELSEWHERE).items():
-        if name in made.settings and made.settings[name] != value:
-            raise DamagedStore(store.path, f"it was made with {name} {made.settings[name]!r}, not {value!r}")
-    if made.key != key:
-        raise DamagedStore(store.path, f"it is the store …-{made.key} under another name")
+    if store.manifest.key != store.path.name.rpartition("-")[2]:
+        raise DamagedStore(store.path, f"it is the store …-{store.manifest.key} under another name")
     return store
 
 
@@ -123,7 +119,7 @@ def heldout_caution(store: Store) -> str | None:
 def _prepared(data: DataSpec, progress: bool) -> Store:
     source = open_source(data.source, data.text_field, download=True)
     path = store_path(data, source)
-    found = _look(path, data)
+    found = _look(path)
     if isinstance(found, Store):
         return found
     damage = found
@@ -133,7 +129,7 @@ def _prepared(data: DataSpec, progress: bool) -> Store:
 
     try:
         with locks.exclusive(path.with_name(f"{path.name}.lock"), waiting):
-            found = _look(path, data)  # another process may have made the store
+            found = _look(path)  # another process may have made the store
             if isinstance(found, Store):
                 return found
             if found:
@@ -143,12 +139,12 @@ def _prepared(data: DataSpec, progress: bool) -> Store:
         raise InputError(*(damage.lines if damage else ()), _named(error, data, path)) from None
 
 
-def _look(path: Path, data: DataSpec) -> Store | DamagedStore | None:
+def _look(path: Path) -> Store | DamagedStore | None:
     """Store at ``path``, its damage, or None if it is missing; writes nothing and needs no lock."""
     if not (path / "manifest.json").exists():
         return None
     try:
-        return _of_these_settings(Store.open(path), data)
+        return _in_its_place(Store.open(path))
     except DamagedStore as damage:
         return damage
 
