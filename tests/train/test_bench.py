@@ -74,9 +74,7 @@ def test_a_shape_that_fits_nowhere_is_a_row_that_says_so_and_the_others_go_on(mo
         return real(blueprint)
 
     monkeypatch.setattr(Blueprint, "compiled_dispatch", compiled)
-    place = here(plan)
-    tight = replace(place, hardware=replace(place.hardware, memory_bytes=1000))
-    refused, other = compile_only(plan, None, [tight])
+    refused, other = compile_only(plan, None, [replace(here(plan), memory_bytes=1000)])
     assert refused.refused == "Out of HBM: 21.30G of 15.75G." and refused.xla_flops is None
     assert (refused.microbatch, refused.remat) == (1, True)
     assert "it takes" in other.refused and other.xla_flops  # by its own analysis only
