@@ -196,12 +196,18 @@ def fit_table(
     table: Any, *, along: str | None = None, compare: Any = None, **options: Unpack[FitKeywords]
 ) -> TableResult:
     others = [] if compare is None or isinstance(compare, bool) else _tables(compare)
+    compared = compare is not None and compare is not False
+    if along is not None and compared:
+        raise InputError(
+            f"{argument('along')}: {along!r}; not allowed with {argument('compare')}: the losses of one recipe are "
+            f"compared along a column; {argument('compare')} alone gives each arm's difference at every depth and size"
+        )
     _settled((table, *others, *options.get("beside", ())))
     if along is not None:
         from dwsweep.fit.along import fit_along
 
-        found: Any = fit_along(table, along, others, **options)
-    elif compare is not None and compare is not False:
+        found: Any = fit_along(table, along, **options)
+    elif compared:
         from dwsweep.fit.arms import compare_arms
 
         found = compare_arms(table, others, **options)
@@ -213,7 +219,7 @@ def fit_table(
 
 
 fit_table.__doc__ = f"""{analysis.fit_table.__doc__}
-    along: a column, such as ``"heads"``: the losses along it; with ``compare`` of each table, else of the table's arms.
+    along: a column, such as ``"heads"``: the losses of the one recipe of ``table`` along it.
     compare: a table or several, each an arm that is held against ``table``; True: the arms of ``table`` itself.
     """
 

@@ -47,7 +47,7 @@ commands = typer.Typer(rich_markup_mode="rich")
 
 @commands.command(
     epilog="Examples: dwsweep fit runs/smoke · dwsweep fit runs/gpt2 runs/llama --compare · "
-    "dwsweep fit runs/heads --along heads · dwsweep fit my.csv --column loss=val_loss --where 'warmup == 400' · "
+    "dwsweep fit runs/leaner --along heads · dwsweep fit my.csv --column loss=val_loss --where 'warmup == 400' · "
     "dwsweep fit mlfoundations --where 'warmup == 400 and heads == 4 and global_batch == 64'"
 )
 def fit(
@@ -69,7 +69,8 @@ def fit(
         bool, switch("--compare", help="Compare each further table, or each arm of the sweep, with the first.")
     ] = False,
     along: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Fit the loss along this column, such as heads or depth.")
+        str | None,
+        typer.Option(metavar="COLUMN", help="Fit the loss of one recipe along this column, such as heads or depth."),
     ] = None,
     beside: Annotated[
         list[PathValue] | None,
@@ -134,13 +135,8 @@ def fit(
     from dwsweep.sweep.results_table import settle_results
 
     table, *others = tables
-    if others and not compare and along is None:
-        raise InputError(
-            f"DIR|TABLE: {others[0]}; a second table is allowed with --compare or --along, or as --with {others[0]}"
-        )
-    if along is not None and (compare or beside):
-        other = "--compare" if compare else "--with"
-        raise InputError(f"--along: {along}; not allowed with {other}: --along compares arms and tables by itself")
+    if others and not compare:
+        raise InputError(f"DIR|TABLE: {others[0]}; a second table is allowed with --compare, or as --with {others[0]}")
     out = out or _fit_folder(table)
     fit_record.check_folder(out)
     for one in (*tables, *(beside or ())):

@@ -84,11 +84,17 @@ def fit_table(
     column, or an option outside its range.
     """
     chosen = fit_options(axis=axis or N_PARAMS, **options)
-    data = read_asked(table, chosen)
-    check_status(data.rows)
-    check_one_arm(data.rows, data.source)
+    data = one_recipe(table, chosen)
     with small_matrices():
         return answered(Request.of(data, chosen), params, beside)
+
+
+def one_recipe(table: Any, options: FitOptions) -> Table:
+    """The table as it was read, refused if it holds several arms or no known status."""
+    data = read_asked(table, options)
+    check_status(data.rows)
+    check_one_arm(data.rows, data.source)
+    return data
 
 
 def fit_options(**given: Any) -> FitOptions:

@@ -149,6 +149,11 @@ class Arm:
         return NoiseSummary(**{**shared, **own})
 
 
+def selected(data: Table, rows: Sequence[Row], options: FitOptions) -> Selection:
+    """The runs of ``rows`` that count, of a table whose losses are adjusted for nothing."""
+    return select_runs(list(rows), options.axis, data.named, data.unit, data.settings, theirs=data.theirs)
+
+
 def analysed(
     data: Table,
     rows: Sequence[Row],
@@ -158,15 +163,17 @@ def analysed(
     alone: bool = True,
     heap: Heap | None = None,
     surface: LossSurface | None = None,
+    selection: Selection | None = None,
 ) -> Arm:
     """The arm of ``rows``, of one count of tokens. shorter: True if larger nets are known to have trained on less.
     alone: False for an arm that is compared, whose depths a surface of all arms answers. heap: that the rows are of.
-    surface: the model of all depths; None: by these runs, where they are enough."""
+    surface: the model of all depths; None: by these runs, where they are enough. selection: the runs that count, where
+    the depth of a run is the number of its curve."""
+    numbered = selection is not None
     if heap:
         selection, bad = heap.selected(rows)
     else:
-        own = data.named, data.unit, data.settings
-        selection, bad = without_bad_runs(select_runs(list(rows), options.axis, *own, theirs=data.theirs))
+        selection, bad = without_bad_runs(selection or selected(data, rows, options))
     runs = selection.runs
     warnings = [*data.doubts, *selection.warnings, *check_runs(runs, data, heap.shorter if heap else shorter)]
     if not runs:
@@ -188,7 +195,8 @@ def analysed(
     warnings += noise_warnings(curves, data.unit)
     if surface and (fitted := len(surface.record.cells.x)) < len(curves.x):
         warnings.append(f"surface: {fitted:,} of {len(curves.x):,} shapes, drawn at random, are fitted")
-    warnings += [*rate_warnings(runs, curves, selection.lost_rates), *width_warnings(runs)]
+    if not numbered:  # these name depths
+        warnings += [*rate_warnings(runs, curves, selection.lost_rates), *width_warnings(runs)]
     if bad:
         warnings.insert(0, left_out_line(bad))
     return Arm(label, selection, curves, warnings, surface, bad, held_out, rows, one_variable=why, unit=data.unit)

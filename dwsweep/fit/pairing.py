@@ -20,13 +20,11 @@ import numpy as np
 from dwsweep.fit.arm import Arm
 from dwsweep.fit.data.runs import Setup
 from dwsweep.fit.data.shape import SAME_SIZE
-from dwsweep.fit.statistics.curves import Curves, distinct, gaussian
+from dwsweep.fit.statistics.curves import Curves
 from dwsweep.fit.statistics.documents import over_documents
-from dwsweep.fit.statistics.model import SIZE_SLOPE
 from dwsweep.fit.statistics.noise import cell_means, seed_level, summed, t_two_sided
 from dwsweep.text import join
 
-UNCORRECTED = 1e-3  # difference in ln N below which losses stay uncorrected
 MOST_SHARED = 0.98  # largest share of a run's variance that another run has too: two that are one have no difference
 USUAL = 0.95  # confidence at which a normal distribution stands for a t
 TEXT = {  # column → its name in words
@@ -34,10 +32,6 @@ TEXT = {  # column → its name in words
     **dict.fromkeys(("data_hash", "dataset", "data", "corpus"), "data"),
     "seq_len": "sequence lengths",
 }
-# most degrees of freedom of a difference over those of the level of its seeds: a level that the seeds show too small by
-# chance would count too little by Satterthwaite's formula
-MOST_OVER_SEEDS = 4.0
-SEED = 17  # seed of errors that arms share, and of a slope that no curve shows
 
 
 def differing(a: Arm, b: Arm, names: Iterable[str], apart: bool) -> Iterator[tuple[str, list[str], list[str]]]:
@@ -68,45 +62,6 @@ class Pairing:
     level_df: float
     how: str
     single_seed: bool
-
-    @property
-    def df(self) -> float:
-        """Most degrees of freedom of a difference of the arms' losses."""
-        return MOST_OVER_SEEDS * self.level_df
-
-    def drawn(self, base: Curves, other: Curves, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Draws of the errors of both arms' cell means, (D, K_A) and (D, K_B), nats: the level is in the other's."""
-        a, b, cross = base.total_covariance, other.total_covariance, self.runs + self.documents
-        own = gaussian(np.block([[a, cross], [cross.T, b]]), len(base.draws), rng)
-        return own[:, : len(a)], own[:, len(a) :] + math.sqrt(self.level) * rng.standard_normal((len(own), 1))
-
-
-def at_size(curves: Curves, cells: np.ndarray, x: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(mean (J,), errors (D, J)) of ``cells`` (J,) at ln axis ``x`` (J,) in place of their own: each moves along its
-    own curve over sizes, with the curve's errors. errors: (D, K) of all cells, nats.
-
-    A curve of a single size has the slope of published laws, with an error as large as the slope that all such cells
-    share.
-    """
-    from scipy.interpolate import PchipInterpolator
-
-    found = np.vstack([curves.mean[cells], curves.mean[cells] + errors[:, cells]])
-    gaps, depth = np.asarray(x) - curves.x[cells], curves.depth[cells]
-    slope = np.append(1.0, 1.0 + np.random.default_rng(SEED).standard_normal(len(errors)))
-    for label in np.unique(depth[np.abs(gaps) > UNCORRECTED]):
-        of, where = depth == label, curves.at(int(label))
-        places = np.flatnonzero(np.isin(where, cells[of]))
-        # a curve between two sizes hangs on two sizes on either side
-        where = where[max(places[0] - 2, 0) : places[-1] + 3]
-        rows = np.vstack([curves.mean[where], curves.mean[where] + errors[:, where]])
-        sizes, values = distinct(curves.x[where], rows)
-        if len(sizes) > 1:
-            ends = np.concatenate([curves.x[cells][of] + gaps[of], curves.x[cells][of]])
-            there, here = np.split(PchipInterpolator(sizes, values, axis=1)(ends), 2, axis=1)
-            found[:, of] += there - here
-        else:
-            found[:, of] += slope[:, None] * SIZE_SLOPE * curves.mean[cells][of] * gaps[of]
-    return found[0], found[1:] - found[0]
 
 
 def pair_arms(a: Arm, b: Arm) -> Pairing:

@@ -106,7 +106,7 @@ def _near_chance(runs: Sequence[Run], unit: str) -> Iterator[str]:
     near = [(run, chance) for run, chance in known if run.loss > NEAR_CHANCE * chance]
     if near and 4 * len(near) >= len(runs):
         worst, chance = max(near, key=lambda pair: pair[0].loss)
-        what = f"({worst.loss:.3g} at {worst.depth}×{worst.width:g}, where ln V is {chance:.3g})"
+        what = f"({worst.loss:.3g} at {worst.row['depth']:g}×{worst.width:g}, where ln V is {chance:.3g})"
         yield (
             f"TOO EARLY TO ASK: {len(near)} of {len(runs)} runs have a loss above {NEAR_CHANCE:.0%} of ln V, the loss "
             f"of a uniform guess {what}: another depth may be ahead once the nets have learned; train longer"
@@ -117,7 +117,7 @@ def _rising(runs: Sequence[Run]) -> list[int]:
     """Depths whose loss mostly rises with size, by more than it falls; empty unless that holds for most depths."""
     best: dict[int, dict[float, float]] = defaultdict(dict)
     for run in runs:
-        at = best[run.depth]
+        at = best[int(run.row["depth"])]
         at[run.x] = min(run.loss, at.get(run.x, math.inf))
     steps = {d: np.diff([loss for _, loss in sorted(at.items())]) for d, at in best.items() if len(at) >= 3}
     up = [d for d, s in sorted(steps.items()) if (s > 0).mean() >= RISING_SHARE and s.sum() > 0.1 * np.abs(s).sum()]
@@ -198,8 +198,8 @@ def still_falling(directory: str, runs: Sequence[Run]) -> list[str]:
     (the smaller ones settle earlier), and one for each training curve that was judged without all of its lines;
     nothing if the directory holds no training curves."""
     falls, warnings = {}, []
-    for depth in sorted({run.depth for run in runs}):
-        run = max((run for run in runs if run.depth == depth), key=lambda run: run.x)
+    for depth in sorted({int(run.row["depth"]) for run in runs}):
+        run = max((run for run in runs if run.row["depth"] == depth), key=lambda run: run.x)
         if (run_id := run.row.get("run_id")) is None:
             continue
         metrics = metrics_of(paths.as_path(directory) / "runs" / str(run_id))
@@ -207,7 +207,7 @@ def still_falling(directory: str, runs: Sequence[Run]) -> list[str]:
             warnings.append(left_out)
         fall = last_fall(metrics)
         if fall is not None and fall > FALLING_SHARE:
-            falls[f"{run.depth}×{run.width:g}"] = fall
+            falls[f"{depth}×{run.width:g}"] = fall
     if not falls:
         return warnings
     steep = join(f"{shape} by {100 * fall:.0f} %" for shape, fall in falls.items())

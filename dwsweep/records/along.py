@@ -1,7 +1,7 @@
 """Record of losses along a column of the table (heads, depth, …): ``along`` of fit.json, and the rows of ``along.csv``.
 
-A group is one comparison: one arm at one depth and size, or at one size if the column is the depth. Within a group
-all intervals hold together, at the confidence of the fit.
+A group is one comparison: one depth and size, or one size if the column is the depth. Within a group all intervals hold
+together, at the confidence of the fit.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ class AlongRow(Record):
     group, whichever value has it, so their intervals allow for the best having been chosen by its loss.
     """
 
-    arm: str
     column: str
     value: Numeric
     depth: Positive
-    budget: float | None  # size at which losses are compared; None if the column is a size
+    budget: float  # size at which losses are compared
     width: Numeric
     heads: Numeric | None
     head_size: Numeric | None
@@ -46,26 +45,20 @@ class AlongRow(Record):
     above_best_low: float | None
     above_best_high: float | None
     above_best_interval = IntervalOf()
-    above_base: float | None = None  # loss above the first arm at this value
-    above_base_low: float | None = None
-    above_base_high: float | None = None
-    above_base_interval = IntervalOf()
     verdict: Annotated[str, one_of(BEST, NOT_APART, WORSE, UNKNOWN)]
-    confidence: float
 
     @property
-    def group(self) -> tuple[int | None, float | None]:
-        """(depth, budget) that the values of a group share; None if the column is it."""
+    def group(self) -> tuple[int | None, float]:
+        """(depth, budget) that the values of a group share; no depth if the column is it."""
         return None if self.column == "depth" else self.depth, self.budget
 
 
 @dataclass(frozen=True, kw_only=True)
 class Along(Record):
-    """The losses along one column, of all arms. rows: arm by arm, group by group, in rising order of the column."""
+    """The losses along one column. rows: group by group, in rising order of the column."""
 
     column: str
     unit: Annotated[str, one_of(*SHORT)]
-    arms: tuple[str, ...]
     confidence: float
     answer: tuple[str, ...]
     rows: tuple[AlongRow, ...]
@@ -73,13 +66,13 @@ class Along(Record):
 
     @property
     def curves(self) -> list[list[AlongRow]]:
-        """Rows of each arm and group."""
-        return [list(rows) for _, rows in groupby(self.rows, key=lambda row: (row.arm, row.group))]
+        """Rows of each group."""
+        return [list(rows) for _, rows in groupby(self.rows, key=lambda row: row.group)]
 
     @property
     def answers(self) -> Iterator[AnswerRow]:
         """Rows of answers.csv: the loss of each value above the best one of its group."""
         for row in self.rows:
-            at = {name: row[name] for name in ("arm", "column", "value", "depth", "width")}
+            at = {name: row[name] for name in ("column", "value", "depth", "width")}
             above = row.above_best_interval.columns("estimate")
             yield AnswerRow(question=DIFFERENCE, equal=N_PARAMS, n_params=row.budget, reason=row.verdict, **at, **above)

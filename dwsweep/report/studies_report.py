@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dwsweep.fit.along import value_text
-from dwsweep.interval import Interval, layers
+from dwsweep.interval import layers
 from dwsweep.records.along import WORSE, Along, AlongRow
 from dwsweep.records.answers import BEST_DEPTH, DIFFERENCE, NOT_COMPARABLE, RATIO, UNCHANGED, AnswerRow, Comparison
 from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, TextTable, estimate, label, number, shown
@@ -20,45 +20,29 @@ def along_parts(found: Along, said: int = 0) -> list[Part]:
 
 
 def _along_table(found: Along) -> TextTable:
-    """Table with a row per value of every group, and a line between groups; of several arms with their difference from
-    the first."""
-    level, several = round(100 * found.confidence), len(found.arms) > 1
-    columns = [label("arm"), *map(number, (found.column.replace("_", " "), "L", "N")), label("shape"), number("loss")]
-    title = f"{found.unit.capitalize()} at equal size; {level} % intervals, of a group together"
-    against = number(f"− {_short(found.arms[0])}")
-    table = TextTable(title, [*columns, number("above the best"), INTERVAL, against, INTERVAL])
+    """Table with a row per value of every group, and a line between groups. A star marks a difference from the best."""
+    columns = [*map(number, (found.column.replace("_", " "), "L", "N")), label("shape"), number("loss")]
+    title = f"{found.unit.capitalize()} at equal size; {round(100 * found.confidence)} % intervals, of a group together"
+    table = TextTable(title, [*columns, number("above the best"), INTERVAL])
     for rows in found.curves:
         for row in rows:
-            base = row.above_base_interval
+            above = row.above_best_interval
             table.add(
-                _short(row.arm) if several else "",
                 value_text(row.value),
                 "" if found.column == "depth" else str(row.depth),
-                "" if row.budget is None else format_count(row.budget),
+                format_count(row.budget),
                 _shape(row),
                 shown(row.loss, ".4f"),
-                *_starred(row.above_best_interval, row.verdict == WORSE),
-                *(_starred(base, base.bounded and 0.0 not in base) if several else ()),
+                f"{above.value:+.3f}{'*' if row.verdict == WORSE else ' '}",
+                above.ends("+.3f") if above.bounded else "",
                 end=row is rows[-1],
             )
     return table
 
 
-def _starred(found: Interval, shown: bool) -> list[str]:
-    """Text of a value with its interval; a star marks a difference from zero."""
-    if found.value is None:
-        return ["", ""]
-    ends = found.ends("+.3f") if found.bounded else ""
-    return [f"{found.value:+.3f}{'*' if shown else ' '}", ends]
-
-
 def _shape(row: AlongRow) -> str:
     heads = f" {row.heads:g}×{row.head_size:g}" if row.heads and row.head_size else ""
     return f"{row.depth}×{row.width:g}{heads}"
-
-
-def _short(name: str) -> str:
-    return name.replace(" ", "_") if len(name) <= 16 else f"{name[:15]}…".replace(" ", "_")
 
 
 def comparison_parts(found: Comparison, letter: str, axis: str) -> list[Part]:

@@ -34,7 +34,7 @@ def small(above: float = 0.0) -> list[dict[str, Any]]:
 
 @cache
 def results() -> dict[str, Any]:
-    heads = draw_along(AlongStudy(), np.random.default_rng(0))[0]
+    heads = draw_along(AlongStudy(), np.random.default_rng(0))
     return {
         "table": dwsweep.fit_table(LAPTOP),
         "along": dwsweep.fit_table(heads, along="heads"),

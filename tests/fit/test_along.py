@@ -1,4 +1,4 @@
-"""Losses along a column: against the best value and another arm, with intervals that hold together."""
+"""Losses along a column: against the best value, with intervals that hold together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sentences import says, shows
+from sentences import says
 
 import dwsweep
 from dwsweep.errors import InputError
@@ -28,18 +28,12 @@ pytestmark = pytest.mark.usefixtures("surfaces_again", "at_equal_size_alone")
 
 SHAPE_SD = 0.004  # by default
 QUIET = {"sigma": 0.0005, "seed_sd": 0.02, "shape_sd": 0.0, "slope_sd": 0.0}
-DEGRADES = AlongStudy((0.02, 0.0, 0.005, 0.06, 0.1), (0.02, 0.02, 0.0, 0.0, 0.0), **QUIET)
+DEGRADES = AlongStudy((0.02, 0.0, 0.005, 0.06, 0.1), **QUIET)
 ONE = AlongStudy(budgets=(1e5,))
 
 
 def rows_of(study, seed=0):
-    """One table, its arms told apart by a column."""
-    tables = draw_along(study, np.random.default_rng(seed))
-    return [{**row, "arm": name} for name, rows in zip(("standard", "fixed"), tables, strict=False) for row in rows]
-
-
-def rows_of_one(study, seed=0):
-    return draw_along(study, np.random.default_rng(seed))[0]
+    return draw_along(study, np.random.default_rng(seed))
 
 
 def best(curve):
@@ -47,7 +41,7 @@ def best(curve):
 
 
 def along(study, seed=0, **options):
-    return fit_along(rows_of_one(study, seed), study.column, **options).along
+    return fit_along(rows_of(study, seed), study.column, **options).along
 
 
 @pytest.fixture(scope="module")
@@ -58,26 +52,16 @@ def degraded():
 # What is said
 
 
-def test_where_it_degrades_and_where_the_arms_part(degraded):
+def test_where_it_degrades(degraded):
     found = degraded.along
-    assert found.arms == ("standard", "fixed")
-    standard, fixed = ([curve for curve in found.curves if curve[0].arm == arm] for arm in found.arms)
-    for curve in standard:
+    assert len(found.curves) == len(found.answer) == 2
+    for curve in found.curves:
         assert best(curve) == 2 and {8, 16} <= {row.value for row in curve if row.verdict == WORSE}
-        assert all(row.above_base is None for row in curve)
-    for curve in fixed:
-        assert not any(row.verdict == WORSE and row.value > 2 for row in curve)
-        signs = {row.value: row.above_base_interval.sign for row in curve}
-        assert signs[16] == -1 and signs[8] <= 0 <= signs[2]  # at 2 heads the standard one is ahead, by 0.02
-    first, second, of_standard, *_ = found.answer
-    assert len(found.answer) == 6 and "fixed against standard: better at heads" in first and "16 (by 0.0" in second
-    assert of_standard.startswith("standard, L 2, N = 100K: best at heads 2 of 1, 2, 4, 8, 16")
-    assert "; worse: " in of_standard and "16 by 0.1" in of_standard
+    assert found.answer[0].startswith("L 2, N = 100K: best at heads 2 of 1, 2, 4, 8, 16")
+    assert "; worse: " in found.answer[0] and "16 by 0.1" in found.answer[0]
     for row, record in zip(degraded.answers, found.rows, strict=True):
         assert (row.question, row.estimate, row.value) == ("difference", record.above_best, record.value)
         assert (row.reason == WORSE) == (record.verdict == WORSE)
-    alike = fit_along(rows_of(replace(DEGRADES, second=DEGRADES.first)), "heads").along
-    assert says(alike.answer[0], "fit: divergence not shown")
 
 
 def test_one_run_per_shape_claims_nothing():
@@ -117,7 +101,7 @@ def test_above_the_best_holds_whichever_is_best():
 
 
 def test_vocabularies_are_compared_in_bits_per_byte():
-    rows = rows_of_one(AlongStudy(column="vocab_size", values=(256, 1000), first=(0.0, 0.0)))
+    rows = rows_of(AlongStudy(column="vocab_size", values=(256, 1000), effects=(0.0, 0.0)))
     factors = {256: 0.5, 1000: 0.4}
     with_bits = [{**row, "bits_per_byte": factors[row["vocab_size"]] * row["loss"]} for row in rows]
     result = fit_along(with_bits, "vocab_size").along
@@ -127,7 +111,7 @@ def test_vocabularies_are_compared_in_bits_per_byte():
 
 def test_the_unit_of_the_losses_moves_no_verdict():
     """A scatter of 0.004 that nothing shows was one of 0.004 bits too: a difference counted that did not in nats."""
-    nats = rows_of(AlongStudy((0.012, 0.0, 0.005, 0.04, 0.1), (0.012, 0.0, 0.0, 0.0, 0.0), **QUIET))
+    nats = rows_of(AlongStudy((0.012, 0.0, 0.005, 0.04, 0.1), **QUIET))
     bits = [{**row, "loss": row["loss"] / math.log(2)} for row in nats]
     one, other = (fit_along(rows, "heads", unit=unit) for rows, unit in ((nats, "nats"), (bits, "bits")))
     assert other.noise.shape_sd == pytest.approx(one.noise.shape_sd / math.log(2))
@@ -140,8 +124,8 @@ def test_noise_and_scatter_along_depth_are_those_of_a_plain_fit_of_the_table():
     """One estimate each: the two commands differed in the scatter of a shape, and so in what they claimed."""
     sizes = np.geomspace(1e6, 1e8, 7)
     rows = draw(SmoothTruth((6, 12, 18, 24)), np.random.default_rng(0), budgets=lambda depth: sizes, shape_sd=0.002)
-    plain, (arms, found) = dwsweep.fit_table(rows), compared([read_table(rows)], [""], "depth", FitOptions())
-    noise = arms[0].noise
+    plain, (arm, found) = dwsweep.fit_table(rows), compared(read_table(rows), "depth", FitOptions())
+    noise = arm.noise
     for name in ("sigma", "df", "tau", "shape_sd", "shape_source", "source"):
         assert getattr(noise, name) == getattr(plain.noise, name), name
     assert noise.shape_source == "scatter" and noise.tau > 0.0
@@ -154,32 +138,24 @@ def test_noise_and_scatter_along_depth_are_those_of_a_plain_fit_of_the_table():
 # What is refused
 
 
-def test_an_arm_without_a_usable_loss_is_said_and_the_others_are_compared():
-    rows = rows_of(replace(DEGRADES, budgets=(1e5,)))
-    gone = [{**row, "arm": "gone", "loss": math.nan} for row in rows if row["arm"] == "fixed"]
-    found = fit_along([*rows, *gone], "heads").along
-    assert found.arms == ("standard", "fixed") and found.rows[-1].above_base is not None
-    assert shows(found.notes[0], "fit: an arm without a loss", numbers=True)
-    with pytest.raises(InputError, match=r"gone has no finished run with a usable loss"):
-        fit_along([*gone, *rows], "heads")
+def test_several_arms_are_refused_with_what_answers_them():
+    rows = [{**row, "recipe": name} for name in ("a", "b") for row in rows_of(ONE)]
+    with pytest.raises(InputError, match=r"arm: .* holds 2 .a, b.* with compare=True, or choose one with where="):
+        fit_along(rows, "heads", arm="recipe")
+    with pytest.raises(InputError, match=r"along: 'heads'; not allowed with compare: "):
+        dwsweep.fit_table(rows, along="heads", arm="recipe", compare=True)
+    assert fit_along(rows, "heads", arm="recipe", where="arm == 'b'").along.rows
 
 
 def test_sizes_that_follow_each_other_closely_are_no_one_size():
     """Twelve sizes from 4.7M to 15M, each within a factor of 1.25 of the next, were compared as one of 8.5M."""
     rows = [{"depth": 4, "width": round(320 * 1.055**k), "loss": 3.0} for k in range(12)]
-    sizes = _sizes([read_table(rows)])
+    sizes = _sizes(read_table(rows))
     assert len(set(sizes.values())) > 2 and all(0.8 < n / at < 1.25 for n, at in sizes.items())
 
 
-def test_an_arm_whose_noise_is_not_known_is_not_said_to_show_no_difference():
-    rows = rows_of(replace(DEGRADES, budgets=(1e5,)))
-    rows = [row for row in rows if row["arm"] == "standard" or row["seed"] == 0]
-    lines = fit_along(rows, "heads", arm="arm").along.answer
-    assert any("fixed against standard: the noise of one of them is not known" in line for line in lines), lines
-
-
 def test_a_budget_that_is_no_size_is_passed_over():
-    rows = rows_of_one(ONE)
+    rows = rows_of(ONE)
     sizes = [row["non_embedding_params"] for row in rows]
     found = fit_along([{**row, "budget": math.inf} for row in rows], "heads").along
     assert min(sizes) <= (found.rows[0].budget or 0.0) <= max(sizes)
@@ -189,11 +165,18 @@ def plainly(**more):
     return lambda row: [{**row, **more}]
 
 
-VOCABULARY = AlongStudy(column="vocab_size", values=(256, 1000), first=(0.0, 0.0), budgets=(1e5,))
+VOCABULARY = AlongStudy(column="vocab_size", values=(256, 1000), effects=(0.0, 0.0), budgets=(1e5,))
 REFUSED = [
     ("hedas", {}, plainly(), "column: 'hedas'; not a column of a list of rows, did you mean 'heads'"),
-    ("loss", {}, plainly(), "column: 'loss'; a result or a name of a run; allowed: a setting of the run"),
-    ("accuracy", {}, lambda row: [{**row, "accuracy": 1.0 / row["loss"]}], "'accuracy'; a result or a name of a run"),
+    ("loss", {}, plainly(), "column: 'loss'; a size, a result or a name of a run; allowed: depth, or a setting"),
+    ("width", {}, plainly(), "'width'; a size, a result or a name of a run"),
+    ("heads", {"params": [1e9]}, plainly(), "params: losses along heads have no guideline and no transitions"),
+    (
+        "accuracy",
+        {},
+        lambda row: [{**row, "accuracy": 1.0 / row["loss"]}],
+        "'accuracy'; a size, a result or a name of a run",
+    ),
     ("depth", {}, plainly(), "column: 'depth' is 2 in every row of a list of rows; at least two values are compared"),
     ("name", {}, plainly(name="a"), "column: 'name' is 'a' in row 1; must be a column of numbers"),
     ("heads", {"axis": "flops"}, plainly(), "axis: 'flops'; along a column losses are compared at n_params"),
@@ -233,16 +216,16 @@ REFUSED = [
 @pytest.mark.parametrize(("column", "options", "change", "line"), REFUSED)
 def test_what_cannot_be_compared_is_named(column, options, change, line):
     with pytest.raises(InputError, match=line):
-        fit_along([new for row in rows_of_one(ONE) for new in change(row)], column, **options)
+        fit_along([new for row in rows_of(ONE) for new in change(row)], column, **options)
 
 
 def test_a_plain_fit_of_several_heads_points_here_and_vocabularies_need_bits_per_byte():
-    rows = [{**row, "width": 64} for row in rows_of_one(replace(ONE, off=0.0))]
+    rows = [{**row, "width": 64} for row in rows_of(replace(ONE, off=0.0))]
     with pytest.raises(InputError, match=r"or compare them with fit_table\(table, along='heads'\)") as caught:
         dwsweep.fit_table(rows)
     assert says(caught.value.option_lines[0], "fit: heads point to along")
     with pytest.raises(InputError, match=r"losses per token of different vocabularies cannot be compared"):
-        fit_along(rows_of_one(VOCABULARY), "vocab_size")
+        fit_along(rows_of(VOCABULARY), "vocab_size")
 
 
 # What a person gets
@@ -257,14 +240,14 @@ def test_the_command_writes_one_table_one_figure_and_the_record(tmp_path, dwswee
     out = tmp_path / "sweep-fit"
     assert {path.name for path in out.iterdir()} == {"answers.csv", "fit.json", "along.csv", "along.png", "along.svg"}
     table = list(csv.DictReader((out / "along.csv").open()))
-    assert len(table) == 20 and {row["arm"] for row in table} == {"standard", "fixed"}
+    assert len(table) == 10
     again = fit_record.read_any(out)
     assert best(again.along.curves[0]) == 2 and not again.cells and not again.transitions
     with pytest.raises(InputError, match="losses along heads and no best depth"):
         fit_record.read(out)
     assert again.along.answer[0] in " ".join(plain_text(fit_report.render(again)).split())
     page = sweep_page.write(out).read_text("utf-8")
-    assert "Loss along heads" in page and "fixed against standard" in page and 'id="transitions"' not in page
+    assert "Loss along heads" in page and 'id="transitions"' not in page
     (out / "fit.json").write_text(again.to_json().replace('"unit":', '"unit": "nats", "unit":', 1))
     with pytest.raises(InputError, match="'unit' is there twice"):
         fit_record.read_any(out)
@@ -302,7 +285,7 @@ def test_a_learning_rate_of_each_value_is_named_unless_it_is_the_best_of_several
     """Losses rise with the distance from a best rate of 1e-3 times the number of heads."""
     rows = [
         {**row, "learning_rate": 1e-3 * row["heads"] * factor, "loss": row["loss"] + 0.05 * math.log(factor) ** 2}
-        for row in rows_of_one(DEGRADES)
+        for row in rows_of(DEGRADES)
         for factor in tried
     ]
     said = fit_along(rows, "heads").along.answer[0]
@@ -313,11 +296,9 @@ def test_a_learning_rate_of_each_value_is_named_unless_it_is_the_best_of_several
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["identical", "two arms part"])
+@pytest.mark.parametrize("name", ["identical", "degrades"])
 def test_coverage_in_brief(name):
     """Forty simulations each: the bounds are what a true coverage of 95 % leaves with one failure in ten thousand, and
     what half of the error bars would not reach."""
     found = summary([STUDY.one(name, index) for index in range(40)])
-    for key in ("best", *(["apart"] if name == "two arms part" else [])):
-        assert (found[key] or 0.0) >= 0.83, key
-    assert (found["wrongly"] or 0.0) <= 0.1 and (found["part wrongly"] or 0.0) <= 0.1
+    assert (found["best"] or 0.0) >= 0.83 and (found["wrongly"] or 0.0) <= 0.1

@@ -1,8 +1,8 @@
-"""Figure of losses along a column: how far each value is above the best, or each further arm above the first."""
+"""Figure of losses along a column: how far each value is above the best."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,25 +16,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PANELS = 6
-SHIFT = 0.04  # distance of two arms' bars at one value over the distance between values
 WIDE = 8.0  # largest over smallest value above which the axis is logarithmic
 
 
 def loss_along(found: Along) -> Figure:
-    """Draw a panel per depth and size (per size if the column is the depth), with a line per arm."""
-    groups = list(dict.fromkeys(row.group for row in found.rows))[:PANELS]
-    made, panels = style.panels(len(groups), lambda rows: 1.4 + 2.2 * rows)
-    for axes, group in zip(panels, groups, strict=True):
-        axes.set_title(place(*group))
-        _panel(axes, found, [rows for rows in found.curves if rows[0].group == group])
-    if len(found.arms) > 2:
-        panels[0].legend()
-    several = len(found.arms) > 1
-    against = f"{found.arms[1] if len(found.arms) == 2 else 'arm'} − {found.arms[0]}" if several else "above the best"
-    made.supylabel(f"loss, {against} ({found.unit})")
+    """Draw a panel per depth and size (per size if the column is the depth)."""
+    curves = found.curves[:PANELS]
+    made, panels = style.panels(len(curves), lambda rows: 1.4 + 2.2 * rows)
+    for axes, rows in zip(panels, curves, strict=True):
+        axes.set_title(place(*rows[0].group))
+        _panel(axes, _places(found), rows)
+    made.supylabel(f"loss, above the best ({found.unit})")
     made.supxlabel(found.column.replace("_", " "))
     level = f"{100 * found.confidence:.0f} %"
-    note = f"Intervals hold for all values of a line together ({level}); filled: a shown difference, open: none."
+    note = f"Intervals hold for all values of a panel together ({level}); filled: a shown difference, open: none."
     style.note(made, f"{note} Groups beyond {PANELS} are in along.csv.")
     return style.settle(made)
 
@@ -48,17 +43,11 @@ def _places(found: Along) -> dict[float, float]:
     return {value: value / span for value in values}
 
 
-def _panel(axes: Axes, found: Along, curves: Sequence[Sequence[AlongRow]]) -> None:
-    """Plot each arm minus the first (several arms), or each value minus the best (one arm)."""
+def _panel(axes: Axes, places: Mapping[float, float], rows: Sequence[AlongRow]) -> None:
+    """Plot each value minus the best."""
     axes.axhline(0.0, color=style.INK, linewidth=0.9)
-    several, places = len(found.arms) > 1, _places(found)
-    for curve in curves:
-        rows = [row for row in curve if not several or row.above_base is not None]
-        arm = found.arms.index(curve[0].arm)
-        x = [places[float(row.value)] + arm * SHIFT for row in rows]
-        above = [row.above_base_interval if several else row.above_best_interval for row in rows]
-        if rows:
-            style.estimates(axes, x, above, style.series(arm), found.arms[arm], lambda one: 0.0 not in one)
+    above = [row.above_best_interval for row in rows]
+    style.estimates(axes, [places[row.value] for row in rows], above, style.series(0), "", lambda one: 0.0 not in one)
     every = list(places)
     shown = [every[k] for k in style.evenly(range(len(every)), 5)]
     axes.set_xticks([places[value] for value in shown], [value_text(value) for value in shown])

@@ -37,8 +37,7 @@ DRAWINGS = (
     Drawing(
         "along",
         "Loss above the best against a column of the table",
-        "Each value's loss above the lowest of its line, or another arm's above the first; bars hold for all values of "
-        "a line together.",
+        "Each value's loss above the lowest of its panel; bars hold for all values of a panel together.",
         lambda fit: along.loss_along(fit.along),
         lambda fit: fit.along is not None,
     ),
