@@ -66,10 +66,6 @@ class Interval:
         numbers = (self.value, self.high, self.low) if falling else (self.value, self.low, self.high)
         return Interval(*(None if x is None else function(x) for x in numbers)).with_share(self.share)
 
-    def __neg__(self) -> Interval:
-        """Change the sign of every number present."""
-        return Interval(*(None if x is None else -x for x in (self.value, self.high, self.low)), error=self.error)
-
     @property
     def _width(self) -> float:
         """Width; with an open end twice the distance of the value from the other; 0 without two numbers."""

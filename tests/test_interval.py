@@ -35,7 +35,7 @@ def test_an_open_end_holds_everything_beyond_it() -> None:
 
 def test_which_side_of_zero_it_lies_on() -> None:
     for interval, sign in ((Interval(2.0, 1.0), 1), (Interval(2.0, None, 3.0), 0), (Interval(2.0, 0.0, 3.0), 0)):
-        assert interval.sign == sign and (-interval).sign == -sign and (-interval).value == -2.0
+        assert interval.sign == sign and interval.map(lambda x: -x, falling=True).sign == -sign
 
 
 @dataclass

@@ -30,14 +30,14 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.errors import InputError, argument, either, example
+from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.analysis import Request, answered, fit_options, one_recipe, provenance
 from dwsweep.fit.arm import Arm, analysed, selected
 from dwsweep.fit.data import condition
 from dwsweep.fit.data.lengths import at_equal_length
 from dwsweep.fit.data.one_unit import in_one_unit
 from dwsweep.fit.data.roles import RECIPE, TUNING
-from dwsweep.fit.data.rows import Row, are_alike
+from dwsweep.fit.data.rows import Row, are_alike, positive
 from dwsweep.fit.data.runs import number
 from dwsweep.fit.data.shape import BLOCK, SAME_SIZE, n_params_of
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
@@ -68,14 +68,12 @@ def fit_along(
     """Losses along ``column``: the record behind ``dwsweep.fit_table(table, along=column)``; along the depth beside the
     plain fit. params, beside, options: as for ``fit_table``."""
     chosen = fit_options(**options)
-    for name, given in (("adjust", chosen.adjust), ("no_adjust", chosen.no_adjust), ("at", [*dict(chosen.at)])):
-        if given:
+    for name in ("axis", "adjust", "no_adjust", "at"):
+        if (given := getattr(chosen, name)) != getattr(FitOptions(), name):
             raise InputError(
-                f"{either(argument(name))}: {given[0]!r}; losses along a column are compared as they are, and "
-                f"adjusted for nothing; allowed: {argument('where')} that keeps one value of it"
+                f"{argument(name)}: {given!r}; losses along a column are compared as they are, at equal n_params; "
+                f"allowed: {argument('where')} that keeps one value of a column"
             )
-    if chosen.axis != "n_params":
-        raise InputError(f"{argument('axis')}: {chosen.axis!r}; along a column losses are compared at n_params")
     read = one_recipe(table, chosen)
     if column not in read.roles:
         column = read.ours(column)
@@ -159,8 +157,6 @@ def _rows(group: Contrast, column: str, confidence: float) -> list[AlongRow]:
                 depth=int(row[DEPTH]),
                 budget=group.key[1],
                 width=number(row["width"]),
-                heads=row.get("heads"),
-                head_size=row.get("head_size"),
                 n_params=number(float(curves.n_params[cell])),
                 learning_rate=curves.learning_rate[cell],
                 n=int(curves.n[cell]),
@@ -284,18 +280,13 @@ def above_best(group: Contrast, confidence: float) -> list[Interval]:
     """Loss of each value of a group above that of the best, without intervals if the noise is unknown."""
     m, d = group.mean, group.deviations
     if not group.noise.known:
-        return _intervals(m - m.min())
+        return [Interval(value) for value in (m - m.min()).tolist()]
     i, j = np.triu_indices(len(m), 1)
     low, high = np.zeros((2, len(m), len(m)))
     pairs = SimultaneousBand(m[j] - m[i], d[:, j] - d[:, i], group.noise.df, confidence)
     low[j, i], high[j, i] = pairs.low, pairs.high
     low[i, j], high[i, j] = -pairs.high, -pairs.low
-    return _intervals(m - m.min(), low.max(axis=1), high.max(axis=1))
-
-
-def _intervals(value: np.ndarray, *ends: np.ndarray) -> list[Interval]:
-    """One row per ``value`` (J,); ends: low and high (J,) where they are known."""
-    return [Interval(*each) for each in np.stack([value, *ends], axis=1).tolist()]
+    return [Interval(*each) for each in np.stack([m - m.min(), low.max(axis=1), high.max(axis=1)], axis=1).tolist()]
 
 
 def check_column(data: Table, column: str) -> None:
@@ -318,9 +309,8 @@ def check_column(data: Table, column: str) -> None:
 def _sizes(data: Table) -> dict[float, float]:
     """n_params → size of comparison: its budget if every row has one, else the geometric mean of sizes within a factor
     1.25."""
-    budgets = [row.get("budget") for row in data.rows]
-    if all(isinstance(size, int | float) and 0.0 < size < math.inf for size in budgets):
-        return {}
+    if all(positive(row.get("budget")) for row in data.rows):
+        return {n_params_of(row): float(row["budget"]) for row in data.rows}
     counts = np.unique([n_params_of(row) for row in data.rows if n_params_of(row) > 0])
     groups: list[list[float]] = []
     for n in counts.tolist():
@@ -340,27 +330,21 @@ def _groups(
     found: dict[Key, dict[Any, int]] = defaultdict(dict)
     for k, row in enumerate(rows):
         depth = None if column == DEPTH else int(row[DEPTH])
-        value, size = row[column], sizes[n_params_of(row)] if sizes else float(row["budget"])
+        value, size = row[column], sizes[n_params_of(row)]
         first = found[depth, size].setdefault(value, k)
         if first != k:
-            shown = " and ".join(shape_text(rows[one]) for one in (first, k))
+            shown = " and ".join(f"{rows[one][DEPTH]:g}×{rows[one]['width']:g}" for one in (first, k))
             of_net = ("width", *(name for name in OF_SHAPE if name != column))
             differs = next((name for name in of_net if rows[first].get(name) != row.get(name)), "width")
             choice = condition.equals(differs, row.get(differs))
             raise InputError(
                 f"{argument('column', '--along')}: {column!r}; {source} has two shapes of one size at {column} "
-                f"{value:g}, {shown}, which would be averaged; choose, such as with "
+                f"{value:g}, {shown}, of other {differs}, which would be averaged; choose, such as with "
                 + example(f"where={choice!r}", condition.option(choice))
             )
     for key in sorted(found, key=lambda key: (key[0] or 0, key[1])):
         cells = [k for _, k in sorted(found[key].items())]
         yield key, cells, [rows[k] for k in cells]
-
-
-def shape_text(row: Row) -> str:
-    """``6×64, 2 heads``."""
-    heads = f", {row['heads']:g} heads" if row.get("heads") else ""
-    return f"{row['depth']:g}×{row['width']:g}{heads}"
 
 
 def value_text(value: float) -> str:

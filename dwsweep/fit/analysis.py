@@ -89,9 +89,10 @@ def fit_table(
         return answered(Request.of(data, chosen), params, beside)
 
 
-def one_recipe(table: Any, options: FitOptions) -> Table:
-    """The table as it was read, refused if it holds several arms or no known status."""
-    data = read_asked(table, options)
+def one_recipe(table: Any, options: FitOptions, option: str = "") -> Table:
+    """The table as it was read, refused if it holds several arms or no known status. option: that gave a further
+    table."""
+    data = read_other(table, options, option) if option else read_asked(table, options)
     check_status(data.rows)
     check_one_arm(data.rows, data.source)
     return data
@@ -232,7 +233,7 @@ class Request:
 
 
 def _other(table: Any, options: FitOptions) -> OtherFit:
-    asked = Request.of(read_other(table, options, argument("beside", "--with")), options)
+    asked = Request.of(one_recipe(table, options, argument("beside", "--with")), options)
     rows, data = asked.rows(), asked.data
     main = largest(rows)
     return OtherFit(

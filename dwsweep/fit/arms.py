@@ -27,16 +27,16 @@ from typing import Any
 import numpy as np
 
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.analysis import Request, answered, fit_options
+from dwsweep.fit.analysis import Request, answered, fit_options, one_recipe
 from dwsweep.fit.answers.transitions import analyse_pairs
 from dwsweep.fit.arm import Arm, analysed
 from dwsweep.fit.data.covariates import number_of
 from dwsweep.fit.data.lengths import at_equal_length, largest, token_groups
 from dwsweep.fit.data.one_unit import IN_NATS, in_one_unit
 from dwsweep.fit.data.roles import LENGTHS, roles
-from dwsweep.fit.data.rows import ARM, are_alike, arms, check_one_arm, positive
+from dwsweep.fit.data.rows import ARM, are_alike, arms, positive
 from dwsweep.fit.data.shape import SAME_SIZE
-from dwsweep.fit.data.table import Table, read_asked, read_other
+from dwsweep.fit.data.table import Table, read_asked
 from dwsweep.fit.heap import Heap
 from dwsweep.fit.pairing import USUAL, Pairing, differing, pair_arms, same_documents
 from dwsweep.fit.statistics.ask import LossSurface, at_depths, enough, quantiles, spans_of, surface_of
@@ -61,6 +61,7 @@ from dwsweep.records.fit import FitOptions, FitResult
 from dwsweep.text import BITS, OF_TEXT, format_count, join
 
 MOST_ARMS = 12  # limit, since one posterior holds them: its cost grows with the cube of their number
+MOST_DENSE = 5_000  # most shapes of all arms, whose covariance is formed in full
 SIZES = 9  # number of sizes at which best depths are compared
 PLACES = ("smallest", "middle", "largest")  # sizes of a depth at which losses are compared
 OF_TOKENS = ("data_hash", "tokenizer", "vocab_size")  # losses in bits per byte compare between these
@@ -83,76 +84,58 @@ def compare_arms(
     """
     others, chosen = list(others), fit_options(**options)
     tables = tables_of(table, others, chosen)
-    if len(tables) < 2:
-        raise InputError(
-            f"{argument('others', '--compare')}: {tables[0].source} has one arm; allowed: a second table, or a sweep "
-            "with grid.arms"
-        )
     names = labels(tables)
     # losses of another vocabulary in the nats of the first, by their bits per byte
     tables = [tables[0], *(in_one_unit([tables[0], data], of_first=True)[1] for data in tables[1:])]
-    told = [unequal_tuning(tables[0], data, names[0], name) for data, name in zip(tables, names, strict=True)]
-    several = [len({row.get("learning_rate") for row in data.rows}) > 1 for data in tables]
     with small_matrices():
         asked = Request.of_heap(_in_one(tables, bool(others), names), chosen, tuple(names))
-        if heap := asked.heap:
-            of_heap = [heap.rows(name) or data.rows for name, data in zip(names, tables, strict=True)]
-            lacking = [_lacks(data, heap) for data in tables]
-            for name, lacks in zip(names, lacking, strict=True):
-                if chosen.at_tokens is not None and "tokens" in lacks.split(", "):
-                    given = f"{argument('at_tokens', '--at-tokens')}: {chosen.at_tokens:g}"
-                    raise InputError(f"{given}; no run of {name} has a count of tokens; allowed: without that arm")
-            tables = [replace(data, rows=rows) for data, rows in zip(tables, of_heap, strict=True)]
-        else:
-            lacking = ["" for _ in tables]
+        heap = asked.heap
+        if heap is None:
             left = Counter({("are of other arms", ""): 0 if others else sum(len(data.rows) for data in tables[1:])})
-            account = tables[0].account + left
-            tables = [at_equal_length(data, chosen) for data in (replace(tables[0], account=account), *tables[1:])]
-            asked = Request.at_length(tables[0], chosen).of_grid()
-        every = _analysed(tables, names, asked.options, heap)
-        if not every[0].runs:
+            first = replace(tables[0], account=tables[0].account + left)
+            asked = Request.at_length(first, chosen).of_grid()
+        every = _analysed(asked, tables, names)
+        base = every[0]
+        if not base.runs:
             raise InputError(
-                f"{argument('table', 'TABLE')}: {names[0]}, the base of the comparison, has no run with a "
-                f"usable loss: {every[0].why_none}; allowed: another table or arm first, or a {argument('where')} "
+                f"{argument('table', 'TABLE')}: {base.label}, the base of the comparison, has no run with a "
+                f"usable loss: {base.why_none}; allowed: another table or arm first, or a {argument('where')} "
                 "without it"
             )
-        unit = tables[0].unit
-        every = [replace(arm, lacks=lacks, unit=unit) for arm, lacks in zip(every, lacking, strict=True)]
         together = Together.of([arm for arm in every if arm.runs], asked.options, heap)
-        in_heap = [arm for arm in every if heap and arm.label in heap.arms[1:]]
-        own = together.surfaces[names[0]] if heap or enough(together.base.curves) else None
+        own = together.surfaces[base.label] if heap or enough(base.curves) else None
+        in_heap = [arm for arm in every[1:] if heap and arm.label in heap.arms]
         result = answered(replace(asked, surface=own), params, beside, in_heap)
-        tuned = [heap and several[0] and one and heap.record.rates for one in several]  # at each net's best rate
-        pairs = zip(every[1:], told[1:], tuned[1:], strict=True)
-        comparisons = [together.compare(arm, () if best else said) for arm, said, best in pairs]
+        comparisons = [
+            together.compare(arm, unequal_tuning(tables[0], data, base.label, arm.label, heap))
+            for arm, data in zip(every[1:], tables[1:], strict=True)
+        ]
         return replace(result, comparisons=comparisons)
 
 
 def tables_of(table: Any, others: Sequence[Any], options: FitOptions) -> list[Table]:
     """One table per arm, the first of ``table``; without ``others`` the arms of the table itself."""
-    tables = [read_asked(table, options)]
-    tables += [read_other(other, options, argument("others", "TABLE")) for other in others]
-    for one in tables:
-        check_status(one.rows)
-        if others:
-            check_one_arm(one.rows, one.source)
-    found = tables if others else [replace(tables[0], rows=rows) for rows in arms(tables[0].rows).values()]
-    if len(found) > MOST_ARMS:
+    if others:
+        tables = [one_recipe(table, options)]
+        tables += [one_recipe(other, options, argument("others", "TABLE")) for other in others]
+    else:
+        data = read_asked(table, options)
+        check_status(data.rows)
+        tables = [replace(data, rows=rows) for rows in arms(data.rows).values()]
+    if not 1 < len(tables) <= MOST_ARMS:
         raise InputError(
-            f"arm: {len(found):,} arms; at most {MOST_ARMS} are compared: choose some with {argument('where')}"
+            f"arm: {tables[0].source} has {len(tables):,}; 2 to {MOST_ARMS} are compared: give a second table "
+            f"({argument('others', '--compare')}), a sweep with grid.arms, or some of its arms with {argument('where')}"
         )
-    return found
+    return tables
 
 
 def labels(tables: Sequence[Table]) -> list[str]:
-    """Short distinct names: arms, else folders or files, else whole paths."""
+    """Short distinct names: arms, else folders or files, else numbered paths."""
     own = [list(arms(table.rows)) for table in tables]
     whole = [table.directory or table.source for table in tables]
     short = [(of[0] if len(of) == 1 else "") or PurePath(path).stem for of, path in zip(own, whole, strict=True)]
-    for found in (short, whole):
-        if len(set(found)) == len(found):
-            return found
-    return [f"{name} ({number})" for number, name in enumerate(whole, start=1)]
+    return short if len({*short}) == len(short) else [f"{name} ({k})" for k, name in enumerate(whole, start=1)]
 
 
 def _in_one(tables: Sequence[Table], apart: bool, names: Sequence[str]) -> Table:
@@ -187,27 +170,34 @@ def _in_one(tables: Sequence[Table], apart: bool, names: Sequence[str]) -> Table
     )
 
 
-def _lacks(data: Table, heap: Heap) -> str:
+def _lacks(data: Table, name: str, options: FitOptions, heap: Heap | None) -> str:
     """Settings of the heap that no run of an arm has."""
 
     def has(name: str, column: str) -> bool:
         return any(number_of(name, row, [column]) is not None or row.get(column) is not None for row in data.rows)
 
-    return join(sorted({one.name for one in heap.record.columns if not has(one.name, one.column)}))
+    lacks = sorted({one.name for one in heap.record.columns if not has(one.name, one.column)}) if heap else []
+    if options.at_tokens is not None and "tokens" in lacks:
+        given = f"{argument('at_tokens')}: {options.at_tokens:g}"
+        raise InputError(f"{given}; no run of {name} has a count of tokens; allowed: without that arm")
+    return join(lacks)
 
 
-def _analysed(tables: Sequence[Table], names: Sequence[str], options: FitOptions, heap: Heap | None) -> list[Arm]:
-    """Runs of each arm, at the first arm's token count if possible. heap: of all arms."""
+def _analysed(asked: Request, tables: Sequence[Table], names: Sequence[str]) -> list[Arm]:
+    """Runs of each arm, at the first arm's token count if possible."""
     tokens: float | None = None
     found: list[Arm] = []
     for data, name in zip(tables, names, strict=True):
-        groups = token_groups(data, data.rows)
+        lacks = _lacks(data, name, asked.options, asked.heap)
+        data = data if asked.heap else at_equal_length(data, asked.options)
+        groups = token_groups(data, (asked.heap and asked.heap.rows(name)) or data.rows)
         key = tokens if tokens in groups else largest(groups)
         tokens = tokens if found else key
         try:
-            found.append(analysed(data, groups[key], options, name, alone=False, heap=heap))
+            arm = analysed(data, groups[key], asked.options, name, alone=False, heap=asked.heap)
         except InputError as error:  # names the arm that failed
             raise InputError(*(f"{name}: {line}" for line in error.templates)) from None
+        found.append(replace(arm, lacks=lacks))
     return found
 
 
@@ -248,8 +238,12 @@ def unequal_data(base: Arm, other: Arm, unit: str) -> tuple[str, ...]:
     )
 
 
-def unequal_tuning(base: Table, other: Table, name: str, other_name: str) -> tuple[str, ...]:
-    """Sentence on two arms, one of which has a single learning rate for most shapes, and not the other's."""
+def unequal_tuning(base: Table, other: Table, name: str, other_name: str, heap: Heap | None) -> tuple[str, ...]:
+    """Sentence on two arms, one of which has a single learning rate for most shapes, and not the other's. heap: where
+    both have several, each of its nets is compared at its best one."""
+    several = all(len({row.get("learning_rate") for row in data.rows}) > 1 for data in (base, other))
+    if heap and heap.record.rates and several:
+        return ()
     tried: tuple[dict[tuple[Any, Any], list[float]], ...] = (defaultdict(list), defaultdict(list))
     for data, rates in zip((base, other), tried, strict=True):
         for row in data.rows:
@@ -446,6 +440,11 @@ def pooled(arms: Sequence[Arm], pairings: Sequence[Pairing]) -> Cells:
     x, y, mean, variance = (
         np.concatenate([vars(one)[name] for one in each]) for name in ("x", "y", "mean", "variance")
     )
+    if len(x) > MOST_DENSE:
+        raise InputError(
+            f"table: {len(x):,} shapes; at most {MOST_DENSE:,} are compared at once: choose some with "
+            + argument("where")
+        )
     edges = np.cumsum([0, *(len(one.x) for one in each)])
     own = [slice(a, b) for a, b in pairwise(edges)]
     known = np.zeros((len(x), len(x)))
@@ -465,10 +464,10 @@ def pooled(arms: Sequence[Arm], pairings: Sequence[Pairing]) -> Cells:
         level = np.zeros((len(x), 1))
         level[own[k]] = times * math.sqrt(pairing.level)
         factors.append(level)
-        for i, j in pairing.cells:
+        for (i, j), of_run in zip(pairing.cells, pairing.runs, strict=True):
             linked[i, i] = linked[edges[k] + j, i] = 1.0
             shape[i, i] = math.sqrt(most)
-            shape[edges[k] + j, i] = pairing.runs[i, j] / math.sqrt(most) if most else 0.0
+            shape[edges[k] + j, i] = of_run / math.sqrt(most) if most else 0.0
     used = linked.any(axis=0)
     arm_of = np.repeat(np.arange(len(arms)), np.diff(edges))
     alone = max(len(one.x) for one in each) == 1  # of one shape the very loss is asked for, and no curve

@@ -48,16 +48,15 @@ def differing(a: Arm, b: Arm, names: Iterable[str], apart: bool) -> Iterator[tup
 class Pairing:
     """Covariance of the errors of two arms.
 
-    runs, documents: (K_A, K_B) nats², covariance of the errors of their cell means by the noise of runs and by
-    documents. cells: the paired shapes, as indices of the two curves. level: nats², variance of the error that a seed
+    cells: the paired shapes, as indices of the two curves. runs: (M,) nats², covariance of the errors of the two cell
+    means of each by the noise of runs. level: nats², variance of the error that a seed
     adds to the loss difference of all shapes alike; level_df: its degrees of freedom (inf where it is zero). how: the
     paired sources of noise, or the reason why none is paired, in words. single_seed: True with one seed, so
     that the error that a seed adds to all shapes is unknown.
     """
 
-    runs: np.ndarray
-    documents: np.ndarray
     cells: list[tuple[int, int]]
+    runs: np.ndarray
     level: float
     level_df: float
     how: str
@@ -66,9 +65,9 @@ class Pairing:
 
 def pair_arms(a: Arm, b: Arm) -> Pairing:
     """Covariance of the errors of arms ``a`` and ``b``."""
-    cells, runs = matched(a.curves, b.curves), np.zeros((len(a.curves.x), len(b.curves.x)))
-    differences, documents = _run_differences(a, b, cells), same_documents(a, b)
-    evaluated = f"{a.held_out.number} held-out documents" if a.held_out and documents.any() else ""
+    cells = matched(a.curves, b.curves)
+    differences = _run_differences(a, b, cells)
+    evaluated = f"{a.held_out.number} held-out documents" if a.held_out and same_documents(a, b).any() else ""
     of_text = differing(a, b, TEXT, apart=False)  # in training or evaluation
     why_not = next((f"different {TEXT[name]} ({join(one)} and {join(two)})" for name, one, two in of_text), "")
     if not why_not and not cells:
@@ -81,19 +80,19 @@ def pair_arms(a: Arm, b: Arm) -> Pairing:
         variance, df = summed([level or _as_one_run(curves) for level, curves in both])
         single = any(level is None for level in levels)
         how = f"unpaired{f' but for {evaluated}' if evaluated else ''}: {why_not}"
-        return Pairing(runs, documents, [], variance, df, how, single)
+        return Pairing([], np.zeros(0), variance, df, how, single)
     which, seeds, values = zip(*differences, strict=True)
     losses, (present, cell) = np.array(values), np.unique(which, return_inverse=True)
     cells = [cells[m] for m in present]
     i, j = (np.array(side) for side in zip(*cells, strict=True))
     shared = _shared(a.curves, b.curves, losses, cell, seeds)
-    runs[i, j] = shared * np.bincount(cell) / (a.curves.n[i] * b.curves.n[j])
+    runs = shared * np.bincount(cell) / (a.curves.n[i] * b.curves.n[j])
     level = seed_level(losses, cell, seeds)
     variance, df = level or _as_one_run(a.curves)
     number = len(set(seeds))
     how = f"paired by {number} seed{'s' if number > 1 else ''} over {len(cells)} shape{'s' if len(cells) > 1 else ''}"
     how += f", {evaluated}" if evaluated else ""
-    return Pairing(runs, documents, cells, variance, df, how, level is None)
+    return Pairing(cells, runs, variance, df, how, level is None)
 
 
 def _shared(a: Curves, b: Curves, losses: np.ndarray, cell: np.ndarray, seeds: Sequence[Hashable]) -> float:
@@ -152,4 +151,5 @@ def _run_differences(a: Arm, b: Arm, cells: Sequence[tuple[int, int]]) -> list[t
 
 def _as_one_run(curves: Curves) -> tuple[float, float]:
     """Variance and degrees of freedom of one run, in place of a seed effect that a single seed cannot show."""
-    return float(np.mean(np.diagonal(curves.total_covariance))), max(curves.noise.df, 1.0)
+    variance = curves.covariance.diagonal + (curves.covariance.factors**2).sum(axis=1)
+    return float(np.mean(variance)) + curves.noise.shape_variance, max(curves.noise.df, 1.0)

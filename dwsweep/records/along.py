@@ -33,8 +33,6 @@ class AlongRow(Record):
     depth: Positive
     budget: float  # size at which losses are compared
     width: Numeric
-    heads: Numeric | None
-    head_size: Numeric | None
     n_params: Numeric  # non-embedding
     learning_rate: Numeric | None
     n: Count  # runs

@@ -14,7 +14,7 @@ from dwsweep.fit.answers.guideline import headline
 from dwsweep.fit.answers.transitions import size_ratio
 from dwsweep.fit.statistics.laws import FORMS
 from dwsweep.guide.sources import PUBLIC
-from dwsweep.interval import Interval, both_ends, layers
+from dwsweep.interval import both_ends, layers
 from dwsweep.records.answers import AnswerRow
 from dwsweep.records.fit import FitResult, OtherFit, Surface, WidthLaw
 from dwsweep.records.transitions import CHECKS, Transition
@@ -238,8 +238,8 @@ def _other(result: FitResult, other: OtherFit) -> list[Part]:
         [number("pair"), label("here"), label("there"), number("ratio"), INTERVAL],
     )
     for row, found in shared:
-        ratio = Interval(*(size_ratio(row, found) or ()))
-        table.add(f"{row.shallow}→{row.deep}", _place(row), _place(found), *estimate(ratio, ".2f"))
+        ratio = estimate(size_ratio(row, found), ".2f")
+        table.add(f"{row.shallow}→{row.deep}", _place(row), _place(found), *ratio)
     return [table]
 
 

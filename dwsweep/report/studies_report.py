@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dwsweep.fit.along import value_text
 from dwsweep.interval import layers
-from dwsweep.records.along import WORSE, Along, AlongRow
+from dwsweep.records.along import WORSE, Along
 from dwsweep.records.answers import BEST_DEPTH, DIFFERENCE, NOT_COMPARABLE, RATIO, UNCHANGED, AnswerRow, Comparison
 from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, TextTable, estimate, label, number, shown
 from dwsweep.text import format_count
@@ -31,18 +31,13 @@ def _along_table(found: Along) -> TextTable:
                 value_text(row.value),
                 "" if found.column == "depth" else str(row.depth),
                 format_count(row.budget),
-                _shape(row),
+                f"{row.depth}×{row.width:g}",
                 shown(row.loss, ".4f"),
                 f"{above.value:+.3f}{'*' if row.verdict == WORSE else ' '}",
                 above.ends("+.3f") if above.bounded else "",
                 end=row is rows[-1],
             )
     return table
-
-
-def _shape(row: AlongRow) -> str:
-    heads = f" {row.heads:g}×{row.head_size:g}" if row.heads and row.head_size else ""
-    return f"{row.depth}×{row.width:g}{heads}"
 
 
 def comparison_parts(found: Comparison, letter: str, axis: str) -> list[Part]:

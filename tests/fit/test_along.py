@@ -179,7 +179,7 @@ REFUSED = [
     ),
     ("depth", {}, plainly(), "column: 'depth' is 2 in every row of a list of rows; at least two values are compared"),
     ("name", {}, plainly(name="a"), "column: 'name' is 'a' in row 1; must be a column of numbers"),
-    ("heads", {"axis": "flops"}, plainly(), "axis: 'flops'; along a column losses are compared at n_params"),
+    ("heads", {"axis": "flops"}, plainly(), "axis: 'flops'; losses along a column are compared as they are, at equal"),
     ("heads", {"confidence": 1.0}, plainly(), "confidence: 1.0; must be a number from 0.5 to below 1"),
     ("heads", {}, plainly(loss=0.0), "no finished run with a usable loss"),
     # of accuracies the best value would be the worst
@@ -189,7 +189,12 @@ REFUSED = [
         lambda row: [{**row, "acc": 1.0 / row["loss"]}],
         "column 'acc'; it looks like",
     ),
-    ("heads", {"adjust": ["batch"]}, plainly(batch=8), "'batch'; losses along a column are compared as they are"),
+    (
+        "heads",
+        {"adjust": ["batch"]},
+        plainly(batch=8),
+        "adjust: .'batch',.; losses along a column are compared as they are",
+    ),
     ("heads", {"at": {"batch": 8}}, plainly(batch=8), "batch.*; losses along a column are compared as they are"),
     # two shapes at one value are not averaged, and recipes neither
     (

@@ -15,6 +15,7 @@ import dwsweep
 from dwsweep import published_law
 from dwsweep.errors import InputError
 from dwsweep.fit.answers.transitions import size_ratio
+from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
 from dwsweep.records.transitions import Transition, verdicts
 from dwsweep.report import page as sweep_page
@@ -45,12 +46,15 @@ def test_the_ratio_of_two_sizes_and_its_interval():
         names = ("n_params", "n_params_low", "n_params_high")
         return size_ratio(*(Transition(**{**blank, **dict(zip(names, ends, strict=True))}) for ends in (one, other)))
 
-    ratio, low, high = of((1e8, 1e8 / 2, 2e8), (5e7, 5e7 / 2, 1e8))
-    assert ratio == pytest.approx(2)
-    assert math.log(high / 2) == pytest.approx(math.sqrt(2) * math.log(2)) == pytest.approx(math.log(2 / low))
-    assert of((1e8, 1e7, 1e8), (1e8, 1e8, 1e8)) == pytest.approx((1, 0.1, 1))
-    assert of((1e8, None, 2e8), (1e8, 5e7, 2e8))[1] is None
-    assert of((None, 1e7, None), (1e8, 5e7, 2e8)) is None
+    twice = of((1e8, 1e8 / 2, 2e8), (5e7, 5e7 / 2, 1e8))
+    assert twice.value == pytest.approx(2)
+    assert (
+        math.log(twice.high / 2) == pytest.approx(math.sqrt(2) * math.log(2)) == pytest.approx(math.log(2 / twice.low))
+    )
+    same = of((1e8, 1e7, 1e8), (1e8, 1e8, 1e8))
+    assert (same.value, same.low, same.high) == pytest.approx((1, 0.1, 1))
+    assert of((1e8, None, 2e8), (1e8, 5e7, 2e8)).low is None
+    assert of((None, 1e7, None), (1e8, 5e7, 2e8)) == Interval()
 
 
 def test_the_factor_between_two_truths_is_found_and_nothing_of_another_table_enters_the_fit(both):
@@ -60,14 +64,14 @@ def test_the_factor_between_two_truths_is_found_and_nothing_of_another_table_ent
     (other,), there = both.others, dwsweep.fit_table(table(THERE, 1))
     assert [(row.pair, row.status) for row in other.transitions] == [(row.pair, row.status) for row in there.verdicts]
     found = [size_ratio(pair, other.crossing(pair)) for pair in verdicts(both.transitions)]
-    assert len(found) == 2 and all(low <= FACTOR <= high < 2 * low for _, low, high in found)
+    assert len(found) == 2 and all(FACTOR in one and one.high < 2 * one.low for one in found)
 
 
 def test_the_summary_the_record_and_the_page_name_both_and_how_far_apart_they_are(both, tmp_path):
     text = summary(both)
     (line,) = [line for line in text.splitlines() if line.lstrip().startswith("6→12") and "(" in line]
     ratio = size_ratio(verdicts(both.transitions)[0], both.others[0].transitions[0])
-    assert f"{ratio[0]:.2f}" in line and f"{ratio[1]:.2f} … {ratio[2]:.2f}" in line
+    assert f"{ratio.value:.2f}" in line and f"{ratio.low:.2f} … {ratio.high:.2f}" in line
     fit_record.write(both, tmp_path)
     assert f"Beside {both.others[0].name}" in sweep_page.write(tmp_path).read_text("utf-8")
     apart = dwsweep.fit_table(table(HERE, 0), beside=[table(SmoothTruth((24, 30)), 1)])

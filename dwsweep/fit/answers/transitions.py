@@ -18,6 +18,7 @@ from dwsweep.fit.answers.crossing import APART, FEW_SHAPES, NOISE, Crossing, cla
 from dwsweep.fit.answers.paper import own_curves
 from dwsweep.fit.statistics.ask import LossSurface
 from dwsweep.fit.statistics.curves import Curves, SimultaneousBand
+from dwsweep.interval import Interval
 from dwsweep.records.fit import Surface
 from dwsweep.records.transitions import LEVINE, SURFACE, Transition
 
@@ -118,19 +119,16 @@ def n_params_at(curves: Curves, depth: int, x: float) -> float:
     return float(math.exp(x + np.interp(x, curves.x[where], offset)))
 
 
-def size_ratio(row: Transition, other: Transition) -> tuple[float, float | None, float | None] | None:
-    """(N / N, low, high) of the crossings of one pair in two sweeps that share no run; None if one has not crossed.
+def size_ratio(row: Transition, other: Transition) -> Interval:
+    """Ratio N / N of the crossings of one pair in two sweeps that share no run; nothing if one has not crossed.
 
     The interval of a difference of ln N from the intervals of the two, which may be lopsided or open (Zou and Donner
     2008, Statistics in Medicine 27): each end goes as far as the root of the sum of squares of the two distances.
     """
-    if row.n_params is None or other.n_params is None:
-        return None
-    ratio = row.n_params / other.n_params
-    down = _distance(row.n_params, row.n_params_low, other.n_params, other.n_params_high)
-    up = _distance(row.n_params, row.n_params_high, other.n_params, other.n_params_low)
-    return ratio, None if down is None else ratio * math.exp(-down), None if up is None else ratio * math.exp(up)
-
-
-def _distance(n: float, end: float | None, other: float, other_end: float | None) -> float | None:
-    return None if end is None or other_end is None else math.hypot(math.log(n / end), math.log(other / other_end))
+    one, two = (each.n_params_interval.map(math.log) for each in (row, other))
+    if one.value is None or two.value is None:
+        return Interval()
+    a, b = one.value, two.value
+    ends = (one.low, two.high, -1.0), (one.high, two.low, 1.0)
+    low, high = (None if x is None or y is None else a - b + sign * math.hypot(a - x, b - y) for x, y, sign in ends)
+    return Interval(a - b, low, high).map(math.exp)

@@ -126,11 +126,6 @@ class Curves(Means):
     def depths(self) -> list[int]:
         return [int(d) for d in np.unique(self.depth)]
 
-    @property
-    def total_covariance(self) -> np.ndarray:
-        """(K, K) covariance of the means with the error that seeds of a shape share, nats². Limit: see ``dense``."""
-        return self.covariance.dense() + self.noise.shape_variance * np.eye(len(self.x))
-
     def at(self, depth: int) -> np.ndarray:
         """Indices of a depth's shapes, in order of x."""
         return np.flatnonzero(self.depth == depth)

@@ -16,11 +16,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dwsweep.errors import InputError, argument
 from dwsweep.text import BITS_PER_TOKEN, NATS
 
 MOST_SEEDS = 500  # most paired seeds: with more, their error in a mean is small beside the rest
-MOST_DENSE = 5_000  # most cell means whose covariance is formed in full
 SCATTER, DECLARED, DEFAULT = "scatter", "declared", "default"  # sources of the error that seeds of a shape share
 # nats: reruns of Levine et al. 2020 agree to 0.001, shapes of public sweeps scatter by 0.002 to 0.004 about curves
 LIKELY_SHAPE_SD = 0.004
@@ -37,19 +35,6 @@ class MeanCovariance:
 
     diagonal: np.ndarray
     factors: np.ndarray
-
-    def dense(self) -> np.ndarray:
-        """(K, K).
-
-        Raises:
-            InputError: for more than ``MOST_DENSE`` means.
-        """
-        if len(self.diagonal) > MOST_DENSE:
-            raise InputError(
-                f"table: {len(self.diagonal):,} shapes; at most {MOST_DENSE:,} are compared at once: choose some with "
-                + argument("where")
-            )
-        return np.diag(self.diagonal) + self.factors @ self.factors.T
 
     def at(self, where: np.ndarray) -> MeanCovariance:
         """The covariance of the means ``where``."""
