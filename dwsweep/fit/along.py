@@ -24,9 +24,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,7 +42,7 @@ from dwsweep.fit.data.runs import number
 from dwsweep.fit.data.shape import BLOCK, SAME_SIZE, n_params_of
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.fit.data.table import Table, account
-from dwsweep.fit.statistics.curves import Curves, SimultaneousBand, distinct
+from dwsweep.fit.statistics.curves import Curves, SimultaneousBand
 from dwsweep.fit.statistics.model import SIZE_SLOPE
 from dwsweep.fit.statistics.noise import FLOOR_NATS, Noise
 from dwsweep.fit.statistics.small_matrices import small_matrices
@@ -56,7 +56,6 @@ DEPTH = "depth"
 # columns that are no setting: sizes, results and names of a run
 NO_SETTINGS = {*columns.named("size", "outcome", "identity")} - {DEPTH}
 WITH_HEADS = {"heads", "head_size"}  # either column determines the other
-Key = tuple[int | None, float]  # (depth, budget) of a group; no depth if the column is it
 GROUPS_SAID = 6  # groups that the answer names, at most
 UNCORRECTED = 1e-3  # difference in ln N below which losses stay uncorrected
 SEED = 17  # seed of the errors of a slope that no curve shows
@@ -110,21 +109,36 @@ def compared(data: Table, column: str, options: FitOptions) -> tuple[Arm, Along]
     arm = _arm(data, column, options)
     if not arm.runs:
         raise InputError(f"table: {data.source}; it has no finished run with a usable loss")
-    every = [Contrast.of(arm, *group) for group in _groups(arm, column, _sizes(data), data.source)]
+    curves, every = arm.curves, list(_groups(arm, column, _sizes(data), data.source))
     groups = [group for group in every if len(group.rows) > 1]
     if not groups:
         raise InputError(
             f"{argument('column', '--along')}: {column!r}; no depth and size has two values of it to compare"
         )
-    of_groups = [_rows(of, column, options.confidence) for of in groups]
+    x = curves.x.copy()
+    for group in groups:
+        x[group.cells] = math.log(group.key[1])
+    mean, errors = at_sizes(curves, x)
+    of_groups = [
+        _rows(curves, group, mean[group.cells], errors[:, group.cells], column, options.confidence) for group in groups
+    ]
     return arm, Along(
         column=column,
         unit=data.unit,
         confidence=options.confidence,
-        answer=(*_not_adjusted(groups, column), *answers(of_groups, data.unit)),
+        answer=(*_not_adjusted(arm, groups, column), *answers(of_groups, data.unit)),
         rows=tuple(chain.from_iterable(of_groups)),
-        notes=_notes(groups, len(every) - len(groups), column),
+        notes=_notes(curves, x, groups, len(every) - len(groups), column),
     )
+
+
+class Group(NamedTuple):
+    """One comparison. key: (depth, budget); no depth if the column is it. cells: indices in the curves, in rising order
+    of the column. rows: one row of each cell."""
+
+    key: tuple[int | None, float]
+    cells: list[int]
+    rows: list[Row]
 
 
 def _arm(data: Table, column: str, options: FitOptions) -> Arm:
@@ -144,12 +158,14 @@ def _arm(data: Table, column: str, options: FitOptions) -> Arm:
     return analysed(data, rows, options, alone=False, selection=replace(selection, runs=runs))
 
 
-def _rows(group: Contrast, column: str, confidence: float) -> list[AlongRow]:
-    curves, best = group.curves, int(group.mean.argmin())
-    rows = []
-    for k, above in enumerate(above_best(group, confidence)):
+def _rows(
+    curves: Curves, group: Group, mean: np.ndarray, errors: np.ndarray, column: str, confidence: float
+) -> list[AlongRow]:
+    """mean (J,), errors (D, J): of the cells of the group at its budget, nats."""
+    rows, known = [], curves.noise.known
+    for k, above in enumerate(above_best(mean, errors, curves.noise, confidence)):
         cell, row = group.cells[k], group.rows[k]
-        verdict = WORSE if above.sign > 0 else BEST if k == best else NOT_APART
+        verdict = WORSE if above.sign > 0 else BEST if k == mean.argmin() else NOT_APART
         rows.append(
             AlongRow(
                 column=column,
@@ -160,26 +176,26 @@ def _rows(group: Contrast, column: str, confidence: float) -> list[AlongRow]:
                 n_params=number(float(curves.n_params[cell])),
                 learning_rate=curves.learning_rate[cell],
                 n=int(curves.n[cell]),
-                loss=float(group.mean[k]),
-                se=float(group.se[k]) if group.noise.known else None,
-                correction=float(group.mean[k] - curves.mean[cell]),
+                loss=float(mean[k]),
+                se=max(float(errors[:, k].std()), FLOOR_NATS) if known else None,
+                correction=float(mean[k] - curves.mean[cell]),
                 **above.columns("above_best"),
-                verdict=verdict if group.noise.known else UNKNOWN,
+                verdict=verdict if known else UNKNOWN,
             )
         )
     return rows
 
 
-def _notes(groups: Sequence[Contrast], single: int, column: str) -> tuple[str, ...]:
-    """Sentences on the premises: unequal sizes and their correction. single: number of groups with a single value."""
-    notes, curves = [], groups[0].curves
-    gap = max(float(np.abs(curves.x[group.cells] - math.log(group.key[1])).max()) for group in groups)
+def _notes(curves: Curves, x: np.ndarray, groups: Sequence[Group], single: int, column: str) -> tuple[str, ...]:
+    """Sentences on the premises: unequal sizes and their correction to ``x`` (K,). single: number of groups with a
+    single value."""
+    notes, gap = [], float(np.abs(curves.x - x).max())
     if gap > UNCORRECTED:
-        alone = any(len(curves.sizes(int(label))) < 2 for group in groups for label in curves.depth[group.cells])
+        labels = np.unique(curves.depth[[k for group in groups for k in group.cells]])
         by = (
             "by the published slope, −0.076 of the loss per unit of ln N (Kaplan et al. 2020), as there is one "
             "size, with an error as large as the slope"
-            if alone
+            if any(len(curves.sizes(int(label))) < 2 for label in labels)
             else "along their own curves over sizes"
         )
         notes.append(
@@ -193,12 +209,12 @@ def _notes(groups: Sequence[Contrast], single: int, column: str) -> tuple[str, .
     return tuple(notes)
 
 
-def _not_adjusted(groups: Sequence[Contrast], column: str) -> list[str]:
+def _not_adjusted(arm: Arm, groups: Sequence[Group], column: str) -> list[str]:
     """A line on other settings that change along the column."""
     tied = {column, "learning_rate", "lr", *(WITH_HEADS if column in WITH_HEADS else ()), "head_size"}
     names = [name for name in dict.fromkeys((*RECIPE, *TUNING)) if name not in tied]
     names = [name for name in names if any(len({str(row.get(name)) for row in of.rows}) > 1 for of in groups)]
-    if column != "learning_rate" and any(_have_own_rates(of) for of in groups):
+    if column != "learning_rate" and any(_have_own_rates(arm, of) for of in groups):
         names.append("learning_rate")
     if not names:
         return []
@@ -209,48 +225,15 @@ def _not_adjusted(groups: Sequence[Contrast], column: str) -> list[str]:
     ]
 
 
-def _have_own_rates(of: Contrast) -> bool:
+def _have_own_rates(arm: Arm, of: Group) -> bool:
     """True if values of a group have different learning rates, and not each of them the best of several."""
-    tried = of.arm.rates_tried
-    rates = [rate for k in of.cells if (rate := of.curves.learning_rate[k])]
-    return bool(rates) and not are_alike(rates) and min(tried[of.curves.shape(k)] for k in of.cells) == 1
+    curves, tried = arm.curves, arm.rates_tried
+    rates = [rate for k in of.cells if (rate := curves.learning_rate[k])]
+    return bool(rates) and not are_alike(rates) and min(tried[curves.shape(k)] for k in of.cells) == 1
 
 
-@dataclass(frozen=True)
-class Contrast:
-    """Losses at one depth and size, for J values of the column in rising order.
-
-    key: (depth, budget). cells (J,): indices into the curves. rows: one row of each cell. mean (J,): nats, moved to the
-    budget. deviations (D, J): nats, draws of the errors.
-    """
-
-    arm: Arm
-    key: Key
-    cells: np.ndarray
-    rows: Sequence[Row]
-    mean: np.ndarray
-    deviations: np.ndarray
-
-    @classmethod
-    def of(cls, arm: Arm, key: Key, cells: Sequence[int], rows: Sequence[Row]) -> Contrast:
-        where = np.array(cells)
-        return cls(arm, key, where, rows, *at_size(arm.curves, where, math.log(key[1])))
-
-    @property
-    def curves(self) -> Curves:
-        return self.arm.curves
-
-    @property
-    def noise(self) -> Noise:
-        return self.curves.noise
-
-    @property
-    def se(self) -> np.ndarray:
-        return np.maximum(self.deviations.std(axis=0), FLOOR_NATS)
-
-
-def at_size(curves: Curves, cells: np.ndarray, x: float) -> tuple[np.ndarray, np.ndarray]:
-    """(mean (J,), errors (D, J)) of ``cells`` (J,) at ln axis ``x`` in place of their own: each moves along its own
+def at_sizes(curves: Curves, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(mean (K,), errors (D, K)) of all cells at ln axis ``x`` (K,) in place of their own: each moves along its own
     curve over sizes, with the curve's errors, nats.
 
     A curve of a single size has the slope of published laws, with an error as large as the slope that all such cells
@@ -258,35 +241,31 @@ def at_size(curves: Curves, cells: np.ndarray, x: float) -> tuple[np.ndarray, np
     """
     from scipy.interpolate import PchipInterpolator
 
-    values = np.vstack([curves.mean, curves.draws])
-    found, gaps, depth = values[:, cells], x - curves.x[cells], curves.depth[cells]
+    found, gaps = np.vstack([curves.mean, curves.draws]), x - curves.x
+    far = np.abs(gaps) > UNCORRECTED
     slope = np.append(1.0, 1.0 + np.random.default_rng(SEED).standard_normal(len(curves.draws)))
-    for label in np.unique(depth[np.abs(gaps) > UNCORRECTED]):
-        of, where = depth == label, curves.at(int(label))
-        places = np.flatnonzero(np.isin(where, cells[of]))
-        # a curve between two sizes hangs on two sizes on either side
-        where = where[max(places[0] - 2, 0) : places[-1] + 3]
-        sizes, losses = distinct(curves.x[where], values[:, where])
+    for label in np.unique(curves.depth[far]).tolist():
+        of = np.flatnonzero(far & (curves.depth == label))
+        sizes, losses = curves.losses(label)
         if len(sizes) > 1:
-            ends = np.concatenate([curves.x[cells][of] + gaps[of], curves.x[cells][of]])
-            there, here = np.split(PchipInterpolator(sizes, losses, axis=1)(ends), 2, axis=1)
+            there, here = np.split(PchipInterpolator(sizes, losses, axis=1)([*x[of], *curves.x[of]]), 2, axis=1)
             found[:, of] += there - here
         else:
-            found[:, of] += slope[:, None] * SIZE_SLOPE * curves.mean[cells][of] * gaps[of]
+            found[:, of] += slope[:, None] * SIZE_SLOPE * curves.mean[of] * gaps[of]
     return found[0], found[1:] - found[0]
 
 
-def above_best(group: Contrast, confidence: float) -> list[Interval]:
+def above_best(mean: np.ndarray, errors: np.ndarray, noise: Noise, confidence: float) -> list[Interval]:
     """Loss of each value of a group above that of the best, without intervals if the noise is unknown."""
-    m, d = group.mean, group.deviations
-    if not group.noise.known:
-        return [Interval(value) for value in (m - m.min()).tolist()]
-    i, j = np.triu_indices(len(m), 1)
-    low, high = np.zeros((2, len(m), len(m)))
-    pairs = SimultaneousBand(m[j] - m[i], d[:, j] - d[:, i], group.noise.df, confidence)
+    above = mean - mean.min()
+    if not noise.known:
+        return [Interval(value) for value in above.tolist()]
+    i, j = np.triu_indices(len(mean), 1)
+    low, high = np.zeros((2, len(mean), len(mean)))
+    pairs = SimultaneousBand(mean[j] - mean[i], errors[:, j] - errors[:, i], noise.df, confidence)
     low[j, i], high[j, i] = pairs.low, pairs.high
     low[i, j], high[i, j] = -pairs.high, -pairs.low
-    return [Interval(*each) for each in np.stack([m - m.min(), low.max(axis=1), high.max(axis=1)], axis=1).tolist()]
+    return [Interval(*each) for each in np.stack([above, low.max(axis=1), high.max(axis=1)], axis=1).tolist()]
 
 
 def check_column(data: Table, column: str) -> None:
@@ -321,13 +300,11 @@ def _sizes(data: Table) -> dict[float, float]:
     return {n: math.exp(float(np.mean(np.log(group)))) for group in groups for n in group}
 
 
-def _groups(
-    arm: Arm, column: str, sizes: Mapping[float, float], source: str
-) -> Iterator[tuple[Key, list[int], list[Row]]]:
-    """(depth and budget, indices in the curves, a row of each cell) of each group, in rising order of the column."""
+def _groups(arm: Arm, column: str, sizes: Mapping[float, float], source: str) -> Iterator[Group]:
+    """Cells of each group."""
     of_shape = {run.shape: run.row for run in arm.runs}
     rows = [of_shape[arm.curves.shape(k)] for k in range(len(arm.curves.x))]
-    found: dict[Key, dict[Any, int]] = defaultdict(dict)
+    found: dict[tuple[int | None, float], dict[Any, int]] = defaultdict(dict)
     for k, row in enumerate(rows):
         depth = None if column == DEPTH else int(row[DEPTH])
         value, size = row[column], sizes[n_params_of(row)]
@@ -344,7 +321,7 @@ def _groups(
             )
     for key in sorted(found, key=lambda key: (key[0] or 0, key[1])):
         cells = [k for _, k in sorted(found[key].items())]
-        yield key, cells, [rows[k] for k in cells]
+        yield Group(key, cells, [rows[k] for k in cells])
 
 
 def value_text(value: float) -> str:

@@ -44,20 +44,10 @@ def comparison_parts(found: Comparison, letter: str, axis: str) -> list[Part]:
     """Parts of a comparison. letter: letter of the arm; the base has A. axis: name of a value of the axis."""
     title = f"Does it change the answer? {letter}, {found.arm}, against A, {found.base}"
     said = Lines([*found.answer, found.pairing], indent=2)
-    notes = [line for line in (*found.notes, each_by_itself(found)) if line]
+    chance = 100 - round(100 * found.confidence)
+    alone = f"Each interval holds by itself: where nothing changes, {chance} % of them are expected to show a change."
+    notes = (*found.notes, alone) if found.rows else found.notes
     return [Lines([title], apart=True), said, _changes(found, letter, axis), Lines(notes, indent=2, apart=True)]
-
-
-def each_by_itself(found: Comparison) -> str:
-    """Sentence on the joint meaning of several intervals."""
-    compared = sum(row.question != BEST_DEPTH and row.reason != NOT_COMPARABLE for row in found.rows)
-    if compared < 2:
-        return ""
-    level = round(100 * found.confidence)
-    return (
-        f"Each interval holds by itself: of {compared} comparisons whose truth is no change, {100 - level} % are "
-        "expected to show one."
-    )
 
 
 def _changes(found: Comparison, letter: str, axis: str) -> TextTable:
