@@ -287,10 +287,10 @@ def verdict(quantity: str, change: Interval) -> str:
 
 @dataclass(frozen=True)
 class Together:
-    """One posterior of all arms, the base first. surfaces: the losses of each arm by it. held: values at which the arms
+    """One posterior of all arms. surfaces: the losses of each arm by it. held: values at which the arms
     of a heap are compared, in words; empty for grids. pairings: of the other arms of grids with the base."""
 
-    arms: Sequence[Arm]
+    base: Arm
     surfaces: Mapping[str, LossSurface]
     held: str
     pairings: Mapping[str, Pairing]
@@ -312,18 +312,14 @@ class Together:
             own = spans_of(one.curves.depth, one.curves.x)
             there = replace(record, spans=own, optima=())
             surfaces[one.label] = LossSurface(there, setting={column_of(one.label): 1.0})
-        return cls(arms, surfaces, held, pairings, options)
-
-    @property
-    def base(self) -> Arm:
-        return self.arms[0]
+        return cls(base, surfaces, held, pairings, options)
 
     def compare(self, other: Arm, unfair: Sequence[str] = ()) -> Comparison:
         """``other`` against the base. unfair: see ``unequal_tuning``."""
         if not other.runs:
             said = f"{other.label} has no usable loss: {other.why_none}; nothing is compared"
-            nothing = {"pairing": "unpaired: one has no usable loss", "answer": (said,)}
-            return self._comparison(other.label, self.base.unit, **nothing)
+            why = "unpaired: one has no usable loss"
+            return self._comparison(other.label, self.base.unit, pairing=why, answer=(said,))
         base, pairing = self.base, self.pairings.get(other.label)
         depths, transitions = list(self._best_depths(other)), list(self._transitions(other))
         noises = base.curves.noise, other.curves.noise
