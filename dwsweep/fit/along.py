@@ -78,11 +78,9 @@ def fit_along(
         column = read.ours(column)
     check_column(read, column)
     params, beside = list(params), list(beside)
-    more = [name for name, given in ((argument("params"), params), (argument("beside", "--with"), beside)) if given]
-    if column != DEPTH and more:
-        raise InputError(
-            f"{join(more)}: losses along {column} have no guideline and no transitions; allowed along depth"
-        )
+    if column != DEPTH and (params or beside):
+        both = f"{argument('params')}, {argument('beside', '--with')}"
+        raise InputError(f"{both}: losses along {column} have no guideline and no transitions; allowed along depth")
     (data,) = in_one_unit([read])
     data = at_equal_length(data, chosen)
     with small_matrices():

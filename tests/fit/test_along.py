@@ -170,7 +170,7 @@ REFUSED = [
     ("hedas", {}, plainly(), "column: 'hedas'; not a column of a list of rows, did you mean 'heads'"),
     ("loss", {}, plainly(), "column: 'loss'; a size, a result or a name of a run; allowed: depth, or a setting"),
     ("width", {}, plainly(), "'width'; a size, a result or a name of a run"),
-    ("heads", {"params": [1e9]}, plainly(), "params: losses along heads have no guideline and no transitions"),
+    ("heads", {"params": [1e9]}, plainly(), "params, beside: losses along heads have no guideline and no transitions"),
     (
         "accuracy",
         {},
