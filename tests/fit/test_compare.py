@@ -16,7 +16,6 @@ from sentences import says, shows
 
 import dwsweep
 from dwsweep.errors import InputError
-from dwsweep.fit.along import at_sizes
 from dwsweep.fit.arms import compare_arms, ratio
 from dwsweep.fit.pairing import pair_arms, same_documents
 from dwsweep.fit.statistics.ask import LossSurface
