@@ -285,14 +285,17 @@ def test_arms_of_a_heap_at_unequal_data_are_no_comparison_of_recipes(column, val
     assert first_line(rows).startswith(f"NOT AT EQUAL DATA: a and b differ in {column} ")
 
 
-def test_an_arm_of_a_heap_without_learning_rates_has_its_losses_as_they_are():
+@pytest.mark.parametrize(("base", "nats"), [("a", -0.03), ("b", 0.03)])
+def test_an_arm_of_a_heap_without_learning_rates_has_its_losses_as_they_are(base, nats):
     bare = [{name: value for name, value in one.items() if name != "lr"} for one in random_rates("b")]
     rng = np.random.default_rng(0)
     for one in bare:  # as if each was trained at its best rate
         one["loss"] = loss(one["depth"], one["width"]) - 0.03 + NOISE * rng.normal()
-    (found,) = compare_arms(random_rates("a") + bare).comparisons
+    rows = sorted(random_rates("a") + bare, key=lambda one: one["arm"] != base)
+    (found,) = compare_arms(rows).comparisons
     changes = [one.estimate_interval for one in found.of(DIFFERENCE)]
-    assert changes and all(abs(change.value + 0.03) < 0.015 for change in changes)
+    assert changes and all(abs(change.value - nats) < 0.015 for change in changes)
+    assert np.mean([change.high - change.low for change in changes]) < 0.015
     assert found.pairing.startswith("both, as far as their runs tell, at each net's best learning rate")
 
 

@@ -65,7 +65,7 @@ def _column(term: Term, means: HeapMeans, surface: ask.LossSurface) -> AdjustedC
 def _rates(means: HeapMeans, design: Design, surface: ask.LossSurface) -> tuple[AnswerRow, ...]:
     """Best learning rate of each depth at the middle size; a rate beyond those tried is only a bound."""
     place, term = next(((k, term) for k, term in enumerate(design.terms) if term.of.kind == RATE), (0, None))
-    if term is None or design.rate is None:
+    if term is None or design.rate is None or not np.ptp(term.of.value[means.arm == 0]):
         return ()
     posterior, confidence = surface.posterior, surface.record.confidence
     frame, (level, by_size, by_depth) = posterior.frame, design.rate

@@ -273,9 +273,9 @@ def design_of(means: HeapMeans, frame: Frame) -> Design:
             best = curve[:3]
             value = value - (curve[0] + curve[1] * frame.u(size_at_held(means)) + curve[2] * frame.v(means.y) - one.at)
             value = value - means.members @ curve[3:]
-            alone = [member for member in means.members.T if not np.ptp(one.value[member > 0.0])]
-            if alone:  # losses of an arm with one rate, or none, are what they are
-                value = np.where(np.sum(alone, axis=0) > 0.0, one.at, value)
+            for own in (means.arm == arm for arm in range(len(means.arms))):
+                if not np.ptp(one.value[own]):  # losses of an arm with one rate, or none, are what they are
+                    value = np.where(own, one.at, value)
         values.append(scale.value(value))
         scale_of.append(scale)
     means = replace(means, columns=tuple(kinds))

@@ -140,9 +140,17 @@ class Draws:
 
     def tuned(self, u: np.ndarray, v: np.ndarray, z: Mapping[str, np.ndarray]) -> np.ndarray | float:
         """(D, n) gain of nets at u, v (n,) from the best value of each tuned column, a learning rate, that ``z`` does
-        not name."""
-        places = [k for k, one in enumerate(self.model.cells.columns) if one.tuned and one.name not in z]
-        return sum((self.tuned_values(place, u, v, z)[1] for place in places), start=0.0)
+        not name. Nets of an arm without different values, which are all 0, gain nothing."""
+        columns = self.model.cells.columns
+        members = {one.name: one.value > 0.5 for one in columns if one.own_departures}
+        shares: dict[str, Any] = {name: z[name] for name in members if name in z}
+        shares[""], members[""] = 1.0 - sum(shares.values()), ~np.any([*members.values()], axis=0)
+        gain: np.ndarray | float = 0.0
+        for place, one in enumerate(columns):
+            if one.tuned and one.name not in z:
+                share = sum(share for arm, share in shares.items() if one.value[members[arm]].any())
+                gain = gain + share * self.tuned_values(place, u, v, z)[1]
+        return gain
 
     def tuned_values(
         self, place: int, u: np.ndarray, v: np.ndarray, z: Mapping[str, np.ndarray]
