@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from numbers import Real
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dwsweep.errors import InputError, argument, check_keywords
 from dwsweep.fit import analysis
@@ -16,7 +16,7 @@ from dwsweep.guide.guideline import answered
 from dwsweep.guide.losses import TrainingTokens
 from dwsweep.guide.shapes import Options
 from dwsweep.guide.sources import source_of
-from dwsweep.records.fit import FitKeywords, FitResult
+from dwsweep.records.fit import FitResult
 from dwsweep.records.record import to_dict
 from dwsweep.records.transitions import GuidelineRow
 from dwsweep.report import fit_report, guide_report
@@ -192,9 +192,7 @@ def _settled(tables: Iterable[Any]) -> None:
             settle_results(one, lambda line: warnings.warn(line, stacklevel=6))
 
 
-def fit_table(
-    table: Any, *, along: str | None = None, compare: Any = None, **options: Unpack[FitKeywords]
-) -> TableResult:
+def fit_table(table: Any, *, along: str | None = None, compare: Any = None, **options: Any) -> TableResult:
     others = [] if compare is None or isinstance(compare, bool) else _tables(compare)
     compared = compare is not None and compare is not False
     if along is not None and compared:

@@ -141,7 +141,7 @@ def fit(
     fit_record.check_folder(out)
     for one in (*tables, *(beside or ())):
         settle_results(one, _note)
-    keywords = given(ctx, fit_record.FitKeywords.__annotations__)
+    keywords = given(ctx, fit_record.KEYWORDS)
     with terminal.waiting("fitting"), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of what was noted already
         result = fit_table(table, along=along, compare=others or compare, columns=column or (), **keywords)
@@ -346,7 +346,7 @@ def design(
 
 
 def _propose(table: PathValue | None, params: float, runs: int, noise: Any, json: bool) -> None:
-    """Print the next runs, which most narrow a table's best depth at a size."""
+    """Print the next runs, which narrow a table's best depth at a size."""
     from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.answers.next_runs import next_runs
     from dwsweep.report import adjusted_report, console

@@ -35,10 +35,10 @@ from dwsweep.fit.statistics.small_matrices import small_matrices
 from dwsweep.fit.warnings import check_status
 from dwsweep.records.fit import (
     FORMAT,
+    KEYWORDS,
     LARGEST_SIZE,
     SAME_BLOCK,
     Account,
-    FitKeywords,
     FitOptions,
     FitResult,
     OtherFit,
@@ -104,7 +104,7 @@ def fit_options(**given: Any) -> FitOptions:
     Raises:
         InputError: one is outside its range, or two exclude each other.
     """
-    check_keywords(given, FitKeywords.__annotations__)
+    check_keywords(given, KEYWORDS)
     options = FitOptions(**given)
     columns, where = options.columns, options.where
     if not 0.5 <= options.confidence < 1.0:

@@ -24,7 +24,7 @@ from dwsweep.fit.answers import follows
 from dwsweep.fit.answers.adjustment import adjustment_of, sentences
 from dwsweep.fit.answers.equal_what import Question, equal_what
 from dwsweep.fit.data import covariates as found_in
-from dwsweep.fit.data.covariates import HEAD_SIZE, LEARNING_RATE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates
+from dwsweep.fit.data.covariates import LEARNING_RATE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates
 from dwsweep.fit.data.impossible import BadRun, finished, impossible, without
 from dwsweep.fit.data.lengths import FLOPS, TrainedBudgets, all_reach, token_groups
 from dwsweep.fit.data.one_unit import IN_NATS
@@ -341,18 +341,11 @@ def _fitted(
     settings |= {one.name: one.value for one in design.others if of_arms}
     both = [losses.posterior.of_columns(means.x, means.y, one) for one in (settings, of_arms)]
     moved = (both[0] - both[1]).mean(axis=0)
-    gone = {*data.settings, *found_in.TEXTS, *chain(*found_in.NUMBERS.values()), *(one.column for one in columns)}
-    gone -= {*found_in.OF_SHAPE[found_in.D_FF]}
-    if any(one.name == HEAD_SIZE for one in columns):
-        gone |= {*found_in.OF_SHAPE[HEAD_SIZE]}
     # a setting that all runs share, such as seq_len, still describes the nets, and one of an arm's the arm
-    held_at = {one.column for one in columns}
-    ends = [np.flatnonzero(means.arm[means.of] == arm) for arm in range(len(arms) or 1)]
-    gone = {
-        name
-        for name in gone
-        if any(len({runs[k].row.get(name) for k in of}) > 1 for of in ([range(len(runs))] if name in held_at else ends))
-    }
+    usual = (*data.settings, *found_in.TEXTS, *chain(*found_in.NUMBERS.values()))
+    each = [one.runs for one in selections.values()]
+    gone = {name for name in usual if any(len({run.row.get(name) for run in of}) > 1 for of in each)}
+    gone |= {one.column for one in columns}
     own_losses = np.array([run.loss for run in runs]) - moved[means.of]
     points = [[k] for k in range(len(runs))] if trained else points_of_runs(runs, means)  # a budget has its own runs
     whole = ((runs[own[0]], float(own_losses[own].mean())) for own in points)

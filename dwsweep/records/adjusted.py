@@ -94,7 +94,7 @@ class NextRun(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class NextRuns(Record):
-    """Nets that most narrow ``best``, the best depth at a size, in order. held: values to train them at. ln_depth_sd:
+    """Nets that narrow ``best``, the best depth at a size, in order. held: values to train them at. ln_depth_sd:
     of the best depth at present. tokens: of each net; None: 20 per parameter. beyond: whether the size is above those
     of the table."""
 

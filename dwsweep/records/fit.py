@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, Literal, TypedDict, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
@@ -166,15 +166,6 @@ class Surface(Record):
         return self.effect_p >= 1.0 - self.confidence
 
     @property
-    def falls(self) -> tuple[AnswerRow, AnswerRow] | None:
-        """Two sizes of which the larger has a significantly shallower best depth, which no form allows."""
-        for k, small in enumerate(self.optima):
-            for large in self.optima[k + 1 :]:
-                if large.depth_high is not None and small.depth_low is not None and large.depth_high < small.depth_low:
-                    return small, large
-        return None
-
-    @property
     def bounded(self) -> list[AnswerRow]:
         """Sizes at which the data bound the best depth on at least one side."""
         return [row for row in self.optima if row.depth_low is not None or row.depth_high is not None]
@@ -256,30 +247,7 @@ class FitOptions(Record):
 
 
 WITHOUT_FLAG = ("seed", "documents")  # options of the library alone
-
-
-class FitKeywords(TypedDict, total=False):
-    """Keywords of ``fit_table``: fields of ``FitOptions``, with texts and lists in place of tuples, and further sizes
-    and tables."""
-
-    axis: str | None
-    noise: float | None
-    columns: Mapping[str, str] | Iterable[str] | None
-    where: str | Iterable[str]
-    seed: int
-    confidence: float
-    documents: bool
-    at_tokens: float | None
-    tokens_per_param: float | None
-    unit: str | None
-    drop: str | Iterable[str] | None
-    arm: str | None
-    adjust: str | Iterable[str]
-    no_adjust: str | Iterable[str]
-    at: str | Mapping[str, Any] | Iterable[Any]
-    paper: bool
-    params: Iterable[float]
-    beside: Iterable[Any]
+KEYWORDS = (*FitOptions.keys(), "params", "beside")  # of ``fit_table``: options, further sizes and tables
 
 
 @dataclass(frozen=True, kw_only=True)

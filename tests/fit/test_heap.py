@@ -532,33 +532,6 @@ def test_more_points_of_each_run_tell_no_more_of_two_recipes():
     assert 0.75 < widths[1] / widths[0] < 1.6
 
 
-def test_the_loss_has_no_corner_at_the_largest_size_and_less_is_known_beyond():
-    """A level that bends: beyond the sizes tried the loss goes on along its slope, and within its error."""
-    bent = lambda n: 0.03 * math.sin(0.8 * math.log(n / 3e7))  # noqa: E731
-    level = lambda row, rng: ({}, bent(standard(row)))  # noqa: E731
-    posterior = LossSurface(heap(piled(60, more=both(batches, level))).surface).posterior
-    edge, step = posterior.frame.high, 0.02
-    inside, at, outside = (posterior.level(edge + k * step).mean() for k in (-1, 0, 1))
-    assert (outside - at) / step == pytest.approx((at - inside) / step, abs=0.01)
-    sds = [posterior.level(edge + away).std() for away in (0.0, 0.5, 1.0, 2.0)]
-    assert sds == sorted(sds) and sds[-1] > 3.0 * sds[0]
-    for away in (0.3, 0.7, 1.1):
-        n = math.exp(edge + away)
-        drawn = posterior.losses(np.array([edge + away]), np.array([math.log(best(n))]))[:, 0]
-        assert abs(loss(n, best(n)) + bent(n) - np.median(drawn)) < 2.5 * drawn.std() + 0.002
-
-
-def test_losses_beyond_the_sizes_follow_the_best_nets_and_not_the_nets_of_one_depth():
-    """The best net's loss is a power law, at one depth it bends upwards as the best depth moves away from it."""
-    posterior = LossSurface(fitted().surface).posterior
-    for factor, most in ((2.0, 0.01), (10.0, 0.03)):
-        n = factor * math.exp(posterior.frame.high)
-        drawn = posterior.losses(np.array([math.log(n)]), np.array([math.log(best(n))]))[:, 0]
-        low, middle, high = np.quantile(drawn, [0.025, 0.5, 0.975])
-        truth = loss(n, best(n))
-        assert low < truth < high and abs(middle - truth) < most, (factor, low, middle, high, truth)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["random-40", "drawn-40"])
 def test_intervals_of_heaps_hold_their_truth(name, tmp_path):
@@ -577,7 +550,7 @@ def test_the_next_runs_narrow_the_best_depth_and_each_more_than_the_one_before()
     left = [found.ln_depth_sd, *(row.ln_depth_sd for row in found.runs)]
     assert all(b < a for a, b in pairwise(left)) and left[-1] < 0.95 * left[0]
     sizes = np.geomspace(6e7 / 16, 6e7 * 1.5, 5)
-    assert np.sort([row.n_params for row in found.runs]) == pytest.approx(sizes, rel=0.05)
+    assert np.sort([row.n_params for row in found.runs]) == pytest.approx(sizes, rel=0.08)  # whole widths
     assert found.held == ("each net's best learning rate", "tokens 2B", "batch 128")
     assert found.tokens == pytest.approx(2e9)  # the commonest, at which each net is trained
     assert all(row.flops == pytest.approx(6.0 * row.n_params * 2e9) for row in found.runs)

@@ -14,7 +14,7 @@ A fit that says "this table cannot separate depth from head size", or that the h
 A truth that is a parabola in ln L departs from no form. Public sweeps do, and so does the prior of the model:
 "departing" adds a wave in ln L and ln N of that size, whose phase each heap draws. "Drawn" draws departures and the
 interactions of head size and d_ff with depth from priors as large as public sweeps show (``PUBLIC``). "Bent" adds a
-wave in ln N to the level. Losses of the best net at 2 and at 10 times the largest size are foretold too.
+wave in ln N to the level.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from tests.simulations.harness import CONFIDENCE, OPTIONS, Simulated, Study, cov
 
 SIZES = (1.0e7, 3.0e7, 1.0e8)
 SPAN = (4.0e6, 2.0e8)
-BEYOND = (4.0e8, 2.0e9)  # sizes whose loss is foretold: 2 and 10 times the largest one
 DEPTHS = (4, 6, 8, 10, 12, 16, 20, 24, 32)
 MIDDLE = math.sqrt(SPAN[0] * SPAN[1])
 CURVATURE, POWER = 0.06, 0.25  # of the loss in ln L, nats; of the best depth in N
@@ -174,13 +173,11 @@ class Pile:
 @dataclass(frozen=True, kw_only=True)
 class Line(Simulated):
     """best: (value, low, high) at each of ``SIZES``. inseparable: columns that the fit says it cannot tell from
-    depth, or that they follow the shape. truth: best depths. beyond: (error, sd, whether the central 95 % hold) of the
-    loss of the best net at each of ``BEYOND``, nats."""
+    depth, or that they follow the shape. truth: best depths."""
 
     best: list[tuple[float | None, float | None, float | None]] = field(default_factory=list)
     inseparable: list[str] = field(default_factory=list)
     truth: list[float] = field(default_factory=list)
-    beyond: list[tuple[float, float, bool]] = field(default_factory=list)
 
 
 SCENARIOS: dict[str, Pile] = {
@@ -229,7 +226,6 @@ def simulate(pile: Any, rng: np.random.Generator, index: int) -> Line:
         best=best,
         inseparable=[*heap.record.inseparable, *heap.record.follow],
         truth=[pile.truth(n, away) for n in SIZES],
-        beyond=[] if pile.tied else [beyond(pile, heap, n) for n in BEYOND],
     )
 
 
@@ -239,36 +235,21 @@ def held(heap: Heap) -> dict[str, float]:
     return {name: math.log(values.get(name, usual) / usual) for name, usual in (("head size", 64.0), ("d_ff / d", 4.0))}
 
 
-def beyond(pile: Pile, heap: Heap, n: float) -> tuple[float, float, bool]:
-    """(error of the median, sd, whether the central 95 % hold) of the loss of the best net at ``n``, held values."""
-    assert heap.surface
-    posterior, away = LossSurface(heap.surface).posterior, held(heap)
-    depth = np.array(pile.truth(n, away))
-    truth = pile.level(n) + float(pile.shape(n, depth, away)[0])
-    truth += pile.heads * away["head size"] + pile.inner * away["d_ff / d"]
-    drawn = posterior.losses(np.array([math.log(n)]), np.array([math.log(float(depth))]))[:, 0]
-    low, middle, high = np.quantile(drawn, [0.025, 0.5, 0.975])
-    return float(middle - truth), float(drawn.std()), bool(low <= truth <= high)
-
-
 def cells(name: str, lines: Sequence[Line]) -> Iterable[Sequence[str]]:
-    """Coverage of the intervals at each size, their median width in ln L, the errors, how often something cannot be
-    told apart, and the losses foretold at ``BEYOND``."""
+    """Coverage of the intervals at each size, their median width in ln L, the errors, and how often something cannot be
+    told apart."""
     pile, fitted = SCENARIOS[name], [line for line in lines if line.best]
     said = sum(bool(line.inseparable) for line in fitted)
     errors = [[math.log(v / t) for (v, _, _), t in zip(line.best, line.truth, strict=True) if v] for line in fitted]
     root = [rms(row[k] for row in errors if len(row) == len(SIZES)) or math.nan for k in range(len(SIZES))]
     held = [[covers(*end, true) for (_, *end), true in zip(line.best, line.truth, strict=True)] for line in fitted]
     widths = [[math.log((high or math.inf) / (low or 1.0)) for _, low, high in line.best] for line in fitted]
-    told = [line.beyond for line in fitted if line.beyond]
     yield (
         *(name, pile.design, str(len(fitted))),
         f"{join([f'{100 * np.mean(inside):.0f}' for inside in zip(*held, strict=True)])} %",
         join([f"{np.median(wide):.2f}" for wide in zip(*widths, strict=True)]),
         join([f"{error:.3f}" for error in root]),
         f"{said} of {len(fitted)}",
-        f"{join([f'{100 * np.mean([of[k][2] for of in told]):.0f}' for k in range(len(BEYOND))])} %" if told else "",
-        join([f"{1000 * (rms(of[k][0] for of in told) or 0.0):.0f}" for k in range(len(BEYOND))]) if told else "",
     )
 
 
@@ -278,8 +259,7 @@ STUDY = Study(
     simulate=simulate,
     kind=Line,
     n=100,
-    head=f"scenario | design | heaps | {100 * CONFIDENCE:g} % hold | ln(high/low) | rms error of ln L* | inseparable | "
-    "losses beyond: hold | rms error, mnats",
+    head=f"scenario | design | heaps | {100 * CONFIDENCE:g} % hold | ln(high/low) | rms error of ln L* | inseparable",
     cells=cells,
 )
 

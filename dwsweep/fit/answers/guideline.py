@@ -23,27 +23,23 @@ from dwsweep.records.transitions import GuidelineRow
 from dwsweep.text import SHORT, format_count
 
 SMALLEST, LARGEST = 1e3, 1e12  # parameters of a guideline's row
-# scatter that a depth shares over the scatter of a shape, and its probability, from which a line names it
-MUCH_SHARED, LEAST_SHARED = 0.7, 0.8
 FEWEST_NODES = 300  # effective draws of a posterior whose numbers are sure to three digits
 
 
 def surface_warnings(surface: LossSurface, axis: str, unit: str) -> Iterator[str]:
     """Warnings about draws that rest on few nodes; a best depth that falls with size, which no form of the law allows;
-    a surface that fails to predict held-out shapes, or the losses of a held-out size; and errors that all shapes of one
-    depth share."""
+    a surface that fails to predict held-out shapes, or the losses of a held-out size; and depths that lie off the
+    others."""
     record, posterior, nats = surface.record, surface.posterior, SHORT[unit]
     if record.ess < FEWEST_NODES:
         yield (
             f"surface: its draws rest on {record.ess:.0f} effective nodes, fewer than {FEWEST_NODES}; ends of "
             "intervals may move with the seed by more than their Monte-Carlo errors"
         )
-    if record.falls is not None:
-        small, large = record.falls
+    if _trend(record, record.bounded) < 0:
         yield (
-            f"surface: the best depth falls with size, contrary to every form of the law: at least "
-            f"{small.depth_low:.3g} layers at {axis} {format_count(small.place)}, at most {large.depth_high:.3g} at "
-            f"{format_count(large.place)}; no form carries it beyond the sizes of the losses"
+            "surface: the best depth falls with size, contrary to every form of the law; no form carries it beyond the "
+            "sizes of the losses"
         )
     found = record.held_out
     if found and found.too_few:
@@ -65,13 +61,6 @@ def surface_warnings(surface: LossSurface, axis: str, unit: str) -> Iterator[str
             f"surface: depth {math.exp(y):.0f} lies {abs(off):.2g} {nats} {'above' if off > 0 else 'below'} the others "
             f"at all sizes (± {2 * sd:.1g}), which no smooth effect of depth does; the best depth rests on the other "
             "depths: check how its nets were trained"
-        )
-    ratio, several = np.exp(posterior.stacked("depthwise")), len(posterior.depths) < len(posterior.cells.y)
-    if several and np.mean(ratio > MUCH_SHARED) > LEAST_SHARED:
-        shared = np.median(ratio * np.exp(posterior.stacked("scatter")))
-        yield (
-            f"surface: shapes of one depth share a scatter of {shared:.2g} {nats} (sd), which more seeds do not "
-            "average out; it widens the intervals of the best depth"
         )
 
 
@@ -120,7 +109,9 @@ def headline(record: Surface, size: str) -> str:
         f"{_depth(record, row)} {'up to' if row is first and len(run) > 1 else 'at'} {format_count(row.place)}"
         for row in shown
     ]
-    return f"{_trend(record, known, size)}: {', '.join(listed)}."
+    trend = {1: f"grows with {size}", 0: f"is not shown to change with {size}", -1: f"falls with {size}"}
+    said = "Best depth" if len(record.optima) == 1 else f"The best depth {trend[_trend(record, known)]}"
+    return f"{said}: {', '.join(listed)}."
 
 
 def _below_from_the_smallest(record: Surface) -> list[AnswerRow]:
@@ -136,16 +127,10 @@ def _below_from_the_smallest(record: Surface) -> list[AnswerRow]:
     )
 
 
-def _trend(record: Surface, known: Sequence[AnswerRow], size: str) -> str:
-    """Direction of the trend over sizes, by paired posterior draws, since intervals may overlap: growth from the size
-    of the least upper end to a larger one, of the greatest lower end; a fall the other way."""
-    if len(record.optima) == 1:
-        return "Best depth"
-    if _rises(record, known, 1):
-        return f"The best depth grows with {size}"
-    if _rises(record, known, -1):
-        return f"The best depth falls with {size}"
-    return f"The best depth is not shown to change with {size}"
+def _trend(record: Surface, known: Sequence[AnswerRow]) -> int:
+    """Direction of the best depth over sizes, by paired posterior draws, since intervals may overlap: 1 for growth from
+    the size of the least upper end to a larger one, of the greatest lower end, −1 for a fall the other way, else 0."""
+    return next((sign for sign in (1, -1) if _rises(record, known, sign)), 0)
 
 
 def _rises(record: Surface, known: Sequence[AnswerRow], sign: int) -> bool:

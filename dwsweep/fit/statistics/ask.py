@@ -295,7 +295,7 @@ class LossSurface:
     def losses(self, x: float) -> tuple[np.ndarray, np.ndarray]:
         """(ln L of the depths trained (M,), losses there (D, M) in nats) at ln axis x inside the data."""
         inside = self.posterior.inside
-        rows = self.profile(x)[:, inside] + self.posterior.level(x, self.setting)[:, None]
+        rows = self.profile(x)[:, inside] + self.posterior.level(np.array([x]), self.setting)
         return self.grid[inside], rows
 
     def differences(self, x: np.ndarray, pairs: Sequence[tuple[int, int]]) -> np.ndarray:

@@ -245,17 +245,9 @@ def build_curves(
     used = np.full(len(tried), -1)
     used[chosen] = np.arange(len(chosen))
     rate = [None if value < 0.0 else value for _, value in tried]
+    of_shapes = {name: vars(means)[name][chosen] for name in ("depth", "width", "x", "n_params", "n")}
     return Curves(
-        of=used[means.of],
-        depth=means.depth[chosen],
-        width=means.width[chosen],
-        x=means.x[chosen],
-        n_params=means.n_params[chosen],
-        mean=mean,
-        n=means.n[chosen],
-        noise=means.noise,
-        covariance=means.covariance.at(chosen),
-        paired=means.paired,
+        **vars(means) | of_shapes | {"of": used[means.of], "mean": mean, "covariance": means.covariance.at(chosen)},
         se=draws.std(axis=0),
         draws=draws,
         learning_rate=[rate[k] for k in chosen],

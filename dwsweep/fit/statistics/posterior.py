@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.fit.statistics.course import POINTS, Course
 from dwsweep.fit.statistics.model import FORMS, Effect, FormEffect, Frame, LossModel, asymptotic, crossed, decay
 from dwsweep.fit.statistics.nodes import DRAWS, weigh, with_odd_depths
 from dwsweep.fit.statistics.small_matrices import small_matrices
@@ -23,7 +22,6 @@ DEEPEST_FACTOR = 64.0  # the grid's deepest point over the deepest net
 LARGEST_MISFIT = 3.0  # ln N
 MISFIT_FROM = 0.5  # distance in ln N beyond the sizes above which the misfit of a form counts in full
 MOST_NUMBERS = 500_000  # most losses that are computed at once: what a processor keeps near
-NEARBY = 4.0  # factor beyond the depths trained up to which a best depth counts in the course of the loss
 KEPT = 6_000_000  # most numbers of profiles that are kept: some thirty sizes of a heap
 
 
@@ -117,7 +115,7 @@ class Draws:
         return waves
 
     def level(self, x: np.ndarray) -> np.ndarray:
-        """(D, n) level common to all depths at x (n,) inside the sizes of the data, nats."""
+        """(D, n) level common to all depths at x (n,), nats."""
         model, middle = self.model, np.full(len(x), self.model.frame.y0)
         rows = self.parts["level"] @ model.level(x, middle, {}).T + model.reference(x)
         level = asymptotic(np.exp(self.eta["alpha"])[:, None], x, model.frame)
@@ -299,29 +297,11 @@ class Posterior:
         both = zip(self.forms, self._walks, strict=True)
         return np.concatenate([one.effect(x, at, walk[:, own]) for one, walk in both])
 
-    def level(self, x: float, setting: Setting | None = None) -> np.ndarray:
-        """(D,) level common to all depths at x, nats, to which ``profile`` adds. Beyond the sizes of the data it is the
-        course of the loss (course.py), less the best depth's part of the profile."""
-        inside = self.frame.low <= x <= self.frame.high
-        found: np.ndarray = self._levels(np.array([x]))[:, 0] if inside else self._course.at(x) - self._least(x)
-        if setting:
-            found = found + self._of_setting(np.array([x]), np.array([self.frame.y0]), setting)[:, 0]
-        return found
-
-    @cached_property
-    def _course(self) -> Course:
-        sizes = np.linspace(self.frame.low, self.frame.high, POINTS)
-        least = np.stack([self._least(x) for x in sizes.tolist()], axis=1)
-        return Course(self.frame, sizes, self._levels(sizes) + least, np.exp(self.stacked("level")), self.seed)
-
-    def _least(self, x: float) -> np.ndarray:
-        """(D,) least effect of depth at x: of the depths trained, and of others within a factor of ``NEARBY``."""
-        near = (self.grid > self.frame.first - math.log(NEARBY)) & (self.grid < self.frame.last + math.log(NEARBY))
-        return self.profile(x)[:, near].min(axis=1)
-
-    def _levels(self, x: np.ndarray) -> np.ndarray:
-        """(D, n) ``level`` at each x (n,) inside the sizes of the data."""
-        return np.concatenate([one.level(x) for one in self.forms])
+    def level(self, x: np.ndarray, setting: Setting | None = None) -> np.ndarray:
+        """(D, n) level common to all depths at x (n,), nats, to which ``profile`` adds. Beyond the sizes of the data
+        its asymptote alone goes on, which compares nets there and foretells no loss."""
+        found = np.concatenate([one.level(x) for one in self.forms])
+        return found + self._of_setting(x, np.full(len(x), self.frame.y0), setting) if setting else found
 
     def losses(self, x: np.ndarray, y: np.ndarray, setting: Setting | None = None) -> np.ndarray:
         """(D, n) losses of nets at x, y (n,), beyond the sizes and depths of the data too, nats. Between places of the
@@ -332,7 +312,7 @@ class Posterior:
         found = np.empty((self.n_draws, len(x)))
         for k in np.flatnonzero(~inside).tolist():
             effect = between(self.grid, self.profile(float(x[k])), y[k : k + 1])
-            found[:, k] = effect[:, 0] + self.level(float(x[k]))
+            found[:, k : k + 1] = effect + self.level(x[k : k + 1])
         most, by_size = max(1, MOST_NUMBERS // self.n_draws), np.lexsort((y, x))
         by_size = by_size[inside[by_size]]
         for cut in (by_size[k : k + most] for k in range(0, len(by_size), most)):
@@ -348,7 +328,7 @@ class Posterior:
             share = (right - y[off]) / (right - left)
             rows[:, off] += share * (self._effect(x[off], after[off] - 1) - rows[:, off])
         sizes, of = np.unique(x, return_inverse=True)
-        rows += self._levels(sizes)[:, of]
+        rows += self.level(sizes)[:, of]
         return rows
 
     def of_columns(self, x: np.ndarray, y: np.ndarray, values: Mapping[str, Any]) -> np.ndarray:
