@@ -1,11 +1,9 @@
 """Heap of runs: best depths from a table whose runs differ in more than depth and size, of one recipe or of several.
 
-Each row (or group of equal rows) is a mean loss of the posterior with a further column for each covariate
-(``data.covariates``): a value of zero is the held one, so that every answer of the surface holds there. A learning rate
-is a parabola, and each draw is evaluated at its lowest point. Recipes that are compared (arms.py) are members of a
-factor, with a level, departures and effects of numbers of their own: answers of the heap are the base's.
-
-The loss that cells, pairs and figures show is the run's own less the mean effect of its covariates.
+Each group of equal rows is a mean loss of the posterior with a further column for each covariate
+(``statistics.design``): a value of zero is the held one, so that every answer of the surface holds there, and for the
+base of recipes that are compared (arms.py). The loss that cells, pairs and figures show is the run's own less the mean
+effect of its covariates.
 """
 
 from __future__ import annotations
@@ -46,7 +44,6 @@ from dwsweep.fit.statistics.design import (
 from dwsweep.fit.statistics.model import Frame, distinct_sizes, of_arm
 from dwsweep.records.adjusted import Adjustment
 from dwsweep.records.fit import FitOptions, Surface
-from dwsweep.text import join
 
 FEWEST_ADJUSTED_DEPTHS = 2  # two depths have a crossing at the held values of their settings, and no best depth
 
@@ -291,13 +288,11 @@ def _why_unadjusted(data: Table, word: str) -> str:
     """Reason why the losses of a table are not adjusted for a column that varies."""
     rows, _ = finished(data.rows)
     x, y = places(rows)
-    found = {"runs": len(rows), "sizes": distinct_sizes(x) if rows else 0, "depths": len(np.unique(y))}
-    needed = {"runs": ask.FEWEST_CELLS, "sizes": ask.FEWEST_SIZES, "depths": FEWEST_ADJUSTED_DEPTHS}
-    if few := [name for name, least in needed.items() if found[name] < least]:
-        counts = {name: f"{found[name]} {name if found[name] != 1 else name.removesuffix('s')}" for name in few}
-        lacks = join(f"{count} of the {needed[name]} needed" for name, count in counts.items())
-        return f"losses are not adjusted, for the table has {lacks}"
-    return f"losses are not adjusted for {word}: it follows from depth and size, or too few runs have other values"
+    return (
+        f"losses are not adjusted for {word}: it follows from depth and size, or too few runs have other values; of "
+        f"{ask.FEWEST_CELLS} runs, {ask.FEWEST_SIZES} sizes and {FEWEST_ADJUSTED_DEPTHS} depths that it takes the "
+        f"table has {len(rows)}, {distinct_sizes(x) if rows else 0} and {len(np.unique(y))}"
+    )
 
 
 def _fitted(

@@ -23,7 +23,6 @@ class AdjustedColumn(Record):
     value: float | None = None  # held number; None for a text, and for each net's best rate
     low: float | None = None  # smallest value among the runs, if it is a number
     high: float | None = None
-    own: float  # share of the variance that size and depth leave
     r: float  # correlation with ln depth at equal size
     matters: float
     matters_low: float
@@ -35,8 +34,7 @@ class AdjustedColumn(Record):
 class Adjustment(Record):
     """Adjustment of the losses of a heap.
 
-    depth_left: share of the variance of ln depth that size and the columns leave. inseparable: columns that this table
-    cannot separate from depth.
+    inseparable: columns that this table cannot separate from depth.
     rates: best learning rate of each depth at the middle size. along_tokens: estimate is the ratio to the best depth
     after the least tokens, the first.
     """
@@ -44,7 +42,6 @@ class Adjustment(Record):
     runs: Count
     columns: tuple[AdjustedColumn, ...]
     follow: tuple[str, ...] = ()  # columns that follow the shape and count as part of it
-    depth_left: float
     scatter: float  # sd of a run about the surface, nats
     shared: float | None = None  # sd that the points of one run share, nats
     inseparable: tuple[str, ...] = ()

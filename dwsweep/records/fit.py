@@ -57,7 +57,6 @@ class LossForm(ByContent, Record):
     form: str  # one of fit.statistics.model.FORMS
     weight: Share  # weight of the form in the average, by its evidence
     rejected: bool  # weight below 1 %
-    tau: float  # scatter between shapes (sd), nats
     ends: tuple[float, float]
     names: tuple[str, ...]
     nodes: Array = field(repr=False)
@@ -329,7 +328,7 @@ class OtherFit(Record):
 
 SAME_BLOCK = 0.02  # difference of ln of weights over d² of nets with equal blocks
 OF_AXIS = {"device_seconds": WALL_TIME}  # axis of a fit → quantity held equal, where the names differ
-Format = Literal[12]  # of fit.json: raised when a field leaves or changes its meaning, or draws are made otherwise
+Format = Literal[13]  # of fit.json: raised when a field leaves or changes its meaning, or draws are made otherwise
 (FORMAT,) = get_args(Format)
 
 

@@ -28,8 +28,7 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
     for one in sorted(record.columns, key=lambda row: -row.matters):
         matters = estimate(one.matters_interval, ".2g")
         table.add(one.name, held(one), _tried(one), *matters, shown(one.r, "+.2f"))
-    left = f"size and these columns leave {100 * record.depth_left:.0f} % of the variance of ln depth"
-    parts: list[Part] = [table, Lines([left], indent=2)] if record.columns else []
+    parts: list[Part] = [table] if record.columns else []
     if record.equal or record.along_tokens:
         parts += _answers(record)
     if record.rates:

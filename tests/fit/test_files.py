@@ -206,9 +206,7 @@ def sweep_with_documents(root, shared_sd, n_documents=200, token_weights=True, o
         per_token += row["loss"] - (per_token * tokens).sum() / tokens.sum()
         folder = root / "runs" / f"run{k}"
         folder.mkdir(parents=True)
-        np.save(
-            folder / "documents.npy", np.stack([per_token * tokens, tokens], axis=1) if token_weights else per_token
-        )
+        np.save(folder / "documents.npy", np.stack([per_token * tokens, tokens], axis=1))
         row["run_id"] = folder.name
     write_csv(table, root / "results.csv")
     return sorted((root / "runs").iterdir())
@@ -343,14 +341,13 @@ def test_a_size_that_no_loss_bounds_has_a_reason_and_no_depth():
 def test_a_heap_answers_for_its_columns_tokens_rates_and_equal_quantities():
     at = {"question": "best_depth", "equal": "n_params", "n_params": 1e7, "depth": 12.0, "depth_low": 9.0}
     column = AdjustedColumn(
-        name="batch", column="batch_size", kind="number", held="batch 64", own=0.5, r=0.1, matters=0.02,
+        name="batch", column="batch_size", kind="number", held="batch 64", r=0.1, matters=0.02,
         matters_low=0.01, matters_high=0.03,
     )  # fmt: skip
     rate = AnswerRow(question="best_value", equal="n_params", n_params=1e7, column="learning_rate", estimate_low=1e-3)
     heap = Adjustment(
         runs=9,
         columns=(column,),
-        depth_left=1.0,
         scatter=0.01,
         rates=(rate,),
         along_tokens=(  # the least tokens are the held ones, whose answer stood twice, with a ratio to itself

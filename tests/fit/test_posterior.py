@@ -22,7 +22,7 @@ from dwsweep.fit.statistics.model import (
     models,
 )
 from dwsweep.fit.statistics.posterior import Posterior
-from dwsweep.records.cells import Cells
+from dwsweep.records.cells import Cells, ModelColumn
 from tests.simulations.scenarios import grid, scenarios
 from tests.simulations.truths import TRUTHS
 
@@ -162,18 +162,6 @@ def test_where_depth_does_nothing_nothing_bounds_a_best_depth() -> None:
     assert none > 0.05 and beside < 1e-6 and at.low in (None, 0.0) and at.high is None
 
 
-def test_luck_that_follows_a_depth_is_named_beside_an_effect_of_depth() -> None:
-    """Luck of each shape by itself is not."""
-    said, found = {}, scenarios()
-    plain = replace(found["bent"], noise=replace(found["bent"].noise, shape_sd=0.004))
-    for name, scenario in (("bent, scatter along a depth", found["bent, scatter along a depth"]), ("bent", plain)):
-        rows = scenario.numbered(3).rows(np.random.default_rng(3))
-        warnings = dwsweep.fit_table(rows).warnings
-        said[name] = [line for line in warnings if "shapes of one depth share a scatter" in line]
-    (line,) = said.pop("bent, scatter along a depth")
-    sd = float(line.partition("scatter of ")[2].split()[0])
-    assert 0.001 < sd < 0.006  # shapes share 0.004, of which departures hold a part
-    assert not any(said.values())
 
 
 def test_where_most_draws_lie_beyond_the_depths_a_bound_is_all() -> None:

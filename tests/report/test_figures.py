@@ -88,7 +88,7 @@ def test_the_figure_of_best_depths_has_the_rows_of_answers() -> None:
 def test_best_depths_at_another_equal_quantity_have_a_panel() -> None:
     fit = report_sweeps.fit("law")
     equal = AnswerRow(question="best_depth", equal="flops", cost=1e18, n_params=2e7, depth=20.0, depth_low=15.0)
-    heap = Adjustment(runs=9, columns=(), depth_left=1.0, scatter=0.01, equal=(equal,))
+    heap = Adjustment(runs=9, columns=(), scatter=0.01, equal=(equal,))
     with style.styled():
         _, by_flops = registry.figures(replace(fit, adjusted=heap))["best_depth"]().axes
     assert marks(by_flops) == [(1e18, 20.0)] and "training FLOPs" in by_flops.get_xlabel()

@@ -25,15 +25,12 @@ TOKEN_SHARES = (0.0, 0.5, 1.0)  # quantiles of the tokens at which best depths a
 def adjustment_of(means: HeapMeans, design: Design, held: ask.LossSurface, follow: tuple[str, ...]) -> Adjustment:
     """Record of the adjustment, without the answers of ``equal_what``. follow: columns that follow the shape."""
     posterior = held.posterior
-    size = found_in.quadratic(means.x, means.y)[:, [0, 1, 3]]
-    depth_left = found_in.share_left(means.y, np.hstack([size, *(term.column.value[:, None] for term in design.terms)]))
     columns = tuple(dict.fromkeys(_column(term, means, held) for term in design.terms))
     close = [one.name for one in columns if abs(one.r) >= ONE_VARIABLE and one.kind != "rate"]
     return Adjustment(
         runs=len(means.of),
         columns=columns,
         follow=follow,
-        depth_left=depth_left,
         scatter=math.hypot(float(np.median(np.exp(posterior.stacked("scatter")))), means.noise.sigma or 0.0),
         shared=float(np.median(np.exp(posterior.stacked("shared")))) if posterior.cells.shared is not None else None,
         inseparable=tuple(close),
@@ -56,7 +53,6 @@ def _column(term: Term, means: HeapMeans, surface: ask.LossSurface) -> AdjustedC
         value=None if tuned or is_text else float(one.held),
         low=None if is_text else one.low,
         high=None if is_text else one.high,
-        own=one.own,
         r=one.r,
         **ask.effect(sizes, surface.record.confidence).columns("matters"),
     )
@@ -75,7 +71,7 @@ def _rates(means: HeapMeans, design: Design, surface: ask.LossSurface) -> tuple[
     values = [one.tuned_values(place, u, v, {})[0] for one in effects]
     if not values:
         return ()
-    ln_best = level + by_size * u + by_depth * v + term.scale.spread * np.concatenate(values)
+    ln_best = level + by_size * u + by_depth * v + term.spread * np.concatenate(values)
     first, last = (end(term.of.value[means.arm == 0]) for end in (np.min, np.max))
     rows = []
     for depth, drawn in zip(depths, ln_best.T, strict=True):
@@ -111,7 +107,7 @@ def _along_tokens(design: Design, surface: ask.LossSurface) -> tuple[AnswerRow, 
         # the first count is what others are compared with; a depth beyond those trained has a bound alone, and no ratio
         both = bool(rows) and None not in (depth.value, rows[0].depth)
         change = ask.effect(known, confidence).map(math.exp) if both and len(known) > 0.9 * len(ratio) else Interval()
-        tokens = of_digits(float(np.exp(term.scale.ln(v)) - term.of.shift))
+        tokens = of_digits(float(np.exp(term.ln(v)) - term.of.shift))
         at: dict[str, Any] = {"equal": N_PARAMS, "n_params": math.exp(x), "tokens": tokens}
         found = depth.columns("depth") | change.columns("estimate") | {"monte_carlo_error": depth.error or None}
         rows.append(AnswerRow(question=BEST_DEPTH, **at, **found))

@@ -15,9 +15,7 @@ known): an assumption that the output states. Runs of one count of tokens do not
 answers at an equal cost.
 
 Where every run had one budget of time or FLOPs its tokens follow from its shape: the uncorrected losses answer at that
-budget, and nothing answers at equal tokens.
-
-A best depth or size at an edge of the nets and tokens tried is a bound and no answer.
+budget, and nothing answers at equal tokens. At an edge of the nets and tokens tried a best depth is a bound.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from dwsweep.fit.data.rows import ALIKE, Row, positive
 from dwsweep.fit.data.shape import places
 from dwsweep.fit.statistics.ask import LossSurface, effect, quantiles
 from dwsweep.fit.statistics.curves import gaussian
-from dwsweep.fit.statistics.design import Scale, Term
+from dwsweep.fit.statistics.design import Term
 from dwsweep.fit.statistics.posterior import Posterior
 from dwsweep.interval import Interval
 from dwsweep.records.answers import BEST_DEPTH, FLOPS, GROWTH, N_PARAMS, PER_PARAM, TOTAL, WALL_TIME, AnswerRow
@@ -106,7 +104,7 @@ class Question:
     """Questions to one surface, of whose ``rows`` each is a run. terms: covariates of the posterior at each. theirs:
     our column → its name in the table.
 
-    x, y: (n,) ln N, ln L of the runs. column: of tokens in the posterior, empty without one; scale: of it. tokens: (n,)
+    x, y: (n,) ln N, ln L of the runs. by_tokens: term of tokens, if there is one, and column: its name. tokens: (n,)
     their ln. held: ln tokens of the answer at equal size; None if they are not known or follow the shape."""
 
     def __init__(
@@ -115,8 +113,9 @@ class Question:
         self.surface, self.rows, self.theirs, self.rng = surface, rows, theirs, np.random.default_rng([seed, 17])
         self.x, self.y = places(rows)
         self.others = [term.column.value for term in terms if term.of.kind != RATE and term.of.name != TOKENS]
-        of_tokens = ((term.column.name, term.scale) for term in terms if term.of.name == TOKENS)
-        self.column, self.scale = next(of_tokens, ("", Scale(0.0, 1.0)))
+        of_tokens: Any = next((term for term in terms if term.of.name == TOKENS), None)
+        self.by_tokens = of_tokens
+        self.column: str = self.by_tokens.column.name if self.by_tokens else ""
         self.posterior: Posterior = surface.posterior
         record = surface.record
         self.grid = NetGrid.of(self.x, self.y, self.posterior.grid[self.posterior.inside])
@@ -125,7 +124,7 @@ class Question:
         known = self.tokens[np.isfinite(self.tokens)]
         self.low, self.high = (float(known.min()), float(known.max())) if len(known) else (math.nan, math.nan)
         same = len(known) == len(self.tokens) and self.high - self.low < math.log(ALIKE)
-        self.held = self.scale.at if self.column else float(np.median(known)) if same else None
+        self.held = self.by_tokens.of.at if self.column else float(np.median(known)) if same else None
 
     def numbers(self, name: str) -> np.ndarray:
         """(n,) a positive column of numbers; NaN where it is blank."""
@@ -164,7 +163,7 @@ class Question:
         for x in self.asked_sizes:
             t = x + math.log(ratio)
             if self.low <= t <= self.high:
-                setting = {self.column: float(self.scale.value(t))}
+                setting = {self.column: float(self.by_tokens.value(t))}
                 yield self._row(PER_PARAM, ratio, "", x, self.surface.at(math.exp(x), setting), t)
 
     # Lines of a cost
@@ -182,7 +181,7 @@ class Question:
 
     def at_size(self, cost: TokenCost) -> Iterator[AnswerRow]:
         """Best depth at the cost of each size's best net after the held tokens."""
-        held, y = self.scale.at, self.grid.y
+        held, y = self.by_tokens.of.at, self.grid.y
         for x in self.asked_sizes:
             best = self.surface.at(math.exp(x)).value
             if best is None:
@@ -331,7 +330,7 @@ class Question:
     def _moved(self, t: np.ndarray, by_tokens: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
         """(D, n) change of the loss from the held tokens to e^t (D | 1, n), by the coefficients ``_by_tokens``."""
         straight, bent = by_tokens
-        value = self.scale.value(np.clip(t, self.low, self.high)).astype(straight.dtype)
+        value = self.by_tokens.value(np.clip(t, self.low, self.high)).astype(straight.dtype)
         return (straight + bent * value) * value
 
     def _by_tokens(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,8 +1,5 @@
-"""Guideline of a fit: its sizes, and its first sentences.
-
-The rows of a guideline are answers of ``guide --fit`` (guide/guideline.py). The first sentences of a fit, for a
-hurried reader, are made here: the best depth over all sizes, and the transition of each pair by all losses.
-"""
+"""Sizes of a guideline, whose rows are answers of ``guide --fit`` (guide/guideline.py); the first sentence of a fit,
+for a hurried reader; and warnings about its surface."""
 
 from __future__ import annotations
 

@@ -1,11 +1,8 @@
 """The width law and its alternatives: of the best depth, and as a check of neighbouring depths that tie.
 
-*Best depth.* In every draw the best depth of a size gives ln d there; least squares over the sizes whose best depth
-lies between the depths tried give the two constants of each form. Forms are weighed by their evidence.
-
-*Pairs*, a check in the convention of Levine et al. 2020: a pair of neighbouring depths belongs to its shallower one, so
-that the law of the pairs lies half a step of the grid shallower. In every draw the size at which a pair ties gives ln d
-at the shallower depth, and least squares over the pairs the constants.
+In every draw ln d of the best depth at each size gives the two constants of a form by least squares, over the sizes
+whose best depth lies between the depths tried; forms are weighed by their evidence. The check, in the convention of
+Levine et al. 2020, takes ln d where a pair ties at its shallower depth: it lies half a step of the grid shallower.
 """
 
 from __future__ import annotations

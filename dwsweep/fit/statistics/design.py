@@ -200,34 +200,32 @@ def best_rates(means: HeapMeans, place: int, others: Sequence[np.ndarray], frame
 OF_TOKENS = 0.25
 
 
-@dataclass(frozen=True)
-class Scale:
-    """Scale of a covariate in the posterior: (ln − at)/spread, and with a ``power`` γ that number w bent to
-    (1 − e^(−γ·spread·w))/(γ·spread), straight in D^(−γ) and of slope 1 at the held value."""
-
-    at: float
-    spread: float
-    power: float = 0.0
-
-    def value(self, ln: np.ndarray | float) -> np.ndarray:
-        """Values of logarithms."""
-        w, bend = (np.asarray(ln) - self.at) / self.spread, self.power * self.spread
-        return -np.expm1(-bend * w) / bend if bend else w
-
-    def ln(self, value: np.ndarray) -> np.ndarray:
-        """Logarithms of values."""
-        bend = self.power * self.spread
-        return self.at + self.spread * (-np.log1p(-bend * value) / bend if bend else value)
+def bent(w: np.ndarray, bend: float) -> np.ndarray:
+    """(1 − e^(−b·w))/b of w: with ``bend`` b of a power γ straight in D^(−γ), and of slope 1 at zero."""
+    return -np.expm1(-bend * w) / bend if bend else w
 
 
 @dataclass(frozen=True)
 class Term:
-    """Covariate in the posterior. of: its values at the means. column: standardised, zero at the held value. scale: of
-    the column; that of a learning rate is about the best one of each net."""
+    """Covariate in the posterior. of: its values at the means. column: (ln − held)/spread, ``bent`` for tokens, and of
+    a learning rate about the best one of each net."""
 
     of: Covariate
     column: ModelColumn
-    scale: Scale
+    spread: float
+
+    @property
+    def bend(self) -> float:
+        return OF_TOKENS * self.spread if self.of.name == TOKENS else 0.0
+
+    def value(self, ln: np.ndarray | float) -> np.ndarray:
+        """Values of logarithms."""
+        return bent((np.asarray(ln) - self.of.at) / self.spread, self.bend)
+
+    def ln(self, value: np.ndarray | float) -> np.ndarray:
+        """Logarithms of values."""
+        w = -np.log1p(-self.bend * np.asarray(value)) / self.bend if self.bend else np.asarray(value)
+        return self.of.at + self.spread * w
 
     def at(self, where: np.ndarray) -> Term:
         """The term at the means ``where``."""
@@ -256,40 +254,36 @@ class Design:
 
 def design_of(means: HeapMeans, frame: Frame) -> Design:
     """The further columns of the posterior, with their scales."""
-    values, scale_of, best = [], [], None
+    values, spreads, best = [], [], None
     kinds = list(means.columns)
     for place, one in enumerate(kinds):
         others = [*means.members.T, *(two.value for k, two in enumerate(kinds) if k != place)]
         curve = best_rates(means, place, others, frame) if one.kind == RATE else None
         if one.kind == RATE and curve is None:  # no best rate is visible: hold it like other settings
             kinds[place] = one = replace(one, kind=NUMBER)
-        scale = Scale(
-            at=one.at,
-            spread=1.0 if one.kind == TEXT else float(one.value.std()),
-            power=OF_TOKENS if one.name == TOKENS else 0.0,
-        )
-        value = one.value
+        spread = 1.0 if one.kind == TEXT else float(one.value.std())
+        value = one.value - one.at
         if curve is not None:
             best = curve[:3]
-            value = value - (curve[0] + curve[1] * frame.u(size_at_held(means)) + curve[2] * frame.v(means.y) - one.at)
+            value = one.value - curve[0] - curve[1] * frame.u(size_at_held(means)) - curve[2] * frame.v(means.y)
             value = value - means.members @ curve[3:]
             for own in (means.arm == arm for arm in range(len(means.arms))):
                 if not np.ptp(one.value[own]):  # losses of an arm with one rate, or none, are what they are
-                    value = np.where(own, one.at, value)
-        values.append(scale.value(value))
-        scale_of.append(scale)
+                    value = np.where(own, 0.0, value)
+        values.append(bent(value / spread, OF_TOKENS * spread if one.name == TOKENS else 0.0))
+        spreads.append(spread)
     means = replace(means, columns=tuple(kinds))
     runs = effects_of_runs(means, values)
     sizes, of_runs, scatter = scales(means, values, frame, runs)
     shared = np.hstack(runs * (of_runs / of_runs[0])[:, None, None]) if len(runs) else None
     terms = []
-    for one, value, size, scale in zip(kinds, values, sizes, scale_of, strict=True):
+    for one, value, size, spread in zip(kinds, values, sizes, spreads, strict=True):
         name = f"{one.name} {one.level}".strip()
         if one.kind == RATE:
             column = rate(name, value, 1.5 * size)
         else:
             column = (factor if one.kind == TEXT else covariate)(name, value, 1.5 * size, moves_depth=True)
-        terms.append(Term(one, column, scale))
+        terms.append(Term(one, column, spread))
     more = [arm_column(name, member, means.x) for name, member in zip(means.arms[1:], means.members.T, strict=True)]
     more += [  # recipes may profit from a number, each in its own way, and have best rates of their own
         covariate(crossed(term.column.name, arm.name), arm.value * term.column.value, term.column.sds[0])

@@ -64,13 +64,10 @@ def document_covariance(directory: str, runs: Sequence[Run]) -> Documents:
             return Documents(None, "not used: not every run has its documents.npy")
         try:
             values = np.lib.format.read_array(io.BytesIO(paths.read_bytes(path)), allow_pickle=False).astype(float)
-        except (OSError, ValueError) as error:  # an empty or shortened file, or no array
+            if values.ndim != 2 or values.shape[1] != 2 or not len(values) or not np.isfinite(values).all():
+                raise ValueError(f"shape {values.shape}, or values that are not finite")
+        except (OSError, ValueError) as error:  # an empty or shortened file, or no such array
             return Documents(None, f"not used: documents.npy of {run_id} cannot be read: {error}")
-        if values.ndim == 1:
-            values = np.stack([values, np.ones_like(values)], axis=1)
-        if values.ndim != 2 or values.shape[1] != 2 or not len(values) or not np.isfinite(values).all():
-            what = f"has shape {values.shape} or values that are not finite"
-            return Documents(None, f"not used: documents.npy of {run_id} {what}")
         if size is not None and len(values) != size:
             return Documents(None, "not used: the runs were evaluated on different numbers of documents")
         size = len(values)

@@ -133,16 +133,6 @@ def arm_column(name: str, member: np.ndarray, x: np.ndarray) -> ModelColumn:
     return ModelColumn(of_arm(name), value, sds, True, True, own_level=True)
 
 
-def budget_column(name: str, member: np.ndarray) -> ModelColumn:
-    """Column of a further budget of compute: a level with a slope, a curvature and waves."""
-    return ModelColumn(name, np.asarray(member, dtype=float), (WIDE, WIDE, 3.0, 0.0, 0.0), own_level=True)
-
-
-def curved(name: str, member: np.ndarray) -> ModelColumn:
-    """Column of the first of several budgets: a curvature besides the shared level."""
-    return ModelColumn(name, np.asarray(member, dtype=float), (0.0, 0.0, 3.0, 0.0, 0.0))
-
-
 def covariate(name: str, value: np.ndarray, effect: float, moves_depth: bool = False) -> ModelColumn:
     """Column of a standardised logarithm: a smooth effect of about ``effect`` nats."""
     sds = (effect, 0.5 * effect, 0.0, 0.5 * effect, 0.0)

@@ -1,13 +1,9 @@
 """Nodes of the posterior: hyperparameters by importance sampling, forms by their evidence.
 
-For each form of the model (model.py) Newton's method by differences finds the mode of η. Shifted lattices through a
-normal a little wider than the one at the mode are its nodes, with importance weights; if few nodes carry the weight,
-the normal is moved to them. The weights of all nodes of a form add up to its evidence, so one list of weights
-weighs forms and η alike. Forms that matter get more nodes.
-
-Draws are taken from the nodes in proportion to the weights, by systematic resampling inside each scramble. Every draw
-then counts the same, and the eight scrambles are eight independent answers to any question: their spread is its
-Monte-Carlo error.
+For each form of the model (model.py) shifted lattices through a t a little wider than the normal at the mode of η are
+its nodes, with importance weights; if few nodes carry the weight, the t is moved to them. The weights of all nodes of a
+form add up to its evidence, so one list of weights weighs forms and η alike. Draws of equal weight are taken within
+each of eight scrambles, which are eight independent answers to any question: their spread is its Monte-Carlo error.
 """
 
 from __future__ import annotations
@@ -202,18 +198,15 @@ def weigh(
 def _form(sampler: Sampler, weight: float, count: np.ndarray) -> LossForm:
     """Record of a form. count: (N,) draws of each node; nodes without a draw are left out."""
     has, model = count > 0, sampler.model
-    z, counts, prior = sampler.z[has].round(DIGITS), count[has], model.cells.scatter
-    scatter = np.median(z.repeat(counts, axis=0)[:, model.names.index("scatter")]) if len(z) else -math.inf
     low, high = model.ends.round(DIGITS).tolist()
     return LossForm(
         form=model.form.name,
         weight=weight,
         rejected=weight < LEAST_WEIGHT or not model.form.effect,
-        tau=math.exp(prior.mean + prior.sd * scatter),
         ends=(low, high),
         names=tuple(model.names),
-        nodes=z,
-        counts=counts,
+        nodes=sampler.z[has].round(DIGITS),
+        counts=count[has],
         scrambles=sampler.scramble[has],
     )
 

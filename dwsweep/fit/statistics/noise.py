@@ -1,10 +1,7 @@
 """Noise of cell means: σ, degrees of freedom, covariance; declared noise.
 
-*Replicates.* Two-way least squares splits the losses into cell and seed; σ comes from its residuals.
-
-*Scatter between shapes* is noise that replicates do not show. scatter.py judges it by the posterior of the losses, and
-``Noise.with_scatter`` puts it beside σ. If nothing shows it, it is ``LIKELY_SHAPE_SD``.
-
+Two-way least squares splits the losses into cell and seed; σ comes from its residuals. *Scatter between shapes* is
+noise that these do not show: the posterior of the losses tells it (scatter.py), or it is ``LIKELY_SHAPE_SD``.
 *Documents* (documents.py) add what another sample of held-out text would change.
 """
 
@@ -52,7 +49,7 @@ class MeanCovariance:
 class CellMeans:
     """Least squares of loss = cell + seed, n runs in K cells.
 
-    mean: (K,) nats. residual, leverage: (n,). paired: seeds are shared between cells, so that their common part
+    mean: (K,) nats. residual: (n,). paired: seeds are shared between cells, so that their common part
     cancels. cells, codes: (n,) the cell and the seed of each run. shares: (K, S) of the seeds in each cell. gain:
     (S, S), the seeds' effects are gain · Σ (losses − mean of their cell). S = 0 if they are not paired. points: losses
     of each run, in as many cells, which share its error: they tell no more of noise and seeds than one.
@@ -60,7 +57,6 @@ class CellMeans:
 
     mean: np.ndarray
     residual: np.ndarray
-    leverage: np.ndarray
     paired: bool
     cells: np.ndarray
     codes: np.ndarray
@@ -71,8 +67,8 @@ class CellMeans:
     @property
     def of_run(self) -> tuple[float | None, float]:
         """σ² of a run and its degrees of freedom, from the residuals of all runs; None without replicates."""
-        free = float((1.0 - self.leverage).sum())
-        return (float((self.residual**2).sum()) / free, free / self.points) if free >= 0.5 else (None, 0.0)
+        free = len(self.cells) - len(self.mean) - max(len(self.gain) - 1, 0)
+        return (float((self.residual**2).sum()) / free, free / self.points) if free else (None, 0.0)
 
     def covariance(self, variance: np.ndarray) -> MeanCovariance:
         """The covariance of the means, for runs of ``variance`` (K,) nats² in each cell.
@@ -206,7 +202,7 @@ def cell_means(losses: np.ndarray, cells: np.ndarray, seeds: Sequence[Hashable])
     if not (enough and _linked(cells, codes, n_cells, n_seeds)):
         residual = _but_rounding(losses - average[cells])
         nothing = np.zeros((n_cells, 0))
-        return CellMeans(average, residual, 1.0 / counts[cells], False, cells, codes, nothing, np.zeros((0, 0)))
+        return CellMeans(average, residual, False, cells, codes, nothing, np.zeros((0, 0)))
     shares = (
         np.bincount(cells * n_seeds + codes, minlength=n_cells * n_seeds).reshape(n_cells, n_seeds) / counts[:, None]
     )
@@ -214,11 +210,8 @@ def cell_means(losses: np.ndarray, cells: np.ndarray, seeds: Sequence[Hashable])
     gain = np.linalg.inv(_within(shares, counts) + 1.0 / n_seeds) - 1.0 / n_seeds
     effects = gain @ np.bincount(codes, losses - average[cells], n_seeds)
     mean = average - shares @ effects
-    across = shares @ gain
-    own = (across * shares).sum(axis=1)
-    leverage = 1.0 / counts[cells] + np.diagonal(gain)[codes] - 2.0 * across[cells, codes] + own[cells]
     residual = _but_rounding(losses - mean[cells] - effects[codes])
-    return CellMeans(mean, residual, leverage, True, cells, codes, shares, gain)
+    return CellMeans(mean, residual, True, cells, codes, shares, gain)
 
 
 def _but_rounding(residual: np.ndarray) -> np.ndarray:
@@ -243,7 +236,7 @@ def estimate_noise(
     declared: sd of one run's loss, in its unit, instead of any estimate. extra: (K, K) covariance that is known from
     elsewhere (documents), nats². unit: of losses; all are in it in place of nats.
 
-    σ² = Σ r² / Σ (1 − h) over all runs: the few of one depth would leave its own σ unsure.
+    One σ for all runs: the few of one depth would leave its own unsure.
     """
     sigma2, df = means.of_run if declared is None else (declared**2, math.inf)
     source = DECLARED if declared is not None else "none" if sigma2 is None else "replicates"

@@ -211,9 +211,9 @@ class Posterior:
         self.levels: dict[tuple, Any] = {}  # polynomials of the best depth's loss by range of sizes and setting
 
     @classmethod
-    def of(cls, cells: Cells, seed: int = 0, forms: Sequence[str] = (), draws: int = DRAWS) -> Posterior:
+    def of(cls, cells: Cells, seed: int = 0, draws: int = DRAWS) -> Posterior:
         cells = with_odd_depths(cells, seed)
-        return cls(cells, weigh(cells, seed, forms, draws)[0], seed)
+        return cls(cells, weigh(cells, seed, draws=draws)[0], seed)
 
     @cached_property
     def forms(self) -> list[Draws]:

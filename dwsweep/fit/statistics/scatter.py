@@ -1,12 +1,9 @@
 """Scatter between shapes: an error that all seeds of a shape share and replicates do not show (tuning, initialisation).
 
-The posterior of the losses has it as a hyperparameter (``scatter`` in model.py), and where a table has that posterior
-every output has its number. Few depths or sizes, and curves over sizes along another column, have no model of depth.
-There the same model answers without depth: each curve has a level, a slope, a curvature and smooth waves of its own,
-and depth effects are ``none`` (``of_curves``). A default in its place covered 7 % where shapes scatter by 0.02 nats.
-
-One number stands for the draws of τ, their median. The degrees of freedom belong to the whole variance of a mean,
-σ²/n + τ²: of the χ² whose logarithm varies as the draws of that sum do, so that neither part is counted twice.
+The posterior of the losses has it as a hyperparameter (``scatter`` in model.py). Where few depths or sizes, or curves
+along another column, leave no model of depth, the same model answers without: each curve has a level, a slope, a
+curvature and smooth waves of its own (``of_curves``). A default in its place covered 7 % where shapes scatter by 0.02
+nats. The degrees of freedom belong to the whole variance of a mean, so that neither part is counted twice.
 """
 
 from __future__ import annotations
@@ -18,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from dwsweep.fit.statistics.curves import Curves, cells_of
-from dwsweep.fit.statistics.model import budget_column, curved
+from dwsweep.fit.statistics.model import WIDE
 from dwsweep.fit.statistics.nodes import weigh
 from dwsweep.fit.statistics.noise import MeanCovariance, Scatter
 from dwsweep.fit.statistics.posterior import Posterior
+from dwsweep.records.cells import ModelColumn
 
 FEWEST_SIZES = 4  # fewest sizes of a curve that leave residuals about a parabola
 SEPARABLE_SIZES = 6  # fewest sizes that separate scatter from the bend of a curve
@@ -51,7 +49,12 @@ def of_curves(mean: np.ndarray, curve: np.ndarray, x: np.ndarray, known: MeanCov
     each = max(MOST_CELLS // len(labels), SEPARABLE_SIZES)
     pick = np.concatenate([_spread(np.flatnonzero(curve == label), each) for label in labels])
     place = np.searchsorted(labels, curve[pick])
-    columns = tuple((budget_column if k else curved)(str(k), place == k) for k in range(len(labels)))
+    columns = tuple(  # the first curve has the level that all share, and a curvature
+        ModelColumn(
+            str(k), (place == k).astype(float), (WIDE * (k > 0), WIDE * (k > 0), 3.0, 0.0, 0.0), own_level=k > 0
+        )
+        for k in range(len(labels))
+    )
     # cells of one depth: columns of effects that depths share
     cells = replace(cells_of(x[pick], np.zeros(len(pick)), mean[pick], known.at(pick), df), columns=columns)
     posterior = Posterior(cells, weigh(cells, forms=("none",), enough=NODES)[0])
