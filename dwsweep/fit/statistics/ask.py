@@ -18,9 +18,8 @@ import numpy as np
 
 from dwsweep.errors import InputError
 from dwsweep.fit.data.shape import SAME_SIZE
-from dwsweep.fit.statistics.lattice import standard_error
 from dwsweep.fit.statistics.model import FORMS, ROUNDING, SAME_BUDGET, distinct_sizes, is_one_size
-from dwsweep.fit.statistics.nodes import SCRAMBLES, weigh, with_odd_depths
+from dwsweep.fit.statistics.nodes import SCRAMBLES, standard_error, weigh, with_odd_depths
 from dwsweep.fit.statistics.parabola import vertex
 from dwsweep.fit.statistics.posterior import Posterior, Setting, between
 from dwsweep.interval import NORMAL_95, Interval
