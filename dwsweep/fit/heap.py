@@ -289,8 +289,8 @@ def _why_unadjusted(data: Table, word: str) -> str:
     rows, _ = finished(data.rows)
     x, y = places(rows)
     return (
-        f"losses are not adjusted for {word}: it follows from depth and size, or too few runs have other values; of "
-        f"{ask.FEWEST_CELLS} runs, {ask.FEWEST_SIZES} sizes and {FEWEST_ADJUSTED_DEPTHS} depths that it takes the "
+        f"losses are not adjusted for {word}: it follows from depth and size, or too few runs have other values; an "
+        f"adjustment takes {ask.FEWEST_CELLS} runs, {ask.FEWEST_SIZES} sizes and {FEWEST_ADJUSTED_DEPTHS} depths, the "
         f"table has {len(rows)}, {distinct_sizes(x) if rows else 0} and {len(np.unique(y))}"
     )
 

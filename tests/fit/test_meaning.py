@@ -306,8 +306,8 @@ def test_a_run_listed_under_several_labels_counts_once():
         ({"at": {"optimizer": "muon"}}, "at: optimizer=muon; every run has adamw; allowed: optimizer=adamw"),
         ({"at": {"tokens": "3B"}}, "at: tokens=3e+09; every run has 2e+09; allowed: tokens=2e+09"),
         ({"at": {"n_head": 8}}, "n_head grows with the width, so that all nets are compared at one head size"),
-        ({"at": {"batch_size": 64}}, "of 9 runs, 3 sizes and 2 depths that it takes the table has 7, 7 and 1"),
-        ({"adjust": "batch_size"}, "of 9 runs, 3 sizes and 2 depths that it takes the table has 7, 7 and 1"),
+        ({"at": {"batch_size": 64}}, "an adjustment takes 9 runs, 3 sizes and 2 depths, the table has 7, 7 and 1"),
+        ({"adjust": "batch_size"}, "an adjustment takes 9 runs, 3 sizes and 2 depths, the table has 7, 7 and 1"),
     ],
 )
 def test_a_held_value_that_no_adjustment_reaches_is_refused(options, said):

@@ -162,8 +162,6 @@ def test_where_depth_does_nothing_nothing_bounds_a_best_depth() -> None:
     assert none > 0.05 and beside < 1e-6 and at.low in (None, 0.0) and at.high is None
 
 
-
-
 def test_where_most_draws_lie_beyond_the_depths_a_bound_is_all() -> None:
     found = ask.best_depth_interval(posterior(), math.log(1e11), 0.95)
     assert found.value is None and found.high is None and found.low is not None
