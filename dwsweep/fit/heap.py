@@ -29,7 +29,7 @@ from dwsweep.fit.data.one_unit import IN_NATS
 from dwsweep.fit.data.rows import ALIKE, ARM, Row, is_number, positive
 from dwsweep.fit.data.runs import Run, Selection, select_runs
 from dwsweep.fit.data.shape import n_params_of, places
-from dwsweep.fit.data.steps import CURVE, curves
+from dwsweep.fit.data.steps import CURVE
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.statistics import ask
 from dwsweep.fit.statistics.design import (
@@ -242,7 +242,6 @@ def over_tokens(data: Table, options: FitOptions, arms: tuple[str, ...] = ()) ->
     None if not requested, if each run's own losses reach those tokens, or if they have one length."""
     if options.at_tokens is None or TOKENS in options.no_adjust or data.directory:
         return None
-    curves(data.rows, data.roles, data.settings)  # a run with a scheduled rate is one run
     if TOKENS not in options.adjust and all_reach(data, options.at_tokens):
         return None
     heap = heap_of(data, options, None, arms)

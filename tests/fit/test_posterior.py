@@ -9,7 +9,6 @@ from functools import cache
 import numpy as np
 import pytest
 
-import dwsweep
 from dwsweep.fit.data.runs import select_runs
 from dwsweep.fit.statistics import ask
 from dwsweep.fit.statistics.bounded import Bounded
@@ -22,7 +21,7 @@ from dwsweep.fit.statistics.model import (
     models,
 )
 from dwsweep.fit.statistics.posterior import Posterior
-from dwsweep.records.cells import Cells, ModelColumn
+from dwsweep.records.cells import Cells
 from tests.simulations.scenarios import grid, scenarios
 from tests.simulations.truths import TRUTHS
 

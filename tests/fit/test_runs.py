@@ -70,16 +70,25 @@ def test_runs_of_their_own_names_or_nearly_equal_steps_are_no_curve_of_one_run()
     assert said(found) == "45 rows read, all used" and {cell.n for cell in found.cells} == {3}
 
 
-def test_the_rate_of_a_schedule_is_no_rate_of_a_run_and_its_peak_is():
+@pytest.mark.parametrize(("time", "name"), [("step", "name"), ("tokens", "run_id"), ("step", "")])
+def test_the_rate_of_a_schedule_is_no_rate_of_a_run_and_its_peak_is(time, name):
+    """Without a name the rates of runs of one shape keep their order at each step."""
     points = [
-        lambda d, w, peak=peak, step=step: {"name": f"{d}-{w}-{peak}", "lr": peak * (1 - step / 1100), "step": step}
+        lambda d, w, peak=peak, step=step: (
+            {time: step * 1e6, "lr": peak * (1 - step / 1100)} | ({name: f"{d}-{w}-{peak}"} if name else {})
+        )
         for peak in (1e-3, 3e-3)
         for step in (250, 500, 750, 1000)
     ]
-    above = lambda one: 0.05 * one["name"].endswith("0.003") + 1000 / one["step"] - 1  # noqa: E731
+
+    def above(one):
+        step, of_tokens = one[time] / 1e6, 20.0 * one.get("tokens", math.inf) ** -0.2
+        return 0.05 * (one["lr"] > 2e-3 * (1 - step / 1100)) + 1000 / step - 1 - of_tokens
+
     found = fit_table(runs(*points, above=above))
     assert said(found).startswith("120 rows read, 30 used: 90 lie earlier on the curve")
     assert all(abs(cell.mean - loss(cell.depth, cell.width)) < 5 * NOISE for cell in found.cells)
+    assert any("the order of their learning rates" in note for note in found.provenance.account.notes) == (not name)
 
 
 @pytest.mark.parametrize("named", [True, False])

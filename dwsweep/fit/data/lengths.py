@@ -39,9 +39,8 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
     """
     tokens, ratio = options.at_tokens, options.tokens_per_param
     asked = ratio if tokens is None else tokens
-    curves = steps.curves(data.rows, data.roles, data.settings)
     if asked is None:
-        return data if curves is None else _ends(data, curves)
+        return _ends(data) if data.step else data
 
     def unit(row: Row) -> float:  # tokens
         return 1.0 if ratio is None else n_params_of(row)
@@ -84,9 +83,9 @@ def all_reach(data: Table, tokens: float) -> bool:
     return all(min(off) <= AS_IT_IS and max(off) >= -AS_IT_IS for off in away.values())
 
 
-def _ends(data: Table, curves: tuple[str, list[list[Row]]]) -> Table:
+def _ends(data: Table) -> Table:
     """The table with the last point of each run."""
-    rows, left_out, said = steps.ends(data.rows, curves)
+    rows, left_out, said = steps.ends(data.rows, data.step)
     said += "; --at-tokens selects another point" if any(row.get("tokens") for row in data.rows) else ""
     return replace(data, rows=rows, account=data.account + left_out, notes=(*data.notes, said))
 

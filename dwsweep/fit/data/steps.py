@@ -29,37 +29,49 @@ UNIQUE = 0.9  # share of groups whose steps must differ for a group to be a run
 COMMON = 0.8  # share of runs ending at one step above which all are read there
 
 
-def curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[str]) -> tuple[str, list[list[Row]]] | None:
-    """(column of the step, rows of each run in its order); None if no run has rows at several steps. Each row gets the
-    name of its curve; of learning rates that were logged along one the highest counts, if runs of a shape differ in it.
+def name_curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[str]) -> tuple[str, str]:
+    """(column of the step, a sentence); both empty if no run has rows at several steps. Each row gets the name of its
+    curve; of learning rates that were logged along one the highest counts, if runs of a shape differ in it.
 
     settings: columns that distinguish runs, if neither their names nor their steps do.
     """
     names = list(names)
     ids = [name for name in names if plain(name) in IDS and _names_runs(rows, name)]
     usual = {bare_name(plain(name), SECTIONS, STEPS): name for name in reversed(names)}
-    times = [usual[name] for name in (*STEPS, *(OF_RUNS if ids else ())) if name in usual]
+    of_ids = (*OF_RUNS, *(["tokens"] if {*map(plain, ids)} - OF_ROWS else [])) if ids else ()
+    times = [usual[name] for name in (*STEPS, *of_ids) if name in usual]
     time = next((name for name in times if len({row[name] for row in rows if _is_point(row.get(name))}) > 1), None)
-    if time is None:
-        return None
-    if any(_names_rows(rows, name, time) for name in names if plain(name) in IDS - OF_ROWS):
-        return None  # one row per run, after its last step
+    if time is None or any(_names_rows(rows, name, time) for name in names if plain(name) in IDS - OF_ROWS):
+        return "", ""  # one row per run, after its last step
     recipe = [name for name in (*RECIPE, *TUNING) if name not in (*LENGTHS, "learning_rate", "lr")]
-    base = (ARM, "depth", "width", BLOCK, "seed", *(ids or recipe))
-    apart = (*base, "learning_rate", *recipe, *settings)
-    for key in (base, apart):
-        points = (row for row in rows if _is_point(row.get(time)))
-        found = grouped((tuple(str(row.get(name)) for name in key if name not in times), row) for row in points)
-        groups = [sorted(group, key=lambda row: row[time]) for group in found.values()]
+    base = [ARM, "depth", "width", BLOCK, "seed", *(ids or recipe)]
+    alike = [name for name in (*base, *recipe, *settings) if name not in times]
+    points, said = sorted((row for row in rows if _is_point(row.get(time))), key=lambda row: row[time]), ""
+    for key in (base, [*alike, "learning_rate"]):
+        groups = _by(points, [name for name in key if name not in times])
         counts = [(len({row[time] for row in group}), group) for group in groups]
         # a named run that was resumed has some steps twice
         own = [2 * n > len(group) if ids else n == len(group) and _is_logged(group) for n, group in counts]
         # without names, rows of a few shapes alone are runs of other rates, one of which ended early
         several = sum(len(group) > 1 for group in groups)
-        if sum(own) >= UNIQUE * len(own) and (ids or key is apart or 2 * several >= len(groups)):
+        if sum(own) >= UNIQUE * len(own) and (ids or key is not base or 2 * several >= len(groups)):
             break
-    if not any(group[-1][time] > ONE_STEP * group[0][time] for group in groups):
-        return None
+    if not ids and not any(_is_long(group, time) for group in groups):  # each point has a rate of its own
+        for at_step in _by(sorted(points, key=lambda row: -(row.get("learning_rate") or 0.0)), [*alike, time]):
+            for place, row in enumerate(at_step):
+                row[CURVE] = place
+        groups = _by(points, [*alike, CURVE])
+        if len(groups) < 2 * len(_by(points, alike)):
+            groups = []
+        said = f"runs of a shape are told apart by the order of their learning rates at each {time}"
+    scheduled = sum(len({*_rates(group)}) > 1 and _is_logged(group) for group in groups)
+    # counts of tokens alone may be those of separate runs
+    if not any(_is_long(group, time) for group in groups) or (
+        (said or time == "tokens") and scheduled < UNIQUE * len(groups)
+    ):
+        for row in points:
+            row.pop(CURVE, None)
+        return "", ""
     peaks = [(of_shape(group[0]), max(_rates(group))) for group in groups if _rates(group)]
     swept = any(max(of) > ONE_STEP * min(of) for of in grouped(peaks).values())
     for place, group in enumerate(groups):
@@ -68,7 +80,17 @@ def curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[str]) -
             row[CURVE] = place
             if len(rates) > 1:
                 row["learning_rate"] = max(rates) if swept else None
-    return time, groups
+    return time, said
+
+
+def _by(rows: Iterable[Row], key: Sequence[str]) -> list[list[Row]]:
+    """Rows that agree in the columns of ``key``, in their order."""
+    return [*grouped((tuple(str(row.get(name)) for name in key), row) for row in rows).values()]
+
+
+def _is_long(group: Sequence[Row], time: str) -> bool:
+    """True if rows in the order of their steps have several."""
+    return bool(group[-1][time] > ONE_STEP * group[0][time])
 
 
 def _rates(group: Sequence[Row]) -> list[float]:
@@ -83,11 +105,11 @@ def _is_logged(group: Sequence[Row]) -> bool:
     return len(set(rates)) < 2 or (len(after) > 1 and after == sorted(after, reverse=True))
 
 
-def ends(rows: Sequence[Row], found: tuple[str, list[list[Row]]]) -> tuple[list[Row], Counter[LeftOut], str]:
-    """(last point of each run that has a loss, at the step that nearly all runs reach; rows that are out; a
-    sentence)."""
-    time, groups = found
-    curved = {id(row) for group in groups for row in group}
+def ends(rows: Sequence[Row], time: str) -> tuple[list[Row], Counter[LeftOut], str]:
+    """(last point of each run that has a loss, at the step that nearly all runs reach; rows that are out; a sentence).
+    time: the column of the step."""
+    points = sorted((row for row in rows if CURVE in row and _is_point(row.get(time))), key=lambda row: row[time])
+    groups, curved = _by(points, (ARM, CURVE)), {id(row) for row in points}
     _blank_between(time, groups)
     last = [_measured(group)[-1][time] for group in groups]
     common, count = Counter(last).most_common(1)[0]
@@ -106,7 +128,10 @@ def ends(rows: Sequence[Row], found: tuple[str, list[list[Row]]]) -> tuple[list[
             continue
         out[f"lie earlier on the curve of their run (its last {time} counts)", ""] += len(points) - len(taken)
         out["have no loss", ""] += len(group) - len(points)
-        kept += [{"steps": at, **row} if time != "epoch" and row.get("steps") is None else row for row in taken]
+        kept += [
+            {"steps": at, **row} if time not in ("epoch", "tokens") and row.get("steps") is None else row
+            for row in taken
+        ]
     kept += [row for row in rows if id(row) not in curved]
     if short:
         stops = sorted({at for at, _ in short})

@@ -17,7 +17,7 @@ from dwsweep.fit.data.names import Names, unit_named
 from dwsweep.fit.data.roles import Roles, chosen, roles
 from dwsweep.fit.data.rows import ARM, LeftOut, Row, Word, cell_text, is_number, no_loss, plain, positive, why_no_loss
 from dwsweep.fit.data.shape import BLOCK, COUNT_FACTOR, n_params_of, settle
-from dwsweep.fit.data.steps import CURVE, IDS, OF_ROWS
+from dwsweep.fit.data.steps import CURVE, IDS, OF_ROWS, name_curves
 from dwsweep.records.columns import REQUIRED, of_type
 from dwsweep.records.columns import named as column_names
 from dwsweep.records.fit import Account, FitOptions, LeftOutRows
@@ -45,7 +45,8 @@ class Table:
     there is one (documents.npy lie below it). n_read: rows before ``where``, with lines of comments among them. roles:
     of each column, in their order. named: further columns to which the user gave a name. taken: ``ours = theirs`` for
     columns under another usual name; theirs: our name of a column → the table's, where they differ. unit: of the
-    losses. account: rows that are out already. notes: meanings taken for the columns. doubts: warnings about them.
+    losses. step: column of the place on a run's curve, if runs have curves. account: rows that are out already. notes:
+    meanings taken for the columns. doubts: warnings about them.
     following_depth: columns whose effect cannot be told from that of depth.
     """
 
@@ -58,6 +59,7 @@ class Table:
     named: tuple[str, ...] = ()
     taken: tuple[str, ...] = ()
     unit: str = NATS
+    step: str = ""
     theirs: Mapping[str, str] = field(default_factory=dict)
     account: Counter[LeftOut] = field(default_factory=Counter)
     notes: tuple[str, ...] = ()
@@ -75,7 +77,7 @@ class Table:
 
     def run_of(self, row: Row) -> tuple[Any, ...]:
         """Key of a row's run: its curve, or its recipe and seed."""
-        return (row[CURVE],) if CURVE in row else (*self.recipe_of(row), row.get("seed"))
+        return (row.get(ARM), row[CURVE]) if CURVE in row else (*self.recipe_of(row), row.get("seed"))
 
     @cached_property
     def _of_recipe(self) -> list[str]:
@@ -143,6 +145,8 @@ def read_table(
     said += _lengths_in_units(rows, names.theirs)
     of = roles(rows, held, by_values=not loaded.directory)
     rows = _without_labels(rows, chosen(of), out)
+    named = tuple(name for name in names.asked if name not in MEASURED)
+    step, of_curves = name_curves(rows, held, [name for name in chosen(of) if name not in named])
     of_loss = UNITS[unit] if unit else _unit_in_rows(rows, tuple(held)) or unit_named(names.theirs("loss")) or NATS
     return Table(
         rows=rows,
@@ -150,13 +154,14 @@ def read_table(
         sha256=loaded.digest,
         directory=loaded.directory,
         n_read=n_read + loaded.comments,
-        named=tuple(name for name in names.asked if name not in MEASURED),
+        named=named,
         taken=tuple(f"{ours} = {theirs}" for ours, theirs in names.taken.items()),
         unit=of_loss,
+        step=step,
         roles=of,
         theirs=names.renamed,
         account=+out,
-        notes=(*names.of_loss(of_loss), *names.said, *said),
+        notes=(*names.of_loss(of_loss), *names.said, *said, *filter(None, [of_curves])),
         doubts=tuple(doubts),
     )
 
