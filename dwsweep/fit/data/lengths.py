@@ -40,7 +40,7 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
     tokens, ratio = options.at_tokens, options.tokens_per_param
     asked = ratio if tokens is None else tokens
     if asked is None:
-        return _ends(data) if data.step else data
+        return _ends(data) if any(steps.on_curve(row, data.step) for row in data.rows) else data
 
     def unit(row: Row) -> float:  # tokens
         return 1.0 if ratio is None else n_params_of(row)

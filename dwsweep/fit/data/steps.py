@@ -108,8 +108,7 @@ def _is_logged(group: Sequence[Row]) -> bool:
 def ends(rows: Sequence[Row], time: str) -> tuple[list[Row], Counter[LeftOut], str]:
     """(last point of each run that has a loss, at the step that nearly all runs reach; rows that are out; a sentence).
     time: the column of the step."""
-    points = sorted((row for row in rows if CURVE in row and _is_point(row.get(time))), key=lambda row: row[time])
-    groups, curved = _by(points, (ARM, CURVE)), {id(row) for row in points}
+    groups = _by(sorted((row for row in rows if on_curve(row, time)), key=lambda row: row[time]), (ARM, CURVE))
     _blank_between(time, groups)
     last = [_measured(group)[-1][time] for group in groups]
     common, count = Counter(last).most_common(1)[0]
@@ -117,8 +116,7 @@ def ends(rows: Sequence[Row], time: str) -> tuple[list[Row], Counter[LeftOut], s
     kept, short = [], []
     out: Counter[LeftOut] = Counter()
     for group, end in zip(groups, last, strict=True):
-        points = _measured(group)
-        at = end
+        points, at = _measured(group), end
         if everywhere and end > ALIKE * common:
             near = [row[time] for row in points if common / ALIKE <= row[time] <= ALIKE * common]
             at = near[-1] if near else end
@@ -128,11 +126,9 @@ def ends(rows: Sequence[Row], time: str) -> tuple[list[Row], Counter[LeftOut], s
             continue
         out[f"lie earlier on the curve of their run (its last {time} counts)", ""] += len(points) - len(taken)
         out["have no loss", ""] += len(group) - len(points)
-        kept += [
-            {"steps": at, **row} if time not in ("epoch", "tokens") and row.get("steps") is None else row
-            for row in taken
-        ]
-    kept += [row for row in rows if id(row) not in curved]
+        is_step = time not in ("epoch", "tokens")
+        kept += [{"steps": at, **row} if is_step and row.get("steps") is None else row for row in taken]
+    kept += [row for row in rows if not on_curve(row, time)]
     if short:
         stops = sorted({at for at, _ in short})
         shown = f"{stops[0]:,g}" if len(stops) == 1 else f"{stops[0]:,g} to {stops[-1]:,g}"
@@ -144,6 +140,11 @@ def ends(rows: Sequence[Row], time: str) -> tuple[list[Row], Counter[LeftOut], s
         at += f'; --where "{plain(time)} <= {min(last):g}" compares all there'
     said = f"{len(groups):,} runs have rows at several values of {time}: the last is the loss ({at})"
     return kept, out, said
+
+
+def on_curve(row: Row, time: str) -> bool:
+    """True for a point of a run's curve. time: the column of the step."""
+    return CURVE in row and _is_point(row.get(time))
 
 
 def _blank_between(time: str, groups: Sequence[Sequence[Row]]) -> None:
