@@ -47,28 +47,28 @@ def name_curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[st
     base = [ARM, "depth", "width", BLOCK, "seed", *(ids or recipe)]
     alike = [name for name in (*base, *recipe, *settings) if name not in times]
     points, said = sorted((row for row in rows if _is_point(row.get(time))), key=lambda row: row[time]), ""
+
+    def are_runs(groups: Sequence[Sequence[Row]]) -> bool:
+        """True if a run has several steps; without names, half of them: rows of a few are runs that ended apart."""
+        several = sum(group[-1][time] > ONE_STEP * group[0][time] for group in groups)
+        return several > 0 and (bool(ids) or 2 * several >= len(groups))
+
     for key in (base, [*alike, "learning_rate"]):
         groups = _by(points, [name for name in key if name not in times])
         counts = [(len({row[time] for row in group}), group) for group in groups]
         # a named run that was resumed has some steps twice
         own = [2 * n > len(group) if ids else n == len(group) and _is_logged(group) for n, group in counts]
-        # without names, rows of a few shapes alone are runs of other rates, one of which ended early
-        several = sum(len(group) > 1 for group in groups)
-        if sum(own) >= UNIQUE * len(own) and (ids or key is not base or 2 * several >= len(groups)):
+        if sum(own) >= UNIQUE * len(own) and are_runs(groups):
             break
-    if not ids and not any(_is_long(group, time) for group in groups):  # each point has a rate of its own
+    if not ids and not are_runs(groups):  # each point has a rate of its own
         for at_step in _by(sorted(points, key=lambda row: -(row.get("learning_rate") or 0.0)), [*alike, time]):
             for place, row in enumerate(at_step):
                 row[CURVE] = place
         groups = _by(points, [*alike, CURVE])
-        if len(groups) < 2 * len(_by(points, alike)):
-            groups = []
         said = f"runs of a shape are told apart by the order of their learning rates at each {time}"
-    scheduled = sum(len({*_rates(group)}) > 1 and _is_logged(group) for group in groups)
+    falling = sum(len({*_rates(group)}) > 1 and _is_logged(group) for group in groups)
     # counts of tokens alone may be those of separate runs
-    if not any(_is_long(group, time) for group in groups) or (
-        (said or time == "tokens") and scheduled < UNIQUE * len(groups)
-    ):
+    if not are_runs(groups) or ((said or time == "tokens") and falling < UNIQUE * len(groups)):
         for row in points:
             row.pop(CURVE, None)
         return "", ""
@@ -86,11 +86,6 @@ def name_curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[st
 def _by(rows: Iterable[Row], key: Sequence[str]) -> list[list[Row]]:
     """Rows that agree in the columns of ``key``, in their order."""
     return [*grouped((tuple(str(row.get(name)) for name in key), row) for row in rows).values()]
-
-
-def _is_long(group: Sequence[Row], time: str) -> bool:
-    """True if rows in the order of their steps have several."""
-    return bool(group[-1][time] > ONE_STEP * group[0][time])
 
 
 def _rates(group: Sequence[Row]) -> list[float]:
