@@ -4,16 +4,15 @@ Robust scales find them, so that a bad run cannot hide behind its own spread. A 
 robust sds is dropped. A run is compared with the other seeds of its cell, after the part that a seed shares over all
 cells, at a t quantile of the scale's degrees of freedom: with normal noise one of 1,000 sweeps loses a run by its
 seeds, whatever the number of shapes and seeds; with t₃ tails every sixth sweep of 135 runs does. A whole cell is
-compared with a polynomial in ln N and ln L through all others, whose residuals must vanish without it.
+compared with a polynomial in ln N and ln L through all others; several that are off together are found together.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from statistics import median
 
 import numpy as np
@@ -29,13 +28,10 @@ LEAST_NATS = 1e-3  # misfit below which no run is called impossible, however sma
 LARGEST_SHARE, DIVERGED_SHARE = 0.05, 0.15  # of all runs; the second if all lie above the others
 FEWEST = 6  # fewest losses, or gaps between seeds, that have a robust scale
 DEGREES = (4, 3, 2)  # of the polynomial through shapes
-# multiples of the next residual at which a shape is off the polynomial: none of 1,050 clean grids has one
-FARTHER = 4.0
-# multiples of the farthest other residual at which several shapes diverged: 1 of 1,500 clean tables has such shapes, in
-# a corner where depth costs most
-TOGETHER = 6.0
-MOST_STEPS = 20  # of each of the two searches for runs that diverged
-MOST_TRIED = 5  # shapes of the largest residuals that may be the bad one
+# multiples of the farthest other residual at which one shape, or several, are off the polynomial: none of 1,500 clean
+# tables has such shapes, corners where depth costs most among them
+FARTHER, TOGETHER = 4.0, 6.0
+STEPS = 20  # most steps in which the farthest losses are taken out
 MOST_GAPS = 10  # most gaps from a run to later runs of its cell that enter the spread
 BEYOND, TIMES = 20.0, 2.0  # threshold in robust standard deviations, and in median losses if no law reaches the cell
 NORMAL = 1.4826  # standard deviation per median absolute deviation
@@ -140,7 +136,7 @@ def _against_seeds(runs: Sequence[Run], terms: np.ndarray) -> list[BadRun]:
     linked = sum(value != 0.0 for value in shared.values())
     far = _threshold(count - len(several) - max(linked - 1, 0), count)
     points = _points(runs, terms)
-    surface = _Surface.of(points.x, points.y, points.loss, points.terms)
+    surface = _Surface.of(points.x, points.y, points.loss, points.terms, np.ones(len(points.x), dtype=bool))
     by_others = dict(zip(points.keys, surface.expected.tolist(), strict=True)) if surface else {}
     found: list[BadRun] = []
     for key, members in several.items():
@@ -151,16 +147,13 @@ def _against_seeds(runs: Sequence[Run], terms: np.ndarray) -> list[BadRun]:
             sd = scale * math.sqrt(1.0 + 1.0 / (len(left) - 1))
             if off.max() <= max(far * sd, LEAST_NATS):
                 break
-            # a few runs move the middle of few others: remove the worst first
-            many = len(left) > MOST_GAPS
-            worst = np.flatnonzero(off > max(far * sd, LEAST_NATS)) if many else [off.argmax()]
+            worst = int(off.argmax())  # it moves the middle of the others
             if len(left) == 2:  # two seeds cannot say which of the two is wrong, but other shapes may
                 if (expected := by_others.get(_key(members[0]))) is None:
                     break
-                worst = [np.argmax([abs(members[k].loss - expected) for k in left])]
-            for k in worst:
-                run = members[left[k]]
-                found.append(BadRun(run, float(others[k]) + shared[run.seed], float(off[k]) / max(sd, 1e-12)))
+                worst = int(np.argmax([abs(members[k].loss - expected) for k in left]))
+            run = members[left[worst]]
+            found.append(BadRun(run, float(others[worst]) + shared[run.seed], float(off[worst]) / max(sd, 1e-12)))
             left = np.delete(left, worst)
     return found
 
@@ -225,90 +218,55 @@ def off_surface(
 ) -> list[tuple[int, float, float]]:
     """(place, loss by all others, distance in robust sds) of losses (K,) off a polynomial in x and y, the worst first.
 
-    others: (K, ·) further terms of the polynomial.
+    The farthest losses are taken out step by step, since together they hide each other; of all steps the last one
+    counts that leaves a group far from all other losses. others: (K, ·) further terms of the polynomial.
     """
-    terms = np.zeros((len(x), 0)) if others is None else others
-    whole = _Surface.of(x, y, loss, terms)
-    found = _far_above(whole, x, y, loss, terms) if whole else []
-    left = np.delete(np.arange(len(x)), [k for k, _, _ in found])
-    while whole := _Surface.of(x[left], y[left], loss[left], terms[left]) if found else whole:
-        # a bad loss spoils the residuals of others: without it the rest agrees best
-        rests = []
-        for k in np.argsort(-np.abs(whole.residual))[:MOST_TRIED]:
-            kept = np.delete(left, k)
-            if rest := _Surface.of(x[kept], y[kept], loss[kept], terms[kept]):
-                rests.append((float(np.abs(rest.residual).max()), int(k), rest))
-        if not rests:
-            break
-        next_, k, rest = min(rests, key=lambda one: one[0])
-        off = abs(float(whole.residual[k]))
-        if off <= max(_threshold(rest.df, len(left)) * rest.scale, FARTHER * next_, LEAST_NATS):
-            break
-        found.append((int(left[k]), float(whole.expected[k]), off / max(rest.scale, 1e-12)))
-        left = np.delete(left, k)
+    terms, kept = np.zeros((len(x), 0)) if others is None else others, np.ones(len(x), dtype=bool)
+    surface, found = _Surface.of(x, y, loss, terms, kept), list[tuple[int, float, float]]()
+    most = max(1, int(DIVERGED_SHARE * len(x)))
+    while surface and (left := most - int((~kept).sum())) > 0:
+        away = np.where(kept, np.abs(surface.residual), 0.0)
+        kept[np.argsort(-away)[: min(left, math.ceil(most / STEPS))]] = False
+        if surface := _Surface.of(x, y, loss, terms, kept):
+            off, least = np.abs(surface.residual), max(_threshold(surface.df, len(x)) * surface.scale, LEAST_NATS)
+            order = np.argsort(-off)
+            for n in range(int((~kept).sum()), 0, -1):
+                if off[order[n - 1]] > max(least, (FARTHER if n == 1 else TOGETHER) * off[order[n]]):
+                    sds = off / max(surface.scale, 1e-12)
+                    found = [(int(k), float(surface.expected[k]), float(sds[k])) for k in order[:n]]
+                    break
     return found
-
-
-def _far_above(
-    whole: _Surface, x: np.ndarray, y: np.ndarray, loss: np.ndarray, terms: np.ndarray
-) -> list[tuple[int, float, float]]:
-    """Losses of runs that diverged, as in ``off_surface``: together they hide each other. All lie above the polynomial
-    through the rest, and far from it. whole: the polynomial through all."""
-    columns, weight, above = whole.columns(x, y, terms), np.ones(len(x)), np.zeros(len(x), dtype=bool)
-    for step in range(2 * MOST_STEPS):  # least absolute distances first, then least squares of the rest
-        root = np.sqrt(weight)
-        expected = columns @ np.linalg.lstsq(columns * root[:, None], loss * root, rcond=None)[0]
-        off = loss - expected
-        scale = NORMAL * float(np.median(np.abs(off[~above])))
-        if step < MOST_STEPS:
-            weight = 1.0 / np.maximum(np.abs(off), max(scale / 10.0, 1e-12))
-            continue
-        known, above = above, off > max(_threshold(whole.df - above.sum(), len(x)) * scale, LEAST_NATS)
-        weight = np.where(above, 0.0, 1.0)
-        if (above == known).all() or above.sum() > DIVERGED_SHARE * len(x):
-            break
-    if above.sum() > DIVERGED_SHARE * len(x):
-        return []
-    order = np.argsort(-off)
-    for n in range(int(above.sum()), 1, -1):  # the largest group that is far from all others
-        if off[order[n - 1]] > TOGETHER * np.abs(off[order[n:]]).max():
-            return [(int(k), float(expected[k]), float(off[k]) / max(scale, 1e-12)) for k in order[:n]]
-    return []
 
 
 @dataclass(frozen=True)
 class _Surface:
-    """Polynomial through losses (K,). expected: (K,) loss by all others, nats. residual: (K,) studentised distance from
-    it, nats. scale: its robust sd, nats. df: its degrees of freedom. columns: (n, ·) its terms at x, y (n,) and further
-    terms (n, ·)."""
+    """Polynomial through the losses that are kept, of K. expected: (K,) loss by all others, nats. residual: (K,)
+    studentised distance from it, nats. scale: robust sd of the kept ones, nats. df: its degrees of freedom."""
 
     expected: np.ndarray
     residual: np.ndarray
     scale: float
     df: int
-    columns: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
     @classmethod
-    def of(cls, x: np.ndarray, y: np.ndarray, loss: np.ndarray, terms: np.ndarray) -> _Surface | None:
+    def of(cls, x: np.ndarray, y: np.ndarray, loss: np.ndarray, terms: np.ndarray, kept: np.ndarray) -> _Surface | None:
         """The polynomial in x and y of the highest degree that leaves as many degrees of freedom as it has, with the
         ``terms`` (K, ·); None if a parabola does not."""
-        if len(x) < FEWEST:
+        count = int(kept.sum())
+        if count < FEWEST:
             return None
-        middle, spread = np.array([[f(one) for one in (x, y)] for f in (np.mean, np.std)])
-
-        def columns(degree: int, x: np.ndarray, y: np.ndarray, terms: np.ndarray) -> np.ndarray:
-            u, v = (np.stack([x, y]) - middle[:, None]) / np.maximum(spread, 1e-12)[:, None]
-            powers = [u**a * v**b for a in range(degree + 1) for b in range(degree + 1 - a)]
-            return np.column_stack([*powers, terms])
-
+        u, v = ((one - one.mean()) / max(float(one.std()), 1e-12) for one in (x, y))
         for degree in DEGREES:
-            left, size, _ = np.linalg.svd(columns(degree, x, y, terms), full_matrices=False)
-            basis = left[:, size > 1e-9 * size.max()]
-            if basis.shape[1] > 1 and len(x) >= 2 * basis.shape[1]:
-                free = np.maximum(1.0 - (basis**2).sum(axis=1), 1e-6)
-                rest = loss - basis @ (basis.T @ loss)
+            powers = [u**a * v**b for a in range(degree + 1) for b in range(degree + 1 - a)]
+            columns = np.column_stack([*powers, terms])
+            _, size, axes = np.linalg.svd(columns[kept], full_matrices=False)
+            known = size > 1e-9 * size.max()
+            basis = columns @ (axes[known].T / size[known])
+            if basis.shape[1] > 1 and count >= 2 * basis.shape[1]:
+                share = (basis**2).sum(axis=1)
+                free = np.where(kept, np.maximum(1.0 - share, 1e-6), 1.0 + share)
+                rest = loss - basis @ (basis[kept].T @ loss[kept])
                 residual = rest / np.sqrt(free)
-                scale = NORMAL * float(np.median(np.abs(residual)))
-                of_degree = partial(columns, degree)
-                return cls(loss - rest / free, residual, scale, len(x) - basis.shape[1], of_degree)
+                scale = NORMAL * float(np.median(np.abs(residual[kept])))
+                return cls(loss - np.where(kept, rest / free, rest), residual, scale, count - basis.shape[1])
         return None
