@@ -285,6 +285,18 @@ def test_arms_of_different_data_are_no_comparison_of_recipes():
     assert not any("DATA" in line for line in alike.answer)
 
 
+def test_a_run_listed_under_several_labels_counts_once():
+    rng = np.random.default_rng(5)
+    rows = []
+    for depth, width in nets(sizes=SIZES[:4]):
+        for seed in range(2):
+            row = {"depth": depth, "width": width, "seed": seed, "loss": round(rng.uniform(3, 4), 5)}
+            rows += [{**row, "scaled": how} for how in (("depth", "width") if depth == 16 else ("depth",))]
+            rows += [{**row, "loss": row["loss"] + 0.01, "seed": seed + 2, "scaled": "width"}]
+    (((why, _), count),) = read_table(rows).account.items()
+    assert count == 8 and says(why, "fit: list a run again")
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -135,9 +135,9 @@ def _against_seeds(runs: Sequence[Run], terms: np.ndarray) -> list[BadRun]:
     count = sum(map(len, several.values()))
     linked = sum(value != 0.0 for value in shared.values())
     far = _threshold(count - len(several) - max(linked - 1, 0), count)
-    points = _points(runs, terms)
-    surface = _Surface.of(points.x, points.y, points.loss, points.terms, np.ones(len(points.x), dtype=bool))
-    by_others = dict(zip(points.keys, surface.expected.tolist(), strict=True)) if surface else {}
+    keys, points = _points(runs, terms)
+    surface = _Surface.of(*points, kept=np.ones(len(keys), dtype=bool))
+    by_others = dict(zip(keys, surface.expected.tolist(), strict=True)) if surface else {}
     found: list[BadRun] = []
     for key, members in several.items():
         values, left = losses[key], np.arange(len(members))
@@ -167,23 +167,15 @@ def _medians_of_others(values: np.ndarray) -> np.ndarray:
     return (ranked[low + (place <= low)] + ranked[high + (place <= high)]) / 2.0
 
 
-@dataclass(frozen=True)
-class _Points:
-    """Median losses (K,) that are compared: of each shape at its best learning rate; if losses are adjusted, of each
-    setup. terms: (K, ·)."""
-
-    keys: list[Hashable]
-    x: np.ndarray
-    y: np.ndarray
-    loss: np.ndarray
-    terms: np.ndarray
-
-
 def _key(run: Run) -> Hashable:
     return run.setup if run.settings else run.shape
 
 
-def _points(runs: Sequence[Run], terms: np.ndarray) -> _Points:
+def _points(
+    runs: Sequence[Run], terms: np.ndarray
+) -> tuple[list[Hashable], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """Points that are compared, and their arguments of ``off_surface``: the median loss of each shape at its best
+    learning rate; if losses are adjusted, of each setup."""
     of = grouped((run.setup, k) for k, run in enumerate(runs))
     loss = {setup: median([runs[k].loss for k in members]) for setup, members in of.items()}
     best: dict[Hashable, Setup] = {}
@@ -192,23 +184,20 @@ def _points(runs: Sequence[Run], terms: np.ndarray) -> _Points:
         if key not in best or loss[setup] < loss[best[key]]:
             best[key] = setup
     members = [of[setup] for setup in best.values()]
-    return _Points(
-        keys=list(best),
-        x=np.array([math.fsum(runs[k].x for k in own) / len(own) for own in members]),
-        y=np.log([float(setup.shape.depth) for setup in best.values()]),
-        loss=np.array([loss[setup] for setup in best.values()]),
-        terms=np.array([terms[own].mean(axis=0) for own in members]).reshape(len(members), terms.shape[1]),
-    )
+    x = np.array([math.fsum(runs[k].x for k in own) / len(own) for own in members])
+    y = np.log([float(setup.shape.depth) for setup in best.values()])
+    others = np.array([terms[own].mean(axis=0) for own in members]).reshape(len(members), terms.shape[1])
+    return list(best), (x, y, np.array([loss[setup] for setup in best.values()]), others)
 
 
 def _against_surface(runs: Sequence[Run], terms: np.ndarray) -> list[BadRun]:
     """Runs of points that lie off a polynomial in ln N and ln L through all other points; not a run near it, which
     shares its point with a bad one."""
-    points = _points(runs, terms)
+    keys, points = _points(runs, terms)
     found = []
-    for k, expected, away in off_surface(points.x, points.y, points.loss, points.terms):
-        own = [run for run in runs if _key(run) == points.keys[k]]
-        far = abs(points.loss[k] - expected) / 2.0
+    for k, expected, away in off_surface(*points):
+        own = [run for run in runs if _key(run) == keys[k]]
+        far = abs(points[2][k] - expected) / 2.0
         found += [BadRun(run, expected, away) for run in own if abs(run.loss - expected) > far]
     return found
 

@@ -35,6 +35,7 @@ DIVERGED_FLAGS = {"diverged", "is_diverged", "has_diverged", "did_diverge"}  # c
 OWN = {"run_id", "n_params", "n_params_total", "attention_kernel", "data_hash"}  # results.csv in every folder has these
 UNITS = {"nats": NATS, "bits": BITS_PER_TOKEN, "bpb": BITS, "bpc": PER_CHARACTER}
 UNIT_COLUMNS = {"unit", "units", "loss_unit", "loss_units", "metric_unit", "unit_of_loss"}  # that name it in each row
+TELLING_DIGITS = 4  # decimals of a loss: two runs that agree to these are one run
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,7 @@ def read_table(
     said, doubts = settle(rows, trusted, loaded.source, names.theirs)
     said += _lengths_in_units(rows, names.theirs)
     of = roles(rows, held, by_values=not loaded.directory)
+    rows = _without_labels(rows, chosen(of), out)
     named = tuple(name for name in names.asked if name not in MEASURED)
     step, of_curves = name_curves(rows, held, [name for name in chosen(of) if name not in named])
     of_loss = UNITS[unit] if unit else _unit_in_rows(rows, tuple(held)) or unit_named(names.theirs("loss")) or NATS
@@ -270,6 +272,21 @@ def _with_sizes(rows: Sequence[Row], out: Counter[LeftOut]) -> list[Row]:
         else:
             kept.append(row)
     return kept
+
+
+def _without_labels(rows: list[Row], settings: Sequence[str], out: Counter[LeftOut]) -> list[Row]:
+    """Rows without repeats of a run under other labels: shape, seed, learning rate, loss and all other measurements
+    agree to the last digit."""
+    digits = sorted(len(repr(row.get("loss")).partition(".")[2]) for row in rows)
+    seeds = all(row.get("seed") is not None for row in rows)
+    if not settings or not seeds or digits[len(digits) // 2] < TELLING_DIGITS:
+        return rows
+    kept: dict[Any, Row] = {}
+    for k, row in enumerate(rows):
+        own = tuple(item for item in row.items() if item[0] not in settings)
+        kept.setdefault(own if isinstance(row.get("loss"), float) else k, row)
+    out["list a run again, under other labels", ""] += len(rows) - len(kept)
+    return list(kept.values())
 
 
 # Checks
