@@ -222,11 +222,10 @@ def guide(
     device: Annotated[
         str | None,
         typer.Option(
-            help="Device for time and latency, such as H100:8, or tflops=…,gb=…,gbps=… (default: --bench's, or H100).",
+            help="Device for time and latency, such as H100:8, or tflops=…,gb=…,gbps=… (default: H100).",
             rich_help_panel=TIME,
         ),
     ] = None,
-    bench: Annotated[PathValue | None, path_option("PATH", "File of rates from `dwsweep bench`.", TIME)] = None,
     layer_time: Annotated[
         float,
         typer.Option(
@@ -250,24 +249,15 @@ def guide(
     json: AsJson = False,
 ) -> None:
     """Recommend a shape for a budget, with costs of other shapes and trust; judge a shape."""
-    from dwsweep.cost.duration import Calibration
     from dwsweep.guide import Options, answer, exported
     from dwsweep.guide.latency import Latency
     from dwsweep.report import guide_report
 
-    if bench is not None and not bench.exists():
-        raise InputError(f"--bench: {bench}; no such file or sweep directory; `dwsweep bench SPEC` writes one")
-    try:
-        calibration = Calibration.read(bench) if bench else None
-    except InputError as error:
-        raise InputError(*(f"--bench: {line}" for line in error.lines)) from None
-    if bench is not None and calibration is None:
-        raise InputError(f"--bench: {bench}; holds no measured rate; give a file of `dwsweep bench`")
     if export is not None and json:
         raise InputError("--json: prints the whole answer, --export a configuration; allowed: one of them")
     keywords = given(ctx, Options.__dataclass_fields__)
     keywords["latency"] = Latency.of(latency) if latency else None
-    options = Options(layer_seconds=layer_time, calibration=calibration, **keywords)
+    options = Options(layer_seconds=layer_time, **keywords)
     asked = given(ctx, ("fit", "law", "flops", "hours"))
     found = answer([*(sizes or ()), *(params or ())], shape or (), by_source=sources, options=options, **asked)
     if export is not None:

@@ -27,6 +27,7 @@ INSTEAD = {  # by "command" or "command --option"
     "guide --heads": "`--head-size P` gives width / P heads; `--export hf` prints a configuration to edit",
     "guide --width-multiple": "`--head-size P` and `--tensor-parallel N` leave widths of P × N and their multiples",
     "guide --tied-embeddings": "sizes are of the blocks; set tie_word_embeddings in the configuration of `--export hf`",
+    "guide --bench": "`--device tflops=…,gb=…,gbps=…` gives a device by its rates",
     "guide --compare": "run `dwsweep guide --fit F` and `dwsweep guide --law levine2020`",
 }
 

@@ -129,12 +129,6 @@ class Calibration:
         )
         return cls(rows[0].device_kind, tuple(rates), max(row.devices for row in measured))
 
-    @property
-    def shapes(self) -> str:
-        """The benchmarked shapes: one, or the smallest and the largest."""
-        rows = sorted(self.rows, key=lambda row: row.depth * row.width**2)
-        return " to ".join(dict.fromkeys(f"{row.depth} × {row.width}" for row in (rows[0], rows[-1])))
-
     def flops_per_second(self, shape: Shape, optimizer: str = "adamw") -> float:
         """Rate of one device, FLOP/s, at the benchmarked shape nearest in (ln L, ln d_x); shapes of the same recipe
         come first."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dwsweep.cost.devices import GIVEN, Device, find, suggestion
-from dwsweep.cost.duration import ASSUMED, MEASURED, Calibration
+from dwsweep.cost.duration import ASSUMED
 from dwsweep.errors import InputError, argument
 from dwsweep.guide.answers import AT
 from dwsweep.guide.losses import TrainingTokens
@@ -52,7 +52,7 @@ RANGES = {  # option → least and largest value, and their unit
     "tokens": (1e3, 1e18, ""),
     "tokens_per_param": (0.01, 1e6, ""),
 }
-OPTION_OF = {"shapes": "--shape", "project": "--export", "calibration": "--bench", "layer_seconds": "--layer-time"}
+OPTION_OF = {"shapes": "--shape", "project": "--export", "layer_seconds": "--layer-time"}
 
 
 def named(name: str) -> str:
@@ -98,10 +98,9 @@ class Options:
     """Options: constraints on the shapes, and the assumptions of their costs; None: the usual value (README.md).
 
     tensor_parallel divides heads, key/value heads and inner width. at: the criterion by which a shape is recommended.
-    device: a name, or with a count, ``H100:8``; None: that of ``calibration``, else DEVICE. layer_seconds: launches and
-    waits per layer and decoded token; latency: measured, in place of it and of the device's rate of reading. own_block,
-    idle: weights over d² of a layer of a fit's nets, where no block was asked for: those that a token uses, and those
-    of other experts.
+    device: a name, or with a count, ``H100:8``. layer_seconds: launches and waits per layer and decoded token; latency:
+    measured, in place of it and of the device's rate of reading. own_block, idle: weights over d² of a layer of a fit's
+    nets, where no block was asked for: those that a token uses, and those of other experts.
     """
 
     head_size: int | None = None
@@ -115,10 +114,9 @@ class Options:
     at: str = AT[0]
     tokens: float | None = None
     tokens_per_param: float | None = None  # None: compute-optimal, by the fit or by Hoffmann et al. 2022
-    device: str | None = None
+    device: str = DEVICE
     layer_seconds: float = LAYER_SECONDS
     latency: Latency | None = None
-    calibration: Calibration | None = None
     own_block: float | None = None
     idle: float = 0.0
 
@@ -131,11 +129,8 @@ class Options:
         for name, allowed in (("mlp", ("plain", "gated")), ("at", AT)):
             if (value := getattr(self, name)) not in allowed:
                 wrong.append(f"{named(name)}: {value!r}; allowed: {', '.join(allowed)}")
-        device, bench = f"{named('device')}: {self.device_text[:40]!r}", self.calibration
-        found = find(self.device_name)
-        if bench and self.device_name != bench.device_kind and found != find(bench.device_kind):
-            wrong.append(f"{device}; {named('calibration')} has rates of {bench.device_kind}; allowed: one of them")
-        elif found is None and not bench:
+        device = f"{named('device')}: {self.device[:40]!r}"
+        if find(self.device_name) is None:
             wrong.append(f"{device} is not in the table; allowed: {suggestion(self.device_name)}, {GIVEN}")
         elif not 1 <= self.devices <= MOST_DEVICES:
             wrong.append(f"{device}; must be from 1 to {MOST_DEVICES:,} devices")
@@ -196,36 +191,28 @@ class Options:
     @property
     def filled(self) -> Options:
         """Options with the usual values in place of None."""
-        return replace(self, vocab_size=self.vocabulary, context=self.positions, device=self.device_text)
+        return replace(self, vocab_size=self.vocabulary, context=self.positions)
 
     @property
     def training_rate(self) -> str:
         """Device of the training times, and the origin of its rate."""
-        measured = self.calibration
-        if measured is None:
-            return f"one {self.device_name}, rate {ASSUMED}"
-        return f"one {measured.device_kind}, rate {MEASURED} at {measured.shapes}"
+        return f"one {self.device_name}, rate {ASSUMED}"
 
     @property
     def found_device(self) -> Device:
-        device = find(self.device_name) or find(DEVICE)  # a bench of a device without a known bandwidth
+        device = find(self.device_name)
         assert device is not None
         return device
 
     @property
-    def device_text(self) -> str:
-        """Device as asked for, or that of the measured rates, or the usual one."""
-        return self.device or (self.calibration.device_kind if self.calibration else DEVICE)
-
-    @property
     def device_name(self) -> str:
-        name, colon, count = self.device_text.rpartition(":")
-        return name if colon and count.isdigit() else self.device_text
+        name, colon, count = self.device.rpartition(":")
+        return name if colon and count.isdigit() else self.device
 
     @property
     def devices(self) -> int:
         """Number of devices."""
-        return int(self.device_text[len(self.device_name) + 1 :][:LONGEST_COUNT] or 1)
+        return int(self.device[len(self.device_name) + 1 :][:LONGEST_COUNT] or 1)
 
     @property
     def given(self) -> list[str]:

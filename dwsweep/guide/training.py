@@ -20,14 +20,11 @@ HALVINGS = 60
 
 
 def training_seconds(shape: Shape, options: Options) -> float:
-    """Training seconds per token on one device: measured, or assumed."""
-    flops = training_flops_per_token(shape)
-    if options.calibration is not None:
-        return flops / options.calibration.flops_per_second(shape)
+    """Training seconds per token on one device, assumed."""
     # fused attention, usual at these sizes; otherwise heads of 64 would seem a third slower than heads of 128
     device = options.found_device
     mfu = assumed_mfu(shape, device, tokens_per_step=TOKENS_PER_STEP, precision="bfloat16", fused=True)
-    return flops / (device.peak_flops * mfu)
+    return training_flops_per_token(shape) / (device.peak_flops * mfu)
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,7 @@ class Training:
 
     def sentence(self, found: Afforded, options: Options) -> str:
         """Sentence on the size and the tokens that the budget pays for."""
-        paid = f"{self.flops:.3g} FLOPs" if self.flops is not None else f"{self.hours:g} hours on {options.device_text}"
+        paid = f"{self.flops:.3g} FLOPs" if self.flops is not None else f"{self.hours:g} hours on {options.device}"
         size, tokens = format_count(found.n_params), format_count(found.tokens)
         return f"{paid} pay for {size} parameters in the blocks on {tokens} tokens ({found.why})"
 

@@ -107,7 +107,7 @@ def _legend(options: Options) -> str:
         text += f"{seconds * 1e6:.3g} µs per layer" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms per layer"
         text += f" (ASSUMED; {MEASURED_LAYER}: --layer-time)." if seconds == LAYER_SECONDS else " (--layer-time)."
     if options.tokens:
-        text += f" hours: of training on {format_count(options.tokens)} tokens, on {options.device_text}."
+        text += f" hours: of training on {format_count(options.tokens)} tokens, on {options.device}."
     return text
 
 

@@ -61,7 +61,7 @@ def test_every_command_reads_and_writes_in_a_bucket(
     assert "gs://b/sweep/fit/fit.json" in done("fit", "gs://b/sweep")
     assert {"b/sweep/fit/cells.csv", "b/sweep/fit/guideline.md"} <= bucket()
     assert done("report", "gs://b/sweep") == "gs://b/sweep/report.html\n"
-    done("guide", "--params", "1M", "--fit", "gs://b/sweep", "--bench", "gs://b/sweep/bench.json", "--out", "gs://b/g")
+    done("guide", "--params", "1M", "--fit", "gs://b/sweep", "--out", "gs://b/g")
     done("design", "gs://b/spec.yaml", "--fit", "gs://b/sweep")
     out = done("plan", "gs://b/spec.yaml", "--json", "--out", "gs://b/sweep")
     assert json.loads(out)["totals"]["time_basis"].startswith("measured by `bench` on NVIDIA H200")

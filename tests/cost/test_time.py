@@ -173,6 +173,12 @@ def test_times_are_measured_on_the_same_device_before_they_are_assumed(tmp_path:
     assert bases(device="H200")[0] == {"assumed"}
 
 
+def test_a_bench_of_several_devices_is_refused(tmp_path: Path) -> None:
+    bench_record.write([row(6, 118, 4e13, "NVIDIA H100 80GB HBM3"), row(6, 118, 1e13, "NVIDIA A10")], tmp_path)
+    with pytest.raises(InputError, match="device_kind: NVIDIA A10, NVIDIA H100 80GB HBM3; allowed: one kind"):
+        Calibration.read(tmp_path)
+
+
 def test_a_missing_calibration_is_none_and_a_broken_one_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "bench.json"
     assert Calibration.read(path) is Calibration.read(tmp_path) is Calibration.of([]) is None

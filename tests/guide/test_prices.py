@@ -17,7 +17,6 @@ from checkout import LAPTOP
 from cli_tools import Command
 from sentences import says
 
-from dwsweep.cost.duration import Calibration, Rate
 from dwsweep.errors import InputError
 from dwsweep.guide import Options, advice, answer, fitted_source, public_source, published_source
 from dwsweep.guide.answers import AT, BALANCED, TRADED, BudgetAnswer
@@ -75,18 +74,6 @@ def test_flops_and_hours_pay_for_parameters_and_tokens() -> None:
     one, eight = (answer(hours=24.0, options=Options(device=name)) for name in ("H100", "H100:8"))
     assert eight.budgets[0].optimum.n_params == pytest.approx(math.sqrt(8) * one.budgets[0].optimum.n_params, rel=0.25)
     assert says(eight.afforded, "guide: budget of device time")
-
-
-def test_times_are_of_the_device_that_was_measured() -> None:
-    """`--hours 24 --bench` of an A100 paid for a net by its rates and said: on H100, with an H100's latency."""
-    a100 = Calibration("NVIDIA A100-SXM4-80GB", (Rate(24, 1024, 1e14),))
-    found = answer(hours=24.0, options=Options(calibration=a100))
-    assert "24 hours on NVIDIA A100-SXM4-80GB pay for" in str(found.afforded)
-    assert found.assumptions.found_device.name == "A100-80GB"
-    assert found.assumptions.training_rate.startswith("one NVIDIA A100-SXM4-80GB, rate measured at 24 × 1024")
-    assert Options(calibration=a100, device="A100-80GB:8").devices == 8
-    with pytest.raises(InputError, match=r"device: 'H100:8'; calibration has rates of NVIDIA A100-SXM4-80GB"):
-        Options(calibration=a100, device="H100:8")
 
 
 # The recommended shape
