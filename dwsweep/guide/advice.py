@@ -16,7 +16,7 @@ from dwsweep.guide.costs import Budget, best_of
 from dwsweep.guide.losses import TrainingTokens
 from dwsweep.guide.question import Question, parse_shape
 from dwsweep.guide.shapes import Options, named
-from dwsweep.guide.sources import FORMS_AGREE, Source
+from dwsweep.guide.sources import Source
 from dwsweep.guide.training import Training
 from dwsweep.interval import Interval
 from dwsweep.records.record import to_dict
@@ -81,19 +81,12 @@ def answer(
         source_notes=source.notes,
         budgets=budgets,
         verdicts=verdicts,
-        overview=tuple(_in_overview(best_depth(*target, source, options), source) for target in targets),
+        overview=tuple(best_depth(*target, source, options, listed=True) for target in targets),
         assumptions=options.filled,
         notes=_of_block(options, source),
         afforded=afforded,
         instead=source.instead or None,
     )
-
-
-def _in_overview(row: BestDepth, source: Source) -> BestDepth:
-    """A row whose depth has the ends of the depths that waste little, where no best depth can be named."""
-    if row.basis != "range":
-        return row
-    return replace(row, **Interval(None, *source.loss(row.n_params).stretch(LITTLE)).columns("depth"))
 
 
 def _of_block(options: Options, source: Source) -> tuple[str, ...]:
@@ -131,14 +124,15 @@ def exported(found: Answer, project: str) -> str:
 
 
 def best_depth(
-    name: str, n_params: float, trained: tuple[int, int] | None, source: Source, options: Options
+    name: str,
+    n_params: float,
+    trained: tuple[int, int] | None,
+    source: Source,
+    options: Options,
+    listed: bool = False,
 ) -> BestDepth:
-    """Best depth and width at one size, with the GPT-3 shape for reference. options: of the block whose width it is."""
-    best, rivals = source.depth(n_params)[0], source.forms(n_params)
-    every = [best, *rivals.values()]
-    if max(every) <= FORMS_AGREE * min(every):
-        rivals = {}
-    weights, depth = options.layer_weights(n_params, best), Interval(*source.depth(n_params))
+    """Best depth and width at one size, with the GPT-3 shape for reference. options: of the block whose width it is.
+    listed: as in ``columns``."""
     return BestDepth(
         name=name,
         source=source.name_at(n_params),
@@ -146,16 +140,31 @@ def best_depth(
         trained_depth=trained[0] if trained else None,
         trained_width=trained[1] if trained else None,
         reach=source.reach(n_params),
-        extrapolation_factor=source.extrapolation(n_params),
         trust=guide_sources.judge(source, n_params),
+        basis=source.basis(n_params),
+        rivals=source.forms(n_params),
+        **columns(n_params, source, options.layer_weights(n_params, source.depth(n_params)[0]), listed),
+    )
+
+
+def columns(
+    n_params: float, source: Source, weights: float, listed: bool = False, confidence: float = 0.95
+) -> dict[str, Any]:
+    """Columns that ``BestDepth`` and a row of the guideline share. weights: of a layer over d². listed: the depths that
+    waste little, where no best depth can be named."""
+    loss = source.loss(n_params)
+    depth = loss.interval(confidence)
+    forms: list[float] = [loss.best_depth[0], *source.forms(n_params).values()]
+    if listed and source.basis(n_params) == "range":
+        depth, forms = Interval(None, *loss.stretch(LITTLE)), []
+    return {
         **depth.columns("depth"),
         **depth.map(lambda layers: width_at(n_params, layers, weights), falling=True).columns("width"),
-        basis=source.basis(n_params),
-        rivals=rivals,
-        rival_depth_min=min(every) if rivals else None,
-        rival_depth_max=max(every) if rivals else None,
-        depth_error=source.error(n_params),
-    )
+        "rival_depth_min": min(forms, default=None),
+        "rival_depth_max": max(forms, default=None),
+        "extrapolation_factor": source.extrapolation(n_params),
+        "depth_error": source.error(n_params),
+    }
 
 
 def budget(n_params: float, source: Source, options: Options, training: Training | None = None) -> BudgetAnswer:
@@ -176,7 +185,7 @@ def budget(n_params: float, source: Source, options: Options, training: Training
         budget=n_params,
         at=options.at,
         unit=source.unit,
-        near_best=asked.loss.near_best(LITTLE),
+        near_best=asked.loss.stretch(LITTLE),
         candidates=asked.table(candidates, bests.values()),
         best=bests,
         risk=asked.risk(chosen, options.at) if chosen else None,

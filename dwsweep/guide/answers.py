@@ -33,9 +33,8 @@ class Trust:
 @dataclass(frozen=True, kw_only=True)
 class BestDepth:
     """Best depth and width at one size. n_params: weights of the blocks. width: its low end belongs to the deep end.
-    rivals: best depth by every other form, if they differ by more than a tenth. extrapolation_factor: by which the size
-    lies outside the data, 1 inside. basis: of ``Source.basis``. depth_error: Monte-Carlo error of the depth, at sizes
-    of a fit's losses.
+    rivals: best depth by every other form. extrapolation_factor: by which the size lies outside the data, 1 inside.
+    basis: of ``Source.basis``. depth_error: Monte-Carlo error of the depth, at sizes of a fit's losses.
     """
 
     name: str
@@ -71,16 +70,6 @@ class Cost:
     nats_low: float | None = None
     nats_high: float | None = None
     nats_interval = IntervalOf()
-
-
-@dataclass(frozen=True)
-class NearBest:
-    """Range of depths that waste at most ``less_compute`` percent of compute. An end outside the source's depths is
-    None."""
-
-    less_compute: float
-    depth_low: float | None
-    depth_high: float | None
 
 
 @dataclass(frozen=True)
@@ -139,14 +128,14 @@ class Risk:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetAnswer:
-    """Answer for a budget: shapes to build. near_best: depths that waste little. best: candidate of least cost by each
-    criterion, within the budget. risk: regret of the one by ``at``, the requested criterion. built: models of families
-    near this size. unit: of the losses."""
+    """Answer for a budget: shapes to build. near_best: ends of the depths that waste little. best: candidate of least
+    cost by each criterion, within the budget. risk: regret of the one by ``at``, the requested criterion. built: models
+    of families near this size. unit: of the losses."""
 
     optimum: BestDepth
     budget: float
     at: str
-    near_best: NearBest
+    near_best: tuple[float, float]
     candidates: tuple[Candidate, ...]
     best: Mapping[str, Candidate | None]
     built: tuple[BuiltModel, ...]

@@ -13,16 +13,14 @@ from dataclasses import replace
 import numpy as np
 
 from dwsweep.errors import InputError
-from dwsweep.evidence.random_effects import quantiles
 from dwsweep.fit.statistics import ask
-from dwsweep.guide.advice import LITTLE
+from dwsweep.guide.advice import columns
 from dwsweep.guide.costs import Budget, best_of
 from dwsweep.guide.shapes import Options
 from dwsweep.guide.sources import PUBLIC, Source, source_of
-from dwsweep.interval import Interval
 from dwsweep.records.fit import FitResult
 from dwsweep.records.transitions import GuidelineRow
-from dwsweep.shapes import STANDARD, width_at
+from dwsweep.shapes import STANDARD
 
 NO_BEST = "no best depth can be named, these waste at most 5 % of compute"
 GRID = 40  # sizes at which the loss of a trained shape is looked for
@@ -41,30 +39,21 @@ def answered(fit: FitResult, sizes: Iterable[GuidelineRow]) -> list[GuidelineRow
 def _row(row: GuidelineRow, source: Source, options: Options | None, confidence: float) -> GuidelineRow:
     """The answer of ``guide --fit`` at a row's size, in the confidence of the fit."""
     n, name, own = row.n_params, PUBLIC, source.own_at(row.n_params)
-    row = replace(row, extrapolation_factor=source.extrapolation(n), depth_error=source.error(n))
     if own is not None:
         inside = own.away(n) <= 1.0
         name = "own: loss of all depths, and public evidence" if inside else f"{PUBLIC}, beyond your losses"
     if source.own is not None and row.trained_depth is not None:
         row = _with_cost(row, source.own.surface, row.trained_depth)
-    loss, tail = source.loss(n), (1.0 - confidence) / 2.0
-    depth = Interval(loss.best_depth[0], *np.exp(quantiles(loss.ln_depth, [tail, 1.0 - tail])).tolist())
-    forms = [loss.best_depth[0], *source.forms(n).values()]
-    if source.basis(n) == "range":
-        depth, name, forms = Interval(None, *loss.stretch(LITTLE)), f"{name}: {NO_BEST}", []
     weights = (source.nets.layer_weights if source.nets else None) or STANDARD
-    weights = options.layer_weights(n, loss.best_depth[0]) if options else weights
+    weights = options.layer_weights(n, source.depth(n)[0]) if options else weights
     built = best_of(Budget(n, source, options).candidates(), options.at) if options else None
     return replace(
         row,
-        **depth.columns("depth"),
-        **depth.map(lambda layers: width_at(n, layers, weights), falling=True).columns("width"),
+        **columns(n, source, weights, listed=True, confidence=confidence),
         depth_int=built.depth if built else None,
         width_int=built.width if built else None,
         n_params_actual=built.n_params if built else None,
-        law=name,
-        rival_depth_min=min(forms, default=None),
-        rival_depth_max=max(forms, default=None),
+        law=f"{name}: {NO_BEST}" if source.basis(n) == "range" else name,
     )
 
 

@@ -14,13 +14,14 @@ from functools import cached_property
 import numpy as np
 
 from dwsweep.evidence.random_effects import TOKENS_PER_PARAM, quantiles
-from dwsweep.guide.answers import Cost, NearBest, Risk
+from dwsweep.guide.answers import Cost, Risk
+from dwsweep.interval import Interval
 from dwsweep.text import format_count
 
 TAIL = 0.025
 GRID = 600  # points of the grid of depths
 REACH = 16.0  # factor in depth from the best
-WITHIN, COARSE, FINE = 4.0, 10, 24  # ratio to the best depth of the layers that are priced, and counts of two steps
+WITHIN, TRIED = 4.0, 60  # ratio to the best depth of the layers that are priced, and their count
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,13 @@ class LossAt:
         best = self.best_depth[0]
         return np.geomspace(max(1.0, best / REACH), max(2.0, best * REACH), GRID)
 
+    def interval(self, confidence: float = 1.0 - 2.0 * TAIL) -> Interval:
+        """Best depth with its interval."""
+        tail = (1.0 - confidence) / 2.0
+        if math.isclose(tail, TAIL):
+            return Interval(*self.best_depth)
+        return Interval(self.best_depth[0], *np.exp(quantiles(self.ln_depth, [tail, 1.0 - tail])).tolist())
+
     def drawn(self, depths: np.ndarray) -> np.ndarray:
         """Draws (D, M): nats of ``depths`` above the best depth of each draw."""
         return self.slope * self.priced(np.asarray(depths, dtype=float))
@@ -83,13 +91,8 @@ class LossAt:
     @cached_property
     def _least(self) -> float:
         """Least expected price of a whole number of layers."""
-        ends, count = (self.best_depth[0] / WITHIN, self.best_depth[0] * WITHIN), COARSE
-        for _ in range(2):
-            whole = np.unique(np.maximum(1.0, np.geomspace(*ends, count).round()))
-            prices = self._expected(whole)
-            least = int(prices.argmin())
-            ends, count = (whole[max(0, least - 1)], whole[min(least + 1, len(whole) - 1)]), FINE
-        return float(prices.min())
+        layers = np.geomspace(self.best_depth[0] / WITHIN, self.best_depth[0] * WITHIN, TRIED)
+        return float(self._expected(np.unique(np.maximum(1.0, layers.round()))).min())
 
     def cost(self, nats: float, *interval: float) -> Cost:
         """Cost of ``nats`` above the best, also as wasted compute."""
@@ -128,9 +131,3 @@ class LossAt:
         low = above[above < best].max(initial=-1) + 1
         high = above[above > best].min(initial=len(prices)) - 1
         return float(self.depths[low]), float(self.depths[high])
-
-    def near_best(self, share: float) -> NearBest:
-        """Depths that waste at most a share of compute (0.05: 5 %)."""
-        low, high = self.stretch(share)
-        first, last = low <= self.depths[0] * 1.000001, high >= self.depths[-1] * 0.999999
-        return NearBest(100.0 * share, None if first else low, None if last else high)

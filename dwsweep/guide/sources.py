@@ -52,7 +52,6 @@ BY_LOSSES, DRIFT = 6, 7  # axes of the draws: which are of the joint posterior, 
 FEWEST_PAIRS = 50.0  # effective pairs of draws of own losses and public evidence below which the two hardly agree
 OTHER_PRICE = 2.5  # ratio of the own price of a wrong depth to the public one that public recipes hardly have
 TWICE = 2.0  # factor beyond known tokens that a remark names, and beyond known depths that costs trust
-FORMS_AGREE = 1.1  # ratio of the forms' best depths beyond which both are named
 
 
 def compared_sizes() -> tuple[float, float]:

@@ -147,27 +147,24 @@ def _little(row: BudgetAnswer) -> str:
     (low, high), share = little(row), f"{100.0 * LITTLE:g} % of compute"
     if low == high:
         return f"{low} layer{'s waste' if low > 1 else ' wastes'} at most {share}"
-    return f"{f'{low} or more' if high is None else f'{low} to {high}'} layers waste at most {share}"
+    return f"{low} to {high} layers waste at most {share}"
 
 
-def little(row: BudgetAnswer) -> tuple[int, int | None]:
+def little(row: BudgetAnswer) -> tuple[int, int]:
     """Range of whole numbers of layers that waste little, narrowed to depths whose own table row agrees."""
-    near = row.near_best
-    whole = _whole(Interval(None, near.depth_low, near.depth_high))
-    low, high = round(whole.low or 1), None if whole.high is None else round(whole.high)
-    costs = {c.depth: c.size.less_compute for c in row.candidates if c.within_budget}
-    while low in costs and costs[low] > near.less_compute and (high is None or low < high):
+    low, high = _whole(*row.near_best)
+    dear = {c.depth for c in row.candidates if c.within_budget and c.size.less_compute > 100.0 * LITTLE}
+    while low < high and low in dear:
         low += 1
-    while high is not None and high in costs and costs[high] > near.less_compute and high > low:
+    while low < high and high in dear:
         high -= 1
     return low, high
 
 
-def _whole(depths: Interval) -> Interval:
+def _whole(low: float, high: float) -> tuple[int, int]:
     """Whole numbers of layers between the ends of depths that waste little, which lie on a grid."""
-    low = None if depths.low is None else max(1, math.ceil(depths.low - FREE_GRID))
-    high = None if depths.high is None else max(low or 1, math.floor(depths.high + FREE_GRID))
-    return Interval(None, low, high)
+    least = max(1, math.ceil(low - FREE_GRID))
+    return least, max(least, math.floor(high + FREE_GRID))
 
 
 def _risk(row: BudgetAnswer) -> list[Part]:
@@ -228,9 +225,8 @@ def _best_depth(best: BestDepth) -> str:
 
 
 def _by_form(best: BestDepth) -> str:
-    """Sentence on the best depth by each form; empty where the forms agree."""
-    named = ", ".join(f"{form} {depth:.1f}" for form, depth in best.rivals.items())
-    return f" Best depth by form: {named}." if named else ""
+    """Sentence on the best depth by each form."""
+    return f" Best depth by form: {', '.join(f'{form} {depth:.1f}' for form, depth in best.rivals.items())}."
 
 
 def _verdict(row: ShapeAnswer, options: Options) -> list[Part]:
@@ -253,19 +249,18 @@ def sizes_table(
     heads = [label("model"), *map(number, ("N", "trained", "depth")), INTERVAL, number("width"), label("forms")]
     table = TextTable(title, [*heads, *map(number, ("outside", *more))])
     for row in rows:
-        if isinstance(row, BestDepth):
-            source, ranged = row.source, row.basis == "range"
-        else:
-            source, ranged = row.law, row.depth is None
+        source = row.source if isinstance(row, BestDepth) else row.law
         forms, depth = Interval(None, row.rival_depth_min, row.rival_depth_max), row.depth_interval
         best = estimate(depth, layers, MISSING)
+        if depth.value is None and depth.low and depth.high:
+            best[1] = Interval(None, *_whole(depth.low, depth.high)).ends(".0f")
         known = "public" if source.startswith(PUBLIC) else "inside"  # inside other sizes than the reader's own
         table.add(
             row.name,
             format_count(row.n_params),
             net(row.trained_depth, row.trained_width),
-            *([MISSING, _whole(depth).ends(".0f")] if ranged else best),
-            shown(None if ranged else row.width, ",.0f"),
+            *best,
+            shown(row.width, ",.0f"),
             MISSING if forms.unbounded else forms.ends(".0f"),
             known if row.extrapolation_factor <= 1 else f"{format_factor(row.extrapolation_factor)}×",
             *(cell(row) for cell in more.values()),
@@ -280,7 +275,7 @@ def net(depth: int | None, width: int | None) -> str:
 
 OVERVIEW_LEGEND = (
     "N: non-embedding parameters, 12·L·d_x² of the trained shape. forms: best depths of all forms that cannot be "
-    "told apart and are more than a tenth apart. outside: factor by which N lies outside the compared sizes; "
+    "told apart. outside: factor by which N lies outside the compared sizes; "
     "beyond 10 times no best depth can be named; the interval then holds the depths that waste at most 5 % of compute. "
     "`--params N` gives shapes to build, `--shape LxD` a verdict."
 )
