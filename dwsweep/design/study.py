@@ -37,19 +37,12 @@ class Study(StudiedDesign):
     prior: AssumedTruth
     alternatives: tuple[StudiedDesign, ...]
 
-    @property
-    def halving(self) -> StudiedDesign | None:
-        """Cheapest alternative that halves the target's error."""
-        good = [a for a in self.alternatives if a.errors.known and a.errors.rms <= self.errors.rms / 2]
-        return min(good, key=lambda a: a.flops, default=None)
-
     def to_dict(self) -> dict[str, Any]:
         """Study as plain values, for ``--json``."""
         return {
             **{"name": self.name, "basis": list(self.prior.basis), "noise": self.prior.noise},
             **{"runs": self.runs, "flops": self.flops, "errors": self.errors.to_dict()},
             "alternatives": [{**vars(a), "errors": a.errors.to_dict()} for a in self.alternatives],
-            "cheapest_that_halves": self.halving.name if self.halving else None,
         }
 
 

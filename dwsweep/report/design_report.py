@@ -23,7 +23,7 @@ def render_design(study: Study) -> Group:
     parts: list[Part] = [Heading(study.name, head), soft(*study.prior.basis)]
     parts += [Heading("Transitions that this sweep would find"), _pair_errors(errors)]
     parts.append(Lines([(("Best depth:", "bold"), f" {depth_text(errors)}")], apart=True))
-    parts += [Heading("What a change would buy"), _alternatives(study), Lines([_halving(study)], apart=True)]
+    parts += [Heading("What a change would buy"), _alternatives(study)]
     return rendered([*parts, soft(LEGEND, apart=True)])
 
 
@@ -32,11 +32,10 @@ def depth_text(errors: Errors) -> str:
     at = f"at {format_count(errors.target)} parameters"
     if errors.depth is None or errors.se_depth is None:
         return f"none {at}: {errors.reason}"
-    few = f"; {errors.reason}" if errors.reason else ""
     error = errors.rms * errors.depth
     return (
         f"{errors.depth:.1f} layers {at}; `fit` would state ± {_layers(errors.se_depth)} and miss it by "
-        f"{_layers(error)} ({errors.rms:.1%}) if the prior holds{few}"
+        f"{_layers(error)} ({errors.rms:.1%}) if the prior holds"
     )
 
 
@@ -72,13 +71,6 @@ def _alternatives(study: Study) -> TextTable:
             f"{errors.rms / study.errors.rms:.0%}" if known and study.errors.known else "",
         )
     return table
-
-
-def _halving(study: Study) -> str:
-    best, does = study.halving, "halves the error" if study.errors.known else "gives a best depth"
-    if best is None:
-        return f"None of these changes {does} at the target."
-    return f"The cheapest that {does} at the target: {best.name}, {format_count(best.flops)} FLOPs more."
 
 
 LEGEND = (
