@@ -160,9 +160,10 @@ def _losses(given: dict[str, Any]) -> Read:
 
 
 def _optima(given: dict[str, Any]) -> Read:
-    """Published best depths, each with its own error, and a shared error."""
-    rows = given["optima"]
-    found = {"depth": _independent(rows, [math.log(row["depth"]) for row in rows], given.get("shared", 0.0))}
+    """Published best depths, each with its own error, and a shared error; or median depths built near a size:
+    shallower than the best by a factor that all teams share, since time, latency and parallelism count as well."""
+    rows, below = given["optima"], given.get("below", 0.0)
+    found = {"depth": _independent(rows, [math.log(row["depth"]) + below for row in rows], given.get("shared", 0.0))}
     for side in ("shallow", "deep"):
         priced = [row | {"sd": row[f"{side}_sd"] + SLOPE_SD} for row in rows if side in row]
         prices = [row[side] / LAWS[given["loss"]].slope(row["n_params"]) for row in priced]
@@ -220,15 +221,8 @@ def law_depth(n_params: float) -> float:
     return depth
 
 
-def _built(given: dict[str, Any]) -> Read:
-    """Median depths built near a size: shallower than the best by a factor that all teams share, since time, latency
-    and parallelism count as well."""
-    rows = [{"tokens_per_param": TOKENS_PER_PARAM, "sd": given["sd"]} | row for row in given["depths"]]
-    return {"depth": _independent(rows, [math.log(row["depth"]) + given["below"] for row in rows], given["below_sd"])}
-
-
 READINGS: Mapping[str, Callable[[dict[str, Any]], Read]]
-READINGS = {"losses": _losses, "optima": _optima, "slope": _slope, "pairs": _pairs, "law": _law, "built": _built}
+READINGS = {"losses": _losses, "optima": _optima, "slope": _slope, "pairs": _pairs, "law": _law, "built": _optima}
 
 
 OPTIONS = ("columns", "where", "drop", "unit", "adjust", "no_adjust", "at")
@@ -238,12 +232,7 @@ OPTIONS = ("columns", "where", "drop", "unit", "adjust", "no_adjust", "at")
 def _fitted(given: dict[str, Any]) -> list[tuple[LossSurface, float | None]]:
     from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.statistics.ask import LossSurface
-    from dwsweep.records import fit as fit_record
 
-    if "fit" in given:
-        found = fit_record.read(given["fit"], "fit")
-        assert found.surface is not None
-        return [(LossSurface(found.surface), given.get("tokens", 6.0e6))]
     options, rows = {name: given[name] for name in OPTIONS if name in given}, []
     if isinstance(options.get("where"), str):
         options["where"] = [options["where"]]
