@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import lt
 
 import numpy as np
 
@@ -182,35 +181,18 @@ def _grown(parts: np.ndarray, seconds: float, measured: bool) -> np.ndarray:
     return grown
 
 
-def best_of(candidates: Iterable[Candidate], constraint: str) -> Candidate | None:
-    """Best candidate under a constraint: least cost within the budget; among ties, nearest to the budget. Balanced: the
-    least of the worst costs; among ties that no other beats in all three, regular heads first, then the least sum."""
-    known = [(cost, c) for c in candidates if c.within_budget and (cost := c.cost(constraint)) is not None]
-    if constraint == BALANCED and known:
-        least = min(_printed(cost) for cost, _ in known)
-        tied = [c for cost, c in known if _printed(cost) == least]
-        unbeaten = [c for c in tied if not any(all(map(lt, _traded(other), _traded(c))) for other in tied)]
+def best_of(candidates: Iterable[Candidate], criterion: str) -> Candidate | None:
+    """Best candidate by a criterion: least cost within the budget; among ties regular heads first, then the least sum
+    of the traded costs, then the nearest to the budget."""
 
-        def rank(c: Candidate) -> tuple[int, float, float]:
-            irregular = (c.head_size != HEAD_SIZES[0]) + c.heads % 2 + c.depth % 2
-            return irregular, sum(_traded(c)), abs(c.mismatch)
+    def rank(row: tuple[Cost, Candidate]) -> tuple[int, int, int, float, float]:
+        cost, c = row
+        irregular = (c.head_size != HEAD_SIZES[0]) + c.heads % 2 + c.depth % 2
+        printed = round(cost.less_compute / TIE_PERCENT), round(cost.nats / TIE_NATS)
+        return *printed, irregular, sum(one.less_compute for one in c.traded), abs(c.mismatch)
 
-        return min(unbeaten, key=rank)
-
-    def order(row: tuple[Cost, Candidate]) -> tuple[int, int, float]:
-        return *_printed(row[0]), abs(row[1].mismatch)
-
-    return min(known, key=order)[1] if known else None
-
-
-def _printed(cost: Cost) -> tuple[int, int]:
-    """A cost in the last digits of the table."""
-    return round(cost.less_compute / TIE_PERCENT), round(cost.nats / TIE_NATS)
-
-
-def _traded(candidate: Candidate) -> list[float]:
-    """Wasted compute, in percent, under the constraints that a balanced shape trades."""
-    return [cost.less_compute for cost in candidate.traded]
+    known = [(cost, c) for c in candidates if c.within_budget and (cost := c.cost(criterion)) is not None]
+    return min(known, key=rank)[1] if known else None
 
 
 def is_near(candidate: Candidate) -> bool:
