@@ -24,7 +24,7 @@ OF_SHAPE = ("depth", "width", "heads", "head_size", "kv_heads", "mlp_hidden", "n
 NEWTON_STEPS = 8
 NEAR_BUDGET = 0.25  # ASSUMED: weight of the distance from the budget within its tolerance
 FEWEST_ROWS, MOST_ROWS = 4, 9
-SPANS = (0.05, 0.1, 0.2, 0.4)  # shares of compute: candidates span the depths that waste at most one of them
+SHOWN, PRICED = 0.1, 0.4  # shares of compute that depths may waste to be in the table, and to be compared
 MARGIN = 1.1  # factor in depth beyond the likely best depths, up to which depths are compared
 
 
@@ -51,9 +51,9 @@ class Budget:
 
     @cached_property
     def shapes(self) -> list[Shape]:
-        """Shapes at the depths that waste at most the last of SPANS, and beyond if the best shape under a constraint
+        """Shapes at the depths that waste at most PRICED, and beyond if the best shape under a constraint
         lies at an end."""
-        (low, high), spoken = self.loss.stretch(SPANS[-1]), self.loss.depths
+        (low, high), spoken = self.loss.stretch(PRICED), self.loss.depths
         while True:
             every = shapes_near(self.n_params, low, high, self.options)
             shallowest, deepest = self._likely_best(every)
@@ -64,19 +64,12 @@ class Budget:
             high = min(float(spoken[-1]), 2.0 * high) if up else high
 
     def table(self, rows: Sequence[Candidate], kept: Iterable[Candidate | None]) -> tuple[Candidate, ...]:
-        """Rows to show: candidates at nearly the best depths, near the budget, at least FEWEST_ROWS, at most MOST_ROWS
+        """Rows to show: candidates at depths that waste little, near the budget unless these are few, at most MOST_ROWS
         evenly spread, and those ``kept``."""
-        shallowest, deepest = self._likely_best(self.shapes)
-        near, within = 0, list[Candidate]()
-        for share in SPANS:
-            low, high = self.loss.stretch(share)
-            low, high = math.floor(min(low, shallowest / MARGIN)), math.ceil(max(high, MARGIN * deepest))
-            within = [row for row in rows if low <= row.depth <= high]
-            near = sum(map(is_near, within))
-            if near >= FEWEST_ROWS:
-                break
-        nearest = sorted(within, key=lambda row: (not row.within_budget, abs(row.mismatch)))
-        shown = sorted(nearest[: max(near, FEWEST_ROWS)], key=lambda row: row.depth)
+        low, high = self.loss.stretch(SHOWN)
+        within = [row for row in rows if math.floor(low) <= row.depth <= math.ceil(high)]
+        near = [row for row in within if is_near(row)]
+        shown = near if len(near) >= FEWEST_ROWS else within
         even = np.linspace(0, len(shown) - 1, min(len(shown), MOST_ROWS)).round().astype(int).tolist()
         named = {(row.depth, row.width) for row in (*(shown[k] for k in even), *kept) if row}
         return tuple(row for row in rows if (row.depth, row.width) in named)
