@@ -375,10 +375,10 @@ def theory(
     json: AsJson = False,
 ) -> None:
     """Show separation-rank regime, threshold log_3 d_x, bounds and widths of shallower nets."""
-    from dwsweep import theory
     from dwsweep.report import theory_report
+    from dwsweep.theory import separation_rank
 
-    facts = theory.summary(width=width, depth=depth, heads=heads)
+    facts = separation_rank.summary(width=width, depth=depth, heads=heads)
     terminal.show(lambda: theory_report.render_theory(facts), lambda: facts, json)
 
 

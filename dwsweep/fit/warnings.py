@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from dwsweep import paths, theory
+from dwsweep import paths
 from dwsweep.errors import InputError, either
 from dwsweep.fit.data.impossible import BadRun, named
 from dwsweep.fit.data.names import rename
@@ -23,6 +23,7 @@ from dwsweep.fit.statistics.noise import SCATTER
 from dwsweep.records.fit import FitResult
 from dwsweep.records.metrics import Metrics, metrics_of
 from dwsweep.text import NATS, SHORT, join
+from dwsweep.theory import bottlenecks
 
 KNOWN_STATUSES = {
     *("done", "diverged", "failed", "oom", "interrupted", "pending", "running"),
@@ -187,10 +188,10 @@ def width_warnings(runs: Sequence[Run]) -> Iterator[str]:
     """Warnings about widths beyond what the embedding can carry."""
     wide: dict[str, set[TableShape]] = defaultdict(set)
     for run in runs:
-        if cap := theory.embedding_cap(run.width, run.row.get("vocab_size"), run.row.get("embedding_rank")):
+        if cap := bottlenecks.embedding_cap(run.width, run.row.get("vocab_size"), run.row.get("embedding_rank")):
             wide[f"{'vocab_size' if cap.is_vocabulary else 'embedding_rank'} {cap.value:,.0f}"].add(run.shape)
     for most, shapes in wide.items():
-        yield f"embedding: d_x > {most} at {len(shapes)} shapes (from {min(shapes)}); {theory.EMBEDDING_REASON}"
+        yield f"embedding: d_x > {most} at {len(shapes)} shapes (from {min(shapes)}); {bottlenecks.EMBEDDING_REASON}"
 
 
 def still_falling(directory: str, runs: Sequence[Run]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dwsweep import theory
 from dwsweep.data.digests import FEWEST_HELDOUT
 from dwsweep.plan.ids import unused
 from dwsweep.plan.lengths import RunLengths
@@ -13,6 +12,7 @@ from dwsweep.plan.units import DataFacts, Run
 from dwsweep.records.sweep import DROP
 from dwsweep.shapes import Shape
 from dwsweep.spec import Spec
+from dwsweep.theory import bottlenecks
 
 SAME_TOKENS = 0.01  # relative difference of tokens without a warning
 SAME_BUDGET = 0.02  # relative miss of a budget of FLOPs by whole steps without a warning
@@ -109,19 +109,19 @@ def _lengths(lengths: RunLengths, shapes: Sequence[Shape], runs: Sequence[Run]) 
 
 
 def _bottlenecks(shapes: Sequence[Shape]) -> Iterator[str]:
-    caps = {s: cap for s in shapes if (cap := theory.embedding_cap(s.width, s.vocab_size, s.embedding_rank))}
+    caps = {s: cap for s in shapes if (cap := bottlenecks.embedding_cap(s.width, s.vocab_size, s.embedding_rank))}
     for cap in dict.fromkeys(caps.values()):
         what = "the vocabulary of" if cap.is_vocabulary else "model.embedding_rank"
         wide = [shape for shape, own in caps.items() if own == cap]
-        yield f"d_x above {what} {cap.value:,} at {_widths(wide)}: {theory.EMBEDDING_REASON}"
-    small = [s for s in shapes if theory.head_below_window(s.head_size, s.seq_len)]
+        yield f"d_x above {what} {cap.value:,} at {_widths(wide)}: {bottlenecks.EMBEDDING_REASON}"
+    small = [s for s in shapes if bottlenecks.head_below_window(s.head_size, s.seq_len)]
     if small:
-        yield f"head size below the window of {small[0].seq_len} at {_widths(small)}: {theory.HEAD_SIZE_REASON}"
-    heavy = [s for s in shapes if theory.embedding_share(s) > theory.EMBEDDING_SHARE_LIMIT]
+        yield f"head size below the window of {small[0].seq_len} at {_widths(small)}: {bottlenecks.HEAD_SIZE_REASON}"
+    heavy = [s for s in shapes if bottlenecks.embedding_share(s) > bottlenecks.EMBEDDING_SHARE_LIMIT]
     if heavy:
         yield (
-            f"embeddings above {theory.EMBEDDING_SHARE_LIMIT:.0%} of all parameters at {_widths(heavy)}: "
-            f"{theory.EMBEDDING_SHARE_REASON}; `fit --axis n_params_total` shows how much it matters"
+            f"embeddings above {bottlenecks.EMBEDDING_SHARE_LIMIT:.0%} of all parameters at {_widths(heavy)}: "
+            f"{bottlenecks.EMBEDDING_SHARE_REASON}; `fit --axis n_params_total` shows how much it matters"
         )
 
 

@@ -11,11 +11,11 @@ from dwsweep import published_law
 from dwsweep.report.console import render
 from dwsweep.report.document import MISSING, Lines, TextTable, label, number, prose
 from dwsweep.text import format_count
-from dwsweep.theory import DEPTH_EFFICIENT
+from dwsweep.theory.separation_rank import DEPTH_EFFICIENT
 
 
 def render_theory(facts: dict[str, Any]) -> Group:
-    """Report of :func:`dwsweep.theory.summary`: a table of quantities, then their meaning in words."""
+    """Report of :func:`dwsweep.theory.separation_rank.summary`: a table of quantities, then their meaning in words."""
     width, depth, fitted = facts["width"], facts["depth"], facts["published_transition_depth"]
     rows = [
         ("width d_x, heads H", f"{width:,}, {facts['heads']}", ""),

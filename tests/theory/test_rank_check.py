@@ -24,7 +24,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from dwsweep.theory import bounds
+from dwsweep.theory.separation_rank import bounds
 
 PRIME = 2**31 - 1  # the product of two residues fits into 64 bits
 NETWORKS = ((1, 2, 1), (1, 3, 1), (1, 4, 1), (1, 4, 2), (2, 2, 1), (2, 3, 1), (3, 2, 1))
