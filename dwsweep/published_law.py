@@ -19,8 +19,8 @@ COVARIANCE_TAG = "recalled, not verified"
 DEPTHS = (6, 12, 18, 24, 30, 36, 48)
 TRAINED_N_PARAMS = (1e6, 6e8)  # non-embedding parameters of the networks trained (recalled, not verified)
 
-# name → (depth, width) as trained (Brown et al. 2020); None if no such model was described
-GPT3: dict[str, tuple[int, int] | None] = {
+# name → (depth, width) as trained (Brown et al. 2020)
+GPT3 = {
     "125M": (12, 768),
     "350M": (24, 1024),
     "760M": (24, 1536),
@@ -29,9 +29,7 @@ GPT3: dict[str, tuple[int, int] | None] = {
     "6.7B": (32, 4096),
     "13B": (40, 5140),
     "175B": (96, 12288),
-    "1T": None,
 }
-SIZES_WITHOUT_SHAPE = {"1T": 1.0e12}
 
 
 def transition_width(depth: float) -> float:
@@ -51,8 +49,5 @@ def transition_depth(width: float) -> float:
 
 def targets() -> list[tuple[str, float, tuple[int, int] | None]]:
     """(name, N, trained shape): each GPT-3 model at its own 12·L·d², and 1T."""
-    rows: list[tuple[str, float, tuple[int, int] | None]] = []
-    for name, shape in GPT3.items():
-        n = 12.0 * shape[0] * shape[1] ** 2 if shape else SIZES_WITHOUT_SHAPE[name]
-        rows.append((name, n, shape))
-    return rows
+    trained = ((name, 12.0 * depth * width**2, (depth, width)) for name, (depth, width) in GPT3.items())
+    return [*trained, ("1T", 1.0e12, None)]

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -15,8 +14,6 @@ from dwsweep.design.prior import AssumedTruth
 from dwsweep.fit.statistics.ask import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES, ONE_SD, best_depths, quantiles
 from dwsweep.fit.statistics.laws import EXTRAPOLATION_LIMIT
 
-NO_DEPTH = 10.0  # error of a best depth that a design does not give
-
 
 @dataclass(frozen=True)
 class Errors:
@@ -24,8 +21,8 @@ class Errors:
 
     depth: L*(target) by the prior. se_depth: half of the central 68 % that `fit` will state, layers; None: it will give
     no best depth. bias_depth: expected answer of `fit` minus the truth, layers. rms: error of ln L*(target), noise and
-    bias together. se_a, se_b: errors of the constants of the prior's form. reason: why `fit` will give no best depth at
-    the target.
+    bias together, infinite without a best depth. se_a, se_b: errors of the constants of the prior's form. reason: why
+    `fit` will give no best depth at the target.
     """
 
     pairs: tuple[PairError, ...]
@@ -36,19 +33,12 @@ class Errors:
     se_b: float | None = None
     se_depth: float | None = None
     bias_depth: float | None = None
-    rms: float = NO_DEPTH
+    rms: float = math.inf
 
     @property
     def known(self) -> bool:
         """True if `fit` will give a best depth at the target."""
         return self.se_depth is not None
-
-    def to_dict(self) -> dict[str, Any]:
-        names = ("se_a", "se_b", "target", "depth", "se_depth", "bias_depth", "reason")
-        return {name: getattr(self, name) for name in names} | {
-            "rms_ln_depth": self.rms if self.known else None,
-            "pairs": [vars(pair) for pair in self.pairs],
-        }
 
 
 def judge(prior: AssumedTruth, cells: Planned, target: float, precise: bool = False) -> Errors:

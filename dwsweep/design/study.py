@@ -15,6 +15,7 @@ from dwsweep.design.judge import Errors, judge
 from dwsweep.design.prior import AssumedTruth, make_prior
 from dwsweep.errors import InputError
 from dwsweep.plan import DROP, build
+from dwsweep.records.record import to_dict
 from dwsweep.spec import Spec
 
 LARGEST_TARGET = 1e15  # parameters, more than in any net
@@ -39,11 +40,8 @@ class Study(StudiedDesign):
 
     def to_dict(self) -> dict[str, Any]:
         """Study as plain values, for ``--json``."""
-        return {
-            **{"name": self.name, "basis": list(self.prior.basis), "noise": self.prior.noise},
-            **{"runs": self.runs, "flops": self.flops, "errors": self.errors.to_dict()},
-            "alternatives": [{**vars(a), "errors": a.errors.to_dict()} for a in self.alternatives],
-        }
+        prior = {"basis": list(self.prior.basis), "noise": self.prior.noise}
+        return prior | {name: value for name, value in to_dict(self).items() if name != "prior"}
 
 
 def study(
