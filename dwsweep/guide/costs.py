@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import lt
 
 import numpy as np
 
@@ -175,17 +176,21 @@ def _grown(parts: np.ndarray, seconds: float, measured: bool) -> np.ndarray:
 
 
 def best_of(candidates: Iterable[Candidate], criterion: str) -> Candidate | None:
-    """Best candidate by a criterion: least cost within the budget; among ties regular heads first, then the least sum
-    of the traded costs, then the nearest to the budget."""
+    """Best candidate by a criterion: least cost within the budget; among ties that no other beats in all traded costs
+    regular heads first, then the least sum of these, then the nearest to the budget."""
 
-    def rank(row: tuple[Cost, Candidate]) -> tuple[int, int, int, float, float]:
-        cost, c = row
-        irregular = (c.head_size != HEAD_SIZES[0]) + c.heads % 2 + c.depth % 2
-        printed = round(cost.less_compute / TIE_PERCENT), round(cost.nats / TIE_NATS)
-        return *printed, irregular, sum(one.less_compute for one in c.traded), abs(c.mismatch)
+    def printed(cost: Cost) -> tuple[int, int]:
+        return round(cost.less_compute / TIE_PERCENT), round(cost.nats / TIE_NATS)
 
-    known = [(cost, c) for c in candidates if c.within_budget and (cost := c.cost(criterion)) is not None]
-    return min(known, key=rank)[1] if known else None
+    def rank(row: tuple[list[float], Candidate]) -> tuple[int, float, float]:
+        traded, c = row
+        return (c.head_size != HEAD_SIZES[0]) + c.heads % 2 + c.depth % 2, sum(traded), abs(c.mismatch)
+
+    known = [(printed(cost), c) for c in candidates if c.within_budget and (cost := c.cost(criterion)) is not None]
+    least = min((cost for cost, _ in known), default=None)
+    tied = [([cost.less_compute for cost in c.traded], c) for cost, c in known if cost == least]
+    unbeaten = [row for row in tied if not any(all(map(lt, other, row[0])) for other, _ in tied)]
+    return min(unbeaten, key=rank)[1] if unbeaten else None
 
 
 def is_near(candidate: Candidate) -> bool:
