@@ -48,7 +48,6 @@ SLOPE_SD = 0.1  # ASSUMED: error of ln of the slope over which a curvature is ta
 FLATTEST = 1e-3  # slope of a surface, nats, below which noise is read
 SLOPE_STEP = 0.3  # distance in ln N to either side over which a surface's own slope is taken
 META = ("reference", "kind", "sure")
-TOLD = {"licence", "matched", "recipe", "vocabulary", "context", "note", "law"}  # of a source, for people
 
 
 NOTHING = Quantity((), (), (), ())
@@ -126,29 +125,12 @@ def summarised(path: Path) -> Evidence:
     """One source with its numbers, from its YAML file."""
     from dwsweep.spec.bounded_yaml import load_yaml_file  # a guide without a spec starts without it
 
-    given = _Given(load_yaml_file(path) | {"folder": path.parent})
+    given = load_yaml_file(path)
+    if unknown := sorted(given.keys() - KEYS):
+        raise InputError(f"{path.name}: {unknown[0]!r}; no key of a source; allowed: {', '.join(sorted(KEYS))}")
     meta = {name: given[name] for name in META} | {"name": path.stem}
-    read: dict[str, Any] = {**READINGS[given["kind"]](given)}
-    found = Evidence(**meta, **read, shift=given.get("below", 0.0))
-    if unread := sorted(given.keys() - given.read - TOLD - {"folder"}):
-        raise InputError(f"{path.name}: {unread[0]!r}; no key of a source of kind {given['kind']!r}")
-    return found
-
-
-class _Given(dict[str, Any]):
-    """Keys of a source. read: those that were read; a misspelt one is not."""
-
-    def __init__(self, keys: Mapping[str, Any]) -> None:
-        super().__init__(keys)
-        self.read: set[str] = set()
-
-    def __getitem__(self, name: str) -> Any:
-        self.read.add(name)
-        return super().__getitem__(name)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        self.read.add(name)
-        return super().get(name, default)
+    read: dict[str, Any] = {**READINGS[given["kind"]](given | {"folder": path.parent})}
+    return Evidence(**meta, **read, shift=given.get("below", 0.0))
 
 
 Read = dict[str, Quantity]  # estimates by field of Evidence
@@ -227,6 +209,12 @@ READINGS = {"losses": _losses, "optima": _optima, "slope": _slope, "pairs": _pai
 
 OPTIONS = ("columns", "where", "drop", "unit", "adjust", "no_adjust", "at")
 """Keys of a source's YAML that are options of the fit."""
+KEYS = {
+    *META,
+    *("licence", "matched", "recipe", "vocabulary", "context", "note", "law"),  # for people
+    *("loss", "table", "tokens", "tokens_per_param", *OPTIONS),
+    *("optima", "below", "pairs", "shared", "ladder", "slope", "curvature", "sizes", "trained_to", "sd", "drift"),
+}
 
 
 def _fitted(given: dict[str, Any]) -> list[tuple[LossSurface, float | None]]:

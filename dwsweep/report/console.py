@@ -31,7 +31,7 @@ def render(parts: Iterable[Part]) -> Group:
         made: Sequence[RenderableType] = ()
         match part:
             case Heading():
-                made = [paragraph([(part.text, part.style), part.more])]
+                made = [paragraph([(part.text, "bold"), part.more])]
             case Lines(listed=True) if part.lines:
                 dotted = TextTable("", [label("dot"), prose("line")], headed=False, ruled=False)
                 for line in part.lines:
@@ -69,7 +69,7 @@ class WideTable:
             least = 0 if column.wraps else max(map(cell_len, texts))
             self.table.add_column(head, justify=justify, min_width=least, overflow="fold")
         for number, row in enumerate(table.rows):
-            style = "bold" if number in table.strong else "dim" if number in table.soft else ""
+            style = "bold" if number in table.strong else ""
             self.table.add_row(*(paragraph(row[k]) for k in table.kept), style=style, end_section=number in table.ends)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -25,7 +25,6 @@ class Heading:
 
     text: str
     more: str = ""
-    style: str = "bold"
     apart: bool = True
 
 
@@ -78,7 +77,7 @@ class TextTable:
     """Table of texts. A column without a text in any row is left out.
 
     headed: False leaves the headings out. ruled: a line under the headings and under each row of ``ends``. strong: rows
-    in bold; soft: rows in lighter type.
+    in bold.
     """
 
     title: str
@@ -89,11 +88,10 @@ class TextTable:
     rows: list[list[Line]] = field(default_factory=list)
     ends: set[int] = field(default_factory=set)
     strong: set[int] = field(default_factory=set)
-    soft: set[int] = field(default_factory=set)
 
-    def add(self, *cells: Line, strong: bool = False, soft: bool = False, end: bool = False) -> None:
+    def add(self, *cells: Line, strong: bool = False, end: bool = False) -> None:
         """Add a row; blanks fill its missing cells."""
-        for chosen, rows in ((strong, self.strong), (soft, self.soft), (end, self.ends)):
+        for chosen, rows in ((strong, self.strong), (end, self.ends)):
             if chosen:
                 rows.add(len(self.rows))
         self.rows.append([*cells, *[""] * (len(self.heads) - len(cells))])

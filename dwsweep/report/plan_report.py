@@ -62,7 +62,7 @@ def render(plan: Plan) -> Group:
         parts += [*([Heading(f"{name}{_differs(plan, name)}")] if name else []), _table(plan, runs, notes, not name)]
     parts.append(_pairs(((f"[{number}]", note) for note, number in notes.items()), apart=True))
     if plan.warnings:
-        parts += [Heading("Warnings", style="bold yellow"), _pairs(("!", text) for text in plan.warnings)]
+        parts += [Heading("Warnings"), _pairs(("!", text) for text in plan.warnings)]
     packs = plan.estimates.packs.values()
     legend = "! does not fit. " * any(pack.fits is False for pack in packs) + LEGEND
     legend += f"{UNKNOWN} unknown. " * any(pack.device_seconds is None for pack in packs)
@@ -131,7 +131,6 @@ def _table(plan: Plan, runs: Sequence[Run], notes: dict[str, int], apart: bool) 
             f"{costs[0].residual_multiplier:.3g}",
             *_cost(plan, same),
             _states(same, notes),
-            soft=all(run.action != RUN for run in same),
         )
     return table
 
