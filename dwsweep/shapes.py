@@ -25,8 +25,7 @@ MLP_RATIOS = (0.01, 1000.0)  # bounds of an MLP's inner width over d_x, wider th
 
 
 def gate_of(family: str) -> bool | None:
-    """Whether the MLP of a family of nets is gated, such as that of ``llama`` and not that of ``gpt2``; None for an
-    unknown family."""
+    """True if the MLP of a family of nets is gated, as in ``llama`` and not in ``gpt2``; None for an unknown family."""
     name = family.strip().lower().replace("-", "_")
     return False if name in PLAIN_FAMILIES else True if name.startswith(GATED_FAMILIES) else None
 

@@ -168,7 +168,7 @@ def _kind_of(store: SweepStore, path: Any) -> str:
 
 
 def _fault(check: Callable[[], Any]) -> str:
-    """Why a check fails; empty if it does not."""
+    """Reason why a check fails; empty if it does not."""
     try:
         check()
     except FileNotFoundError:

@@ -186,7 +186,7 @@ class RayExecutor(Executor):
         return "" if self._own_node in alive else "the raylet of this machine has died"
 
     def _silent(self) -> str:
-        """Why nobody listens at the head's address; asked without Ray, whose calls block while it is away."""
+        """Reason why the head's address does not answer; asked without Ray, whose calls block while it is away."""
         return f"its head does not answer ({error})" if (error := _unreachable(self._head, ANSWER_SECONDS)) else ""
 
     def _guard(self) -> None:

@@ -111,8 +111,8 @@ def classify(x: np.ndarray, band: SimultaneousBand, scramble: np.ndarray | None 
 
 
 def _leads(band: SimultaneousBand) -> tuple[bool, bool]:
-    """Whether the shallower net surely leads over the smallest sizes, and the deeper one over the largest: on average
-    up to some size, or from one on. Each is wrong as often as one end of an interval."""
+    """(the shallower net surely leads over the smallest sizes, the deeper one over the largest): on average up to some
+    size, or from one on. Each is wrong as often as one end of an interval."""
     count = np.arange(1.0, len(band.value) + 1.0)
 
     def shown(sign: float, step: int) -> bool:
