@@ -21,7 +21,7 @@ from dwsweep.text import format_count
 TAIL = 0.025
 GRID = 600  # points of the grid of depths
 REACH = 16.0  # factor in depth from the best
-WITHIN, TRIED = 4.0, 60  # ratio to the best depth of the layers that are priced, and their count
+WITHIN, TRIED = 4.0, 200  # ratio to the best depth of the layers that are priced, and their count: every one to 70
 
 
 @dataclass(frozen=True)
