@@ -25,7 +25,9 @@ def render_design(study: Study) -> Group:
     law = study.prior.law.equation.sentence("a", "b")
     known = errors.se_a is not None and errors.se_b is not None
     law += f": a ± {errors.se_a:.2g}, b ± {errors.se_b:.2g}" if known else ": too few best depths inside the sizes"
-    parts.append(Lines([(("Best depth:", "bold"), f" {depth_text(errors)}"), (("Law:", "bold"), f" {law}")], apart=True))
+    parts.append(
+        Lines([(("Best depth:", "bold"), f" {depth_text(errors)}"), (("Law:", "bold"), f" {law}")], apart=True)
+    )
     parts += [Heading("What a change would buy"), _alternatives(study)]
     return rendered([*parts, soft(LEGEND, apart=True)])
 

@@ -15,8 +15,8 @@ ROUNDED = 1.05  # largest over smallest N of nets of one depth that are one size
 
 
 def width_follows(runs: Sequence[Run]) -> str:
-    """Reason for no statement about shape, in a sentence: each depth has one width, which rises or falls with it (or one
-    width has all depths), while the sizes differ. Empty otherwise."""
+    """Reason for no statement about shape, as a sentence: each depth has one width, which rises or falls with it (or
+    one width has all depths), while the sizes differ. Empty otherwise."""
     of_depth = grouped({(run.depth, run.n_params) for run in runs})
     if len(of_depth) < 2 or any(max(sizes) > ROUNDED * min(sizes) for sizes in of_depth.values()):
         return ""
