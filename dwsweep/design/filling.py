@@ -109,7 +109,7 @@ def _largest(
     shapes = {(run.shape.depth, run.shape.width) for run in build(spec).runs if run.action != DROP}
     errors = judge(prior, dict.fromkeys(shapes, frozenset(spec.grid.seed_values())), high)
     likely = sum((pair.power or 0.0) >= LIKELY for pair in errors.pairs)
-    return Filled(spec, hours, _seconds(spec), (likely, -errors.rms))
+    return Filled(spec, hours, _seconds(spec), (likely, -errors.rms_ln_depth))
 
 
 def _spec(

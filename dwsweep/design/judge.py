@@ -11,8 +11,10 @@ import numpy as np
 
 from dwsweep.design.expected_fit import PairError, Planned, expected_posterior, law_errors, pair_error
 from dwsweep.design.prior import AssumedTruth
+from dwsweep.fit.answers.width_law import FEWEST_POINTS
 from dwsweep.fit.statistics.ask import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES, ONE_SD, best_depths, quantiles
 from dwsweep.fit.statistics.laws import EXTRAPOLATION_LIMIT
+from dwsweep.text import format_count
 
 
 @dataclass(frozen=True)
@@ -20,9 +22,9 @@ class Errors:
     """Expected errors of all quantities that a design estimates.
 
     depth: L*(target) by the prior. se_depth: half of the central 68 % that `fit` will state, layers; None: it will give
-    no best depth. bias_depth: expected answer of `fit` minus the truth, layers. rms: error of ln L*(target), noise and
-    bias together, infinite without a best depth. se_a, se_b: errors of the constants of the prior's form. reason: why
-    `fit` will give no best depth at the target.
+    no best depth. bias_depth: expected answer of `fit` minus the truth, layers. rms_ln_depth: error of ln L*(target),
+    noise and bias together, infinite without a best depth. se_a, se_b: errors of the constants of the prior's form.
+    reason: why `fit` will give no best depth at the target, or no law.
     """
 
     pairs: tuple[PairError, ...]
@@ -33,7 +35,7 @@ class Errors:
     se_b: float | None = None
     se_depth: float | None = None
     bias_depth: float | None = None
-    rms: float = math.inf
+    rms_ln_depth: float = math.inf
 
     @property
     def known(self) -> bool:
@@ -60,20 +62,24 @@ def judge(prior: AssumedTruth, cells: Planned, target: float, precise: bool = Fa
         return Errors(pairs, target, best, reason)
     if best < 1.0:
         return Errors(pairs, target, None, "by the prior fewer than one layer is best at the target")
-    bias = middle - math.log(best)
-    law = law_errors(prior, posterior)
-    return Errors(pairs, target, best, "", *law, half * best, bias * best, math.hypot(half, bias))
+    bias, few = middle - math.log(best), len(depths) <= FEWEST_POINTS
+    law = (None, None) if few else law_errors(prior, posterior)
+    reason = f"{len(depths)} depths give no law" if few else ""
+    return Errors(pairs, target, best, reason, *law, half * best, bias * best, math.hypot(half, bias))
 
 
 def _silence(prior: AssumedTruth, cells: Planned, target: float) -> str:
     """Reason why `fit` will give no best depth at the target; empty if it will."""
     depth, width = np.array(list(cells), dtype=float).T
-    sizes = np.exp(prior.ln_size(depth, width))
+    sizes, depths = np.exp(prior.ln_size(depth, width)), len(set(depth))
     first, last = np.exp(prior.transition(np.array([depth.min(), depth.max()])))
     low, high = max(sizes.min(), first), min(sizes.max(), last)
     if low >= high:
         return "no size of these runs has its best depth between their depths"
     outside = max(1.0, target / high, low / target)
+    if depths <= FEWEST_POINTS and outside > 1.0:
+        inside = f"{format_count(low)} … {format_count(high)} parameters"
+        return f"{depths} depths give no law, and so no best depth outside {inside}"
     if outside > EXTRAPOLATION_LIMIT:
         return f"the target is {outside:,.0f} times outside the sizes whose best depth these runs show"
     return ""

@@ -67,20 +67,24 @@ def fit_along(
     """Losses along ``column``: the record behind ``dwsweep.fit_table(table, along=column)``; along the depth beside the
     plain fit. params, beside, options: as for ``fit_table``."""
     chosen = fit_options(**options)
-    for name in ("axis", "adjust", "no_adjust", "at"):
-        if (given := getattr(chosen, name)) != getattr(FitOptions(), name):
+    held = ", ".join(f"{name}={value}" for name, value in chosen.at)
+    asked = {"axis": chosen.axis, "adjust": join(chosen.adjust), "no_adjust": join(chosen.no_adjust), "at": held}
+    for name, value in asked.items():
+        if value not in ("", "n_params"):
             raise InputError(
-                f"{argument(name)}: {given!r}; losses along a column are compared as they are, at equal n_params; "
-                f"allowed: {argument('where')} that keeps one value of a column"
+                f"{argument(name)}: {value}; losses along a column are compared as they are, at equal n_params; for "
+                f"another setting give {argument('where')} that keeps one value of it"
             )
     read = one_recipe(table, chosen)
     if column not in read.roles:
         column = read.ours(column)
     check_column(read, column)
     params, beside = list(params), list(beside)
-    if column != DEPTH and (params or beside):
-        both = f"{argument('params')}, {argument('beside', '--with')}"
-        raise InputError(f"{both}: losses along {column} have no guideline and no transitions; allowed along depth")
+    more = argument("params") if params else argument("beside", "--with")
+    if column != DEPTH and (given := [*params, *beside]):
+        raise InputError(
+            f"{more}: {given[0]}; losses along {column} have no guideline and no transitions; allowed: depth"
+        )
     (data,) = in_one_unit([read])
     data = at_equal_length(data, chosen)
     with small_matrices():

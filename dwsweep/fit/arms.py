@@ -124,8 +124,9 @@ def tables_of(table: Any, others: Sequence[Any], options: FitOptions) -> list[Ta
         tables = [replace(data, rows=rows) for rows in arms(data.rows).values()]
     if not 1 < len(tables) <= MOST_ARMS:
         raise InputError(
-            f"arm: {tables[0].source} has {len(tables):,}; 2 to {MOST_ARMS} are compared: give a second table "
-            f"({argument('others', '--compare')}), a sweep with grid.arms, or some of its arms with {argument('where')}"
+            f"arm: {len(tables):,} in {tables[0].source}; 2 to {MOST_ARMS} arms are compared: give a further "
+            f"table ({argument('others', '--compare')}), the column of the arms ({argument('arm')}), or some of its arms "
+            f"with {argument('where')}"
         )
     return tables
 

@@ -156,7 +156,8 @@ def columns(
     depth = loss.interval(confidence)
     forms: list[float] = [loss.best_depth[0], *source.forms(n_params).values()]
     if listed and source.basis(n_params) == "range":
-        depth, forms = Interval(None, *loss.stretch(LITTLE)), []
+        near = loss.near_best(LITTLE)
+        depth = Interval(None, near.depth_low, near.depth_high)
     return {
         **depth.columns("depth"),
         **depth.map(lambda layers: width_at(n_params, layers, weights), falling=True).columns("width"),
@@ -185,7 +186,7 @@ def budget(n_params: float, source: Source, options: Options, training: Training
         budget=n_params,
         at=options.at,
         unit=source.unit,
-        near_best=asked.loss.stretch(LITTLE),
+        near_best=asked.loss.near_best(LITTLE),
         candidates=asked.table(candidates, bests.values()),
         best=bests,
         risk=asked.risk(chosen, options.at) if chosen else None,

@@ -73,6 +73,16 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class NearBest:
+    """Whole numbers of layers that waste at most ``less_compute`` percent of compute. An end outside the source's
+    depths is None."""
+
+    less_compute: float
+    depth_low: int | None
+    depth_high: int | None
+
+
+@dataclass(frozen=True)
 class Candidate:
     """Candidate: a shape one can build. mismatch: its count over the budget, minus 1. missing_nats: price of its
     distance from the budget, a part of every cost. costs: by constraint, as ``Budget.candidates``; at equal
@@ -128,14 +138,14 @@ class Risk:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetAnswer:
-    """Answer for a budget: shapes to build. near_best: ends of the depths that waste little. best: candidate of least
+    """Answer for a budget: shapes to build. near_best: depths that waste little. best: candidate of least
     cost by each criterion, within the budget. risk: regret of the one by ``at``, the requested criterion. built: models
     of families near this size. unit: of the losses."""
 
     optimum: BestDepth
     budget: float
     at: str
-    near_best: tuple[float, float]
+    near_best: NearBest
     candidates: tuple[Candidate, ...]
     best: Mapping[str, Candidate | None]
     built: tuple[BuiltModel, ...]

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from dwsweep.evidence.random_effects import TOKENS_PER_PARAM, quantiles
-from dwsweep.guide.answers import Cost, Risk
+from dwsweep.guide.answers import Cost, NearBest, Risk
 from dwsweep.interval import Interval
 from dwsweep.text import format_count
 
@@ -131,3 +131,14 @@ class LossAt:
         low = above[above < best].max(initial=-1) + 1
         high = above[above > best].min(initial=len(prices)) - 1
         return float(self.depths[low]), float(self.depths[high])
+
+    def near_best(self, share: float) -> NearBest:
+        """Numbers of layers that waste at most a share of compute (0.05: 5 %): by their own prices, since the ends of
+        ``stretch`` lie on a grid."""
+        low, high = self.stretch(share)
+        layers = np.unique(np.maximum(1.0, np.floor([low, low + 1.0, high, high + 1.0])))
+        prices = self._expected(layers)
+        good = layers[prices <= max(self._least - math.log1p(-share), float(prices.min()))]
+        first, last = low <= self.depths[0] * 1.000001, high >= self.depths[-1] * 0.999999
+        ends = int(good.min()), int(good.max())
+        return NearBest(100.0 * share, None if first else ends[0], None if last else ends[1])

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from dwsweep.records.fit import TrainedNets
 
 BUDGET_TOLERANCE = 0.05  # largest excess over the budget; a smaller size has a price instead
-FREE_GRID = 0.05  # step of depths: the ends of nearly free depths lie on a grid
 SMALL = 3e6  # 12·L·d_x² below which nets have two heads, as in the published sweep
 NARROW, MIDDLE, WIDE = 128, 512, 2048  # widths from which multiples of 8, 64 and 128 apply; of 4 below
 HEAD_SIZES = (128, 96, 64)  # usual head sizes, tried in this order; in reverse below MIDDLE
@@ -114,7 +113,7 @@ class Options:
     at: str = AT[0]
     tokens: float | None = None
     tokens_per_param: float | None = None  # None: compute-optimal, by the fit or by Hoffmann et al. 2022
-    device: str = DEVICE
+    device: str | None = None
     layer_seconds: float = LAYER_SECONDS
     latency: Latency | None = None
     own_block: float | None = None
@@ -129,7 +128,7 @@ class Options:
         for name, allowed in (("mlp", ("plain", "gated")), ("at", AT)):
             if (value := getattr(self, name)) not in allowed:
                 wrong.append(f"{named(name)}: {value!r}; allowed: {', '.join(allowed)}")
-        device = f"{named('device')}: {self.device[:40]!r}"
+        device = f"{named('device')}: {self.device_text[:40]!r}"
         if find(self.device_name) is None:
             wrong.append(f"{device} is not in the table; allowed: {suggestion(self.device_name)}, {GIVEN}")
         elif not 1 <= self.devices <= MOST_DEVICES:
@@ -191,7 +190,7 @@ class Options:
     @property
     def filled(self) -> Options:
         """Options with the usual values in place of None."""
-        return replace(self, vocab_size=self.vocabulary, context=self.positions)
+        return replace(self, vocab_size=self.vocabulary, context=self.positions, device=self.device_text)
 
     @property
     def training_rate(self) -> str:
@@ -205,14 +204,18 @@ class Options:
         return device
 
     @property
+    def device_text(self) -> str:
+        return str(self.device or DEVICE)
+
+    @property
     def device_name(self) -> str:
-        name, colon, count = self.device.rpartition(":")
-        return name if colon and count.isdigit() else self.device
+        name, colon, count = self.device_text.rpartition(":")
+        return name if colon and count.isdigit() else self.device_text
 
     @property
     def devices(self) -> int:
         """Number of devices."""
-        return int(self.device[len(self.device_name) + 1 :][:LONGEST_COUNT] or 1)
+        return int(self.device_text[len(self.device_name) + 1 :][:LONGEST_COUNT] or 1)
 
     @property
     def given(self) -> list[str]:

@@ -89,7 +89,7 @@ class Training:
 
     def sentence(self, found: Afforded, options: Options) -> str:
         """Sentence on the size and the tokens that the budget pays for."""
-        paid = f"{self.flops:.3g} FLOPs" if self.flops is not None else f"{self.hours:g} hours on {options.device}"
+        paid = f"{self.flops:.3g} FLOPs" if self.flops is not None else f"{self.hours:g} hours on {options.device_text}"
         size, tokens = format_count(found.n_params), format_count(found.tokens)
         return f"{paid} pay for {size} parameters in the blocks on {tokens} tokens ({found.why})"
 

@@ -182,7 +182,9 @@ def build(
             raise InputError(*(f"grid.arms[{number}].{line}" for line in error.lines)) from None
     runs, packs = (tuple(chain(*column)) for column in zip(*parts, strict=True))
     _check_apart(runs)
-    estimates = estimate(runs, packs, data, clock_of(spec, calibration))
+    # an arm with a time names the basis of the times: the sweep's own spec may have another precision
+    timed = next((arm for _, arm in arms if arm.train.precision == "bfloat16"), arms[0][1])
+    estimates = estimate(runs, packs, data, clock_of(timed, calibration))
     warnings = [
         [*misfits(estimates, packs_of), *cautions(RunLengths(arm), runs_of, data)]
         for (_, arm), (runs_of, packs_of) in zip(arms, parts, strict=True)

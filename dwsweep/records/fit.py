@@ -511,7 +511,12 @@ def _other_format(file: Any, name: str) -> str:
     try:
         content: Any = paths.read_json(file) or {}
         table, options = paths.as_path(str(content["provenance"]["input"])), content["provenance"]["options"]
-        found = content.get("format", 1)
+        found, along = content.get("format", 1), content.get("along") or {}
+        more = [
+            *(["--along", along["column"]] if along else []),
+            *(["--compare"] if content.get("comparisons") else []),
+        ]
+        more += [word for one in content.get("others") or [] for word in ("--with", one["input"])]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return ""
     if found == FORMAT or not isinstance(options, dict):
@@ -523,7 +528,7 @@ def _other_format(file: Any, name: str) -> str:
     here, beside = (str(paths.absolute(folder)) for folder in (file.parent, folder_beside(table)))
     of_sweep = here == str(paths.absolute(table.parent / "fit"))  # the table is a sweep's own
     words, usual = ["dwsweep", "fit", str(table.parent if of_sweep else table)], FitOptions().to_dict()
-    words += [] if of_sweep or here == beside else ["--out", str(file.parent)]
+    words += [*more, *([] if of_sweep or here == beside else ["--out", str(file.parent)])]
     for key, value in options.items():
         if key in WITHOUT_FLAG or value in (usual.get(key, value), None, [], {}):
             continue

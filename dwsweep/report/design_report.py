@@ -22,12 +22,13 @@ def render_design(study: Study) -> Group:
     head = f": {study.runs} runs to train, {format_count(study.flops)} FLOPs"
     parts: list[Part] = [Heading(study.name, head), soft(*study.prior.basis)]
     parts += [Heading("Transitions that this sweep would find"), _pair_errors(errors)]
-    law = study.prior.law.equation.sentence("a", "b")
-    known = errors.se_a is not None and errors.se_b is not None
-    law += f": a ± {errors.se_a:.2g}, b ± {errors.se_b:.2g}" if known else ": too few best depths inside the sizes"
-    parts.append(
-        Lines([(("Best depth:", "bold"), f" {depth_text(errors)}"), (("Law:", "bold"), f" {law}")], apart=True)
-    )
+    lines = [(("Best depth:", "bold"), f" {depth_text(errors)}")]
+    if errors.se_a is not None and errors.se_b is not None:
+        law = study.prior.law.equation.sentence("a", "b")
+        lines.append((("Law:", "bold"), f" {law}: a ± {errors.se_a:.2g}, b ± {errors.se_b:.2g}"))
+    elif errors.known:
+        lines.append((("Law:", "bold"), f" none: {errors.reason or 'too few sizes have a best depth inside'}"))
+    parts.append(Lines(lines, apart=True))
     parts += [Heading("What a change would buy"), _alternatives(study)]
     return rendered([*parts, soft(LEGEND, apart=True)])
 
@@ -37,10 +38,10 @@ def depth_text(errors: Errors) -> str:
     at = f"at {format_count(errors.target)} parameters"
     if errors.depth is None or errors.se_depth is None:
         return f"none {at}: {errors.reason}"
-    error = errors.rms * errors.depth
+    error = errors.rms_ln_depth * errors.depth
     return (
         f"{errors.depth:.1f} layers {at}; `fit` would state ± {_layers(errors.se_depth)} and miss it by "
-        f"{_layers(error)} ({errors.rms:.1%}) if the prior holds"
+        f"{_layers(error)} ({errors.rms_ln_depth:.1%}) if the prior holds"
     )
 
 
@@ -71,9 +72,9 @@ def _alternatives(study: Study) -> TextTable:
             f"+ {one.name}" if plus else "as planned",
             f"{plus}{one.runs}",
             f"{plus}{format_count(one.flops)}",
-            f"{errors.rms * (errors.depth or 0.0):.2f}" if known else "none",
+            f"{errors.rms_ln_depth * (errors.depth or 0.0):.2f}" if known else "none",
             f"{errors.se_depth:.2f}" if known else "",
-            f"{errors.rms / study.errors.rms:.0%}" if known and study.errors.known else "",
+            f"{errors.rms_ln_depth / study.errors.rms_ln_depth:.0%}" if known and study.errors.known else "",
         )
     return table
 

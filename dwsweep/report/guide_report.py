@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
@@ -12,7 +11,7 @@ from rich.console import Group
 from dwsweep.guide.advice import LITTLE, Answer
 from dwsweep.guide.answers import BALANCED, CONSTRAINTS, PRICES, BestDepth, BudgetAnswer, Candidate, ShapeAnswer, Trust
 from dwsweep.guide.costs import is_near
-from dwsweep.guide.shapes import FREE_GRID, LAYER_SECONDS, Options
+from dwsweep.guide.shapes import LAYER_SECONDS, Options
 from dwsweep.guide.sources import PUBLIC, SPEAKS_FOR
 from dwsweep.interval import Interval, layers
 from dwsweep.records.transitions import GuidelineRow
@@ -144,27 +143,10 @@ def _why(row: BudgetAnswer, shape: Candidate) -> str:
 
 def _little(row: BudgetAnswer) -> str:
     """Whole numbers of layers that waste little, as a sentence."""
-    (low, high), share = little(row), f"{100.0 * LITTLE:g} % of compute"
+    low, high, share = row.near_best.depth_low or 1, row.near_best.depth_high, f"{100.0 * LITTLE:g} % of compute"
     if low == high:
         return f"{low} layer{'s waste' if low > 1 else ' wastes'} at most {share}"
-    return f"{low} to {high} layers waste at most {share}"
-
-
-def little(row: BudgetAnswer) -> tuple[int, int]:
-    """Range of whole numbers of layers that waste little, narrowed to depths whose own table row agrees."""
-    low, high = _whole(*row.near_best)
-    dear = {c.depth for c in row.candidates if c.within_budget and c.size.less_compute > 100.0 * LITTLE}
-    while low < high and low in dear:
-        low += 1
-    while low < high and high in dear:
-        high -= 1
-    return low, high
-
-
-def _whole(low: float, high: float) -> tuple[int, int]:
-    """Whole numbers of layers between the ends of depths that waste little, which lie on a grid."""
-    least = max(1, math.ceil(low - FREE_GRID))
-    return least, max(least, math.floor(high + FREE_GRID))
+    return f"{f'{low} or more' if high is None else f'{low} to {high}'} layers waste at most {share}"
 
 
 def _risk(row: BudgetAnswer) -> list[Part]:
@@ -253,7 +235,7 @@ def sizes_table(
         forms, depth = Interval(None, row.rival_depth_min, row.rival_depth_max), row.depth_interval
         best = estimate(depth, layers, MISSING)
         if depth.value is None and depth.low and depth.high:
-            best[1] = Interval(None, *_whole(depth.low, depth.high)).ends(".0f")
+            best[1] = depth.ends(".0f")
         known = "public" if source.startswith(PUBLIC) else "inside"  # inside other sizes than the reader's own
         table.add(
             row.name,

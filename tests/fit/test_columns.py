@@ -324,6 +324,8 @@ def test_the_names_of_trackers_are_read_without_a_flag(names, taken, unit):
         ("Tags", lambda k, s: ("night", "day, again")[k % 2], "label"),
         ("batch_per_gpu", lambda k, s: (8, 16)[k % 2], "setting"),
         ("day", lambda k, s: 20260130 + k % 2, "run"),
+        ("window", lambda k, s: (2000, 2048)[k % 2], "setting"),  # no years
+        ("toks", lambda k, s: 491_520_000 * (2, 3, 4)[k % 3], "number"),  # no seconds since 1970
         ("job_array", lambda k, s: k // 2 % 5, "setting"),
         ("throughput", lambda k, s: 1000.0 + k * 1.37, "cost"),
         ("memory", lambda k, s: (16, 32)[k % 2], "setting"),  # of few values that come again
@@ -333,8 +335,10 @@ def test_the_names_of_trackers_are_read_without_a_flag(names, taken, unit):
         ("global_step", lambda k, s: 100, "length"),
         ("n_layer", lambda k, s: NETS[k // 4][0], "shape"),
         # moments that runs share: two runs of a shape that ended in one second were two recipes
-        ("end_time", lambda k, s: 1_764_143_726_000 + 1000 * (k // 2 % 4), "cost"),  # MLflow, milliseconds
+        ("end_time", lambda k, s: 1_764_143_726_000 + 1000 * (k // 2 % 3), "run"),  # MLflow, milliseconds
         ("start_time", lambda k, s: f"2026-11-26 07:55:{k // 2 % 3:02d}", "run"),
+        ("endTime", lambda k, s: 1_764_143_726.25 + k // 2 % 3, "run"),
+        ("time_mix", lambda k, s: ("wkv", "attn")[k % 2], "setting"),  # an hour's name is no hour
     ],
 )
 def test_a_column_has_one_role_by_its_name_and_by_how_its_values_repeat(name, value, role):
@@ -513,7 +517,7 @@ def test_every_number_of_a_table_in_bits_per_byte_says_so(rows):
 
 
 def test_too_many_arms_are_refused():
-    with pytest.raises(InputError, match="has 13; 2 to 12 are compared"):
+    with pytest.raises(InputError, match="arm: 13 in .*; 2 to 12 arms are compared"):
         compare_arms([{**row, "arm": f"arm {k}"} for k in range(13) for row in plain_rows()[:1]])
 
 

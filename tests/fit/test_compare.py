@@ -388,7 +388,7 @@ def test_it_is_kept_tabled_and_reported(dwsweep, tmp_path):
     page = (directory / "report.html").read_text("utf-8")
     assert says(page, "fit: does it change answer") and "theirs against mine" in page
     for arguments, line in (
-        ((directory, "--compare"), "has 1; 2 to 12 are compared"),
+        ((directory, "--compare"), "2 to 12 arms are compared"),
         ((directory, tmp_path / "nowhere.json", "--compare"), "nowhere.json; no such file"),
     ):
         refused = dwsweep("fit", *arguments)

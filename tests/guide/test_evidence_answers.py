@@ -46,7 +46,7 @@ def test_up_to_15b_a_projection_and_beyond_it_no_best() -> None:
     assert all(("No comparison of shapes exists" in one) == (k > 3) for k, one in enumerate(said))
     assert all(says(one, "guide: scope of the evidence") for one in said)
     big = found.budgets[4]
-    low, high = big.near_best
+    low, high = big.near_best.depth_low, big.near_best.depth_high
     assert low < 60 and high > 100
     assert big.recommended and low <= big.recommended.depth <= high and "A default: " in said[4]
 
@@ -132,7 +132,7 @@ def test_fit_and_guide_print_one_answer_for_one_size(name: str, tmp_path: Path) 
         )
         if best.basis == "range":
             assert row.depth is None and says(row.law, "guide: no best depth named")
-            assert (row.depth_low, row.depth_high) == pytest.approx(budget.near_best)
+            assert (row.depth_low, row.depth_high) == (budget.near_best.depth_low, budget.near_best.depth_high)
         else:
             for name in ("depth", "depth_low", "depth_high", "width", "width_low", "width_high"):
                 assert getattr(row, name) == pytest.approx(getattr(best, name))
@@ -145,10 +145,10 @@ def test_fit_and_guide_print_one_answer_for_one_size(name: str, tmp_path: Path) 
 def test_depths_are_called_cheap_only_where_their_own_row_is() -> None:
     for n in (*np.geomspace(1e5, 1e9, 9), 3e9):
         (row,) = answer([float(n)]).budgets
-        low, high = guide_report.little(row)
+        low, high = row.near_best.depth_low, row.near_best.depth_high
         for c in row.candidates:
-            if c.within_budget and c.depth in (low, high) and low != high:  # else the one depth that is left
-                assert c.size.less_compute <= 100 * LITTLE + 1e-9, (n, c.label)
+            if c.depth in (low, high) and abs(c.mismatch) < 1e-3:  # a net off the budget pays for the difference, too
+                assert c.size.less_compute <= 100 * LITTLE + 0.05, (n, c.label)
 
 
 def test_sizes_beyond_all_comparisons_have_one_range_in_both_tables() -> None:
@@ -157,7 +157,7 @@ def test_sizes_beyond_all_comparisons_have_one_range_in_both_tables() -> None:
     assert ranged
     for row in ranged:
         near = answer([row.n_params]).budgets[0].near_best
-        assert (row.depth_low, row.depth_high) == near
+        assert (row.depth_low, row.depth_high) == (near.depth_low, near.depth_high)
 
 
 def test_the_percentages_of_shapes_are_named_above_them() -> None:

@@ -17,6 +17,7 @@ labels and lengths are tested against depth and loss (``answers.follows``); sett
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -60,11 +61,10 @@ RESULTS = {
 OF_RUN = {
     *("best", "index", "rank", "id", "unnamed", "trial", "pid", "timestamp", "datetime", "created", "started"),
     *("finished", "ended", "updated", "heartbeat", "gen", "generation", "cand", "candidate", "individual", "attempt"),
-    *("date", "day"),
 }  # words for a value that belongs to one run
 TEXTS_OF_RUN = {
     *("uuid", "hash", "sha", "commit", "branch", "git", "path", "dir", "directory", "folder", "file", "filename"),
-    *("url", "link", "user", "entity", "owner", "author", "time", "note", "notes", "comment", "comments"),
+    *("url", "link", "user", "entity", "owner", "author", "date", "note", "notes", "comment", "comments"),
     *("description", "job", "slurm"),
 }  # words for a text that belongs to one run; drop_path is a number
 MACHINES = {
@@ -74,6 +74,10 @@ MACHINES = {
 ON_EACH = {"batch", "per"}  # words beside those for a part of the recipe, such as batch_per_gpu
 ROW_NAME, BESIDE_IT = {"run", "name", "id", "exp", "experiment"}, {"display", "wandb", "job", "trial"}
 """Words of a column that names rows, and words that may stand beside them."""
+CLOCK = re.compile(r"(?:\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/.])\d{1,2}\2\d{4})[ T,]+\d{1,2}:\d{2}.*")
+SECONDS = ((6e8, 4.2e9), (6e11, 4.2e12))  # seconds and milliseconds since 1970, of years 1989 to 2103
+DAY = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])?(?:\.0)?")  # or month: 20260131, 202601
+LONGEST_STUDY = 1.05  # last over first of the moments of one study: of counts that differ by less nothing is said
 FEWEST_COUNTED = 5  # fewest whole numbers without a gap that count as run numbers
 FEWEST_VALUES, MOST_VALUES = 3, 16  # values of a chosen number: two make a switch, more are declared by the user
 
@@ -95,7 +99,7 @@ def _role(name: str, values: Sequence[Hashable], shapes: Sequence[Hashable], at:
     known = [value for value in values if value is not None]
     words, distinct = set(plain(name).split("_")), set(known)
     names_depths = words & ROW_NAME and words <= ROW_NAME | BESIDE_IT and _one_to_one(values, at["depth"])
-    if words & OF_RUN or names_depths:
+    if words & OF_RUN or _is_moment(known) or names_depths:
         return "run"
     if "seed" in words or _one_to_one(values, at["seed"]):
         return "seed"
@@ -145,6 +149,17 @@ def is_beside_blanks(rows: Sequence[Row], name: str) -> bool:
     be another value."""
     values = {row.get(name) for row in rows}
     return len(values) == 2 and None in values
+
+
+def _is_moment(known: Sequence[Any]) -> bool:
+    """True if a column has moments, which runs that end in one second share: texts of a day and a time, numbers of days
+    or months, or seconds or milliseconds since 1970."""
+    if known and all(isinstance(value, str) for value in known):
+        return all(CLOCK.fullmatch(value.strip()) for value in known)
+    if not known or not all(map(is_number, known)) or not min(known) < max(known) <= LONGEST_STUDY * min(known):
+        return False
+    seconds = any(first <= min(known) and max(known) <= last for first, last in SECONDS)
+    return seconds or all(DAY.fullmatch(str(value)) for value in known)
 
 
 def _is_index(values: Collection[Any]) -> bool:

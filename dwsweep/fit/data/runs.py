@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.data import condition
-from dwsweep.fit.data.roles import LENGTHS, RECIPE, TUNING
+from dwsweep.fit.data.roles import LENGTHS, OFTEN, RECIPE, TUNING
 from dwsweep.fit.data.rows import ALIKE, LeftOut, Row, grouped, is_number, listed_values, no_loss, positive, why_no_loss
-from dwsweep.fit.data.shape import BLOCK, n_params_of
+from dwsweep.fit.data.shape import BLOCK, n_params_of, of_shapes
 from dwsweep.records.columns import AXES
 from dwsweep.text import BITS_PER_TOKEN, NATS, OF_TEXT, join
 
 CENSORED_SHARE = 0.25
+COUNTED_APART = 3.0  # largest over smallest count of tokens that replicates happened to take
 LEARNED_SHARE = 0.1  # share of ln V that unigram frequencies alone save, roughly
 
 
@@ -207,6 +208,12 @@ def _one_recipe(
         if not mixed:
             continue
         shown = theirs.get(name, name)
+        if span := _by_the_way([runs[k].row for k in range(counted) if k not in out], name):
+            parts.warnings.append(
+                f"{shown}: {span[0]:,.0f} to {span[1]:,.0f} within one shape, another count for each seed; losses are "
+                "compared as they are"
+            )
+            continue
         counts = Counter(values[k] for k in finished)
         best = max(counts, key=lambda value: (counts[value], str(value)))
         if name in unknown or 2 * counts[best] <= counts.total() or not all(best in seen for seen in mixed.values()):
@@ -236,6 +243,16 @@ def _mixed(name: str, kept: Iterable[int], cell: Sequence[Any], values: Sequence
 
     of = grouped({(cell[k], values[k]) for k in kept})
     return {at: seen for at, seen in of.items() if len(seen) > 1 and not alike(seen)}
+
+
+def _by_the_way(rows: Sequence[Row], name: str) -> tuple[float, float] | None:
+    """Least and largest count where each seed of a shape has another one, as measured: they were not chosen."""
+    values = [row.get(name) for row in rows]
+    if name not in LENGTHS or not all(map(positive, values)) or None in [row.get("seed") for row in rows]:
+        return None
+    of = of_shapes(rows, name).values()
+    low, high = max(((float(min(v)), float(max(v))) for v in of), key=lambda ends: ends[1] / ends[0])
+    return (low, high) if high <= COUNTED_APART * low and len(set(values)) > OFTEN * len(values) else None
 
 
 def _refusal(

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from dwsweep.errors import InputError, argument
 from dwsweep.fit.data.roles import LENGTHS, RECIPE, TUNING
 from dwsweep.fit.data.rows import ALIKE, ARM, CONFIG, EVAL, SUMMARY, LeftOut, Row, bare_name, grouped, is_number, plain
 from dwsweep.fit.data.shape import BLOCK, of_shape
@@ -26,14 +27,18 @@ IDS = {
 OF_ROWS = {"id", "uuid", "tag", "label", "model", "model_name"}  # those of them that may name each row
 ONE_STEP = 1.1  # ratio of steps up to which rows are runs that ended at about one
 UNIQUE = 0.9  # share of groups whose steps must differ for a group to be a run
+FEWEST_STEPS, FEWEST_SHAPES = 3, 3  # steps of a rate that falls, and shapes in which it does: no chance
 COMMON = 0.8  # share of runs ending at one step above which all are read there
 
 
-def name_curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[str]) -> tuple[str, str]:
-    """(column of the step, a sentence); both empty if no run has rows at several steps. Each row gets the name of its
-    curve; of learning rates that were logged along one the highest counts, if runs of a shape differ in it.
+def name_curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[str]) -> str:
+    """Column of the step; empty if no run has rows at several steps. Each row gets the name of its curve; of learning
+    rates that were logged along one the highest counts, if runs of a shape differ in it.
 
     settings: columns that distinguish runs, if neither their names nor their steps do.
+
+    Raises:
+        InputError: runs of a shape differ in scheduled learning rates alone.
     """
     names = list(names)
     ids = [name for name in names if plain(name) in IDS and _names_runs(rows, name)]
@@ -42,11 +47,11 @@ def name_curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[st
     times = [usual[name] for name in (*STEPS, *of_ids) if name in usual]
     time = next((name for name in times if len({row[name] for row in rows if _is_point(row.get(name))}) > 1), None)
     if time is None or any(_names_rows(rows, name, time) for name in names if plain(name) in IDS - OF_ROWS):
-        return "", ""  # one row per run, after its last step
+        return ""  # one row per run, after its last step
     recipe = [name for name in (*RECIPE, *TUNING) if name not in (*LENGTHS, "learning_rate", "lr")]
     base = [ARM, "depth", "width", BLOCK, "seed", *(ids or recipe)]
     alike = [name for name in (*base, *recipe, *settings) if name not in times]
-    points, said = sorted((row for row in rows if _is_point(row.get(time))), key=lambda row: row[time]), ""
+    points = sorted((row for row in rows if _is_point(row.get(time))), key=lambda row: row[time])
 
     def are_runs(groups: Sequence[Sequence[Row]]) -> bool:
         """True if a run has several steps; without names, half of them: rows of a few are runs that ended apart."""
@@ -60,18 +65,12 @@ def name_curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[st
         own = [2 * n > len(group) if ids else n == len(group) and _is_logged(group) for n, group in counts]
         if sum(own) >= UNIQUE * len(own) and are_runs(groups):
             break
-    if not ids and not are_runs(groups):  # each point has a rate of its own
-        for at_step in _by(sorted(points, key=lambda row: -(row.get("learning_rate") or 0.0)), [*alike, time]):
-            for place, row in enumerate(at_step):
-                row[CURVE] = place
-        groups = _by(points, [*alike, CURVE])
-        said = f"runs of a shape are told apart by the order of their learning rates at each {time}"
+    if not ids and not are_runs(groups):
+        _check_schedules(_by(points, alike), time)
     falling = sum(len({*_rates(group)}) > 1 and _is_logged(group) for group in groups)
     # counts of tokens alone may be those of separate runs
-    if not are_runs(groups) or ((said or time == "tokens") and falling < UNIQUE * len(groups)):
-        for row in points:
-            row.pop(CURVE, None)
-        return "", ""
+    if not are_runs(groups) or (time == "tokens" and falling < UNIQUE * len(groups)):
+        return ""
     peaks = [(of_shape(group[0]), max(_rates(group))) for group in groups if _rates(group)]
     swept = any(max(of) > ONE_STEP * min(of) for of in grouped(peaks).values())
     for place, group in enumerate(groups):
@@ -80,7 +79,21 @@ def name_curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[st
             row[CURVE] = place
             if len(rates) > 1:
                 row["learning_rate"] = max(rates) if swept else None
-    return time, said
+    return time
+
+
+def _check_schedules(shapes: Iterable[list[Row]], time: str) -> None:
+    """Refuse runs whose points nothing joins: each shape has several rates at a step, the highest of which fall."""
+    found = [[*grouped((row[time], row) for row in of).values()] for of in shapes]
+    found = [at for at in found if len(at) >= FEWEST_STEPS]
+    tops = [[max(_rates(of), default=0.0) for of in at] for at in found if max(map(len, at)) > 1]
+    falls = [top[top.index(max(top)) :] for top in tops]
+    scheduled = sum(len(of) >= FEWEST_STEPS and of == sorted(of, reverse=True) and of[-1] < of[0] for of in falls)
+    if scheduled >= max(FEWEST_SHAPES, UNIQUE * len(found)):
+        raise InputError(
+            f"learning_rate: shapes have several rates that fall with {time}, and no column names the runs, so that "
+            f"nothing joins their points; allowed: a column run_id, or {argument('where')} that keeps one {time}"
+        )
 
 
 def _by(rows: Iterable[Row], key: Sequence[str]) -> list[list[Row]]:

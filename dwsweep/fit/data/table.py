@@ -146,7 +146,7 @@ def read_table(
     of = roles(rows, held, by_values=not loaded.directory)
     rows = _without_labels(rows, chosen(of), out)
     named = tuple(name for name in names.asked if name not in MEASURED)
-    step, of_curves = name_curves(rows, held, [name for name in chosen(of) if name not in named])
+    step = name_curves(rows, held, [name for name in chosen(of) if name not in named])
     of_loss = UNITS[unit] if unit else _unit_in_rows(rows, tuple(held)) or unit_named(names.theirs("loss")) or NATS
     return Table(
         rows=rows,
@@ -161,7 +161,7 @@ def read_table(
         roles=of,
         theirs=names.renamed,
         account=+out,
-        notes=(*names.of_loss(of_loss), *names.said, *said, *filter(None, [of_curves])),
+        notes=(*names.of_loss(of_loss), *names.said, *said),
         doubts=tuple(doubts),
     )
 
