@@ -32,6 +32,7 @@ from dwsweep.records import record as reader
 from dwsweep.records.store import FORMAT, SPLITS, StoreManifest, StoreSplit, stream_file
 from dwsweep.shapes import token_bytes
 
+LONG = "earlier versions cut a long stream into several files, which `dwsweep prepare` makes anew"
 MOST_STREAM_BYTES = 1 << 44  # limit per file of a store
 BLOCK_BYTES = 1 << 22  # bytes read at a time for a checksum
 DOCUMENT = np.dtype([("digest", "<u8"), ("n_tokens", "<u4"), ("n_bytes", "<u4")])
@@ -161,7 +162,7 @@ class Store:
             stream = self.path / stream_file(split)
             have = paths.check_file(stream, MOST_STREAM_BYTES).st_size if os.path.lexists(stream) else 0
             if want != have:
-                raise DamagedStore(self.path, f"it has {have:,} bytes of {split} tokens, the manifest says {want:,}")
+                raise DamagedStore(self.path, f"{stream.name} has {have:,} bytes, the manifest says {want:,} ({LONG})")
 
     def _verify_once(self) -> None:
         found = self._fingerprint()

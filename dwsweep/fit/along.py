@@ -82,9 +82,7 @@ def fit_along(
     params, beside = list(params), list(beside)
     more = argument("params") if params else argument("beside", "--with")
     if column != DEPTH and (given := [*params, *beside]):
-        raise InputError(
-            f"{more}: {given[0]}; losses along {column} have no guideline and no transitions; allowed: depth"
-        )
+        raise InputError(f"{more}: {given[0]}; losses along {column} have no guideline and no transitions")
     (data,) = in_one_unit([read])
     data = at_equal_length(data, chosen)
     with small_matrices():

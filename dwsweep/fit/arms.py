@@ -125,8 +125,8 @@ def tables_of(table: Any, others: Sequence[Any], options: FitOptions) -> list[Ta
     if not 1 < len(tables) <= MOST_ARMS:
         raise InputError(
             f"arm: {len(tables):,} in {tables[0].source}; 2 to {MOST_ARMS} arms are compared: give a further "
-            f"table ({argument('others', '--compare')}), the column of the arms ({argument('arm')}), or some of its arms "
-            f"with {argument('where')}"
+            f"table ({argument('others', '--compare')}), the column of the arms ({argument('arm')}), or "
+            f"{argument('where')}, which chooses arms"
         )
     return tables
 

@@ -194,7 +194,7 @@ def _fault_of_bytes(path: Any, digest: str, why: str) -> str:
 
 def _text(path: Any, known: dict[str, str], read: Callable[[Any], Any]) -> SweepFile:
     """Text that a person reads and the manifest has the hash of."""
-    why = _fault(lambda: read(path))
+    why = _fault(lambda: read(path)) if paths.is_there(path) else MISSING
     if not why and (digest := known.get(path.name)):
         why = _fault_of_bytes(path, digest, NOT_WRITTEN)
     return SweepFile(path.name, path, why)

@@ -517,7 +517,7 @@ def test_every_number_of_a_table_in_bits_per_byte_says_so(rows):
 
 
 def test_too_many_arms_are_refused():
-    with pytest.raises(InputError, match="arm: 13 in .*; 2 to 12 arms are compared"):
+    with pytest.raises(InputError, match=r"arm: 13 in .*; 2 to 12 arms are compared"):
         compare_arms([{**row, "arm": f"arm {k}"} for k in range(13) for row in plain_rows()[:1]])
 
 
