@@ -92,9 +92,7 @@ def _status(command: Callable[[], int | None]) -> int | None:
             return WRONG_INPUT
         if isinstance(error, OSError) or paths.is_of_a_client(error):
             full = getattr(error, "errno", None) == errno.ENOSPC  # of a file without a name
-            _print_error(
-                "the disk is full: free space, and run the command again" if full else str(error) or repr(error)
-            )
+            _print_error("the disk is full: free space, and run again" if full else str(error) or type(error).__name__)
             return WRONG_INPUT
         # typer may bring its own click: recognise usage errors by their methods
         if not hasattr(error, "format_message"):

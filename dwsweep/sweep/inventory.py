@@ -157,8 +157,6 @@ def _sound(store: SweepStore, kind: type, owner: str = "") -> Any:
 
 
 def _planned(store: SweepStore) -> list[str]:
-    if not paths.is_there(store.directory / PLAN):
-        raise InputError(MISSING)
     return [row.run_id for row in store.planned() if row.action != DROP]
 
 

@@ -248,7 +248,7 @@ def other_format(store: Path) -> None:
 
 DAMAGE: list[tuple[str, Callable[[Path], object]]] = [
     ("train-00000.bin is damaged (it holds content", zeros_inside),
-    ("bytes of train tokens, the manifest says", lambda store: os.truncate(store / "train-00000.bin", 100)),
+    ("train-00000.bin has 100 bytes, the manifest says", lambda store: os.truncate(store / "train-00000.bin", 100)),
     ("validation-documents.npy", other_documents),
     ("train-documents.npy", lambda store: (store / "train-documents.npy").unlink()),
     ("was made by the tokenizer", lambda store: (store / "pieces.json").write_text("[]")),

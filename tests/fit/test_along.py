@@ -170,7 +170,12 @@ REFUSED = [
     ("hedas", {}, plainly(), "column: 'hedas'; not a column of a list of rows, did you mean 'heads'"),
     ("loss", {}, plainly(), "column: 'loss'; a size, a result or a name of a run; allowed: depth, or a setting"),
     ("width", {}, plainly(), "'width'; a size, a result or a name of a run"),
-    ("heads", {"params": [1e9]}, plainly(), "params, beside: losses along heads have no guideline and no transitions"),
+    (
+        "heads",
+        {"params": [1e9]},
+        plainly(),
+        "params: 1000000000.0; losses along heads have no guideline and no transitions",
+    ),
     (
         "accuracy",
         {},
@@ -179,7 +184,7 @@ REFUSED = [
     ),
     ("depth", {}, plainly(), "column: 'depth' is 2 in every row of a list of rows; at least two values are compared"),
     ("name", {}, plainly(name="a"), "column: 'name' is 'a' in row 1; must be a column of numbers"),
-    ("heads", {"axis": "flops"}, plainly(), "axis: 'flops'; losses along a column are compared as they are, at equal"),
+    ("heads", {"axis": "flops"}, plainly(), "axis: flops; losses along a column are compared as they are, at equal"),
     ("heads", {"confidence": 1.0}, plainly(), "confidence: 1.0; must be a number from 0.5 to below 1"),
     ("heads", {}, plainly(loss=0.0), "no finished run with a usable loss"),
     # of accuracies the best value would be the worst
@@ -193,9 +198,9 @@ REFUSED = [
         "heads",
         {"adjust": ["batch"]},
         plainly(batch=8),
-        "adjust: .'batch',.; losses along a column are compared as they are",
+        "adjust: batch; losses along a column are compared as they are",
     ),
-    ("heads", {"at": {"batch": 8}}, plainly(batch=8), "batch.*; losses along a column are compared as they are"),
+    ("heads", {"at": {"batch": 8}}, plainly(batch=8), "at: batch=8; losses along a column are compared as they are"),
     # two shapes at one value are not averaged, and recipes neither
     (
         "heads",
