@@ -174,7 +174,7 @@ REFUSED = [
         "heads",
         {"params": [1e9]},
         plainly(),
-        "params: 1000000000.0; losses along heads have no guideline and no transitions",
+        "params: 1000000000.0; losses along heads have no guideline",
     ),
     (
         "accuracy",
