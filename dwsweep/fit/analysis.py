@@ -94,7 +94,7 @@ def one_recipe(table: Any, options: FitOptions, option: str = "") -> Table:
     table."""
     data = read_other(table, options, option) if option else read_asked(table, options)
     check_status(data.rows)
-    check_one_arm(data.rows, data.source)
+    check_one_arm(data.rows, data.source, option)
     return data
 
 

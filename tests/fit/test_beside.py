@@ -81,7 +81,7 @@ def test_the_summary_the_record_and_the_page_name_both_and_how_far_apart_they_ar
 def test_a_table_that_cannot_be_read_is_refused_in_a_line(both, tmp_path):
     with pytest.raises(InputError, match=r"^beside: .*nowhere.csv; no such file"):
         dwsweep.fit_table(table(HERE, 0), beside=[tmp_path / "nowhere.csv"])
-    with pytest.raises(InputError, match=r"^arm: a list of rows holds 2 .a, b., which would be averaged"):
+    with pytest.raises(InputError, match=r"beside: a list of rows holds 2 arms .a, b.; give a table of one"):
         dwsweep.fit_table(table(HERE, 0), beside=[[{**row, "arm": arm} for arm in "ab" for row in table(THERE, 1)]])
     earlier = both.to_dict()
     del earlier["others"]  # of a fit.json that an earlier version wrote

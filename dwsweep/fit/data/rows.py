@@ -108,11 +108,13 @@ def arms(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return grouped(("" if row.get(ARM) is None else str(row[ARM]), row) for row in rows)
 
 
-def check_one_arm(rows: Sequence[Row], source: str) -> None:
-    """Refuse rows of several arms: deliberate differences of recipe are no replicates."""
+def check_one_arm(rows: Sequence[Row], source: str, option: str = "") -> None:
+    """Refuse rows of several arms: deliberate differences of recipe are no replicates. option: of a further table."""
     labels = list(arms(rows))
     if len(labels) < 2:
         return
+    if option:  # a condition would choose rows of the first table, too
+        raise InputError(f"{option}: {source} holds {len(labels)} arms ({listed_values(labels)}); give a table of one")
     choice = condition.equals(ARM, labels[-1] or None)
     raise InputError(
         f"{ARM}: {source} holds {len(labels)} ({listed_values(labels)}), which would be averaged; compare them with "
