@@ -91,8 +91,7 @@ def _status(command: Callable[[], int | None]) -> int | None:
             _print_error(f"{error.filename}: {error.strerror}")
             return WRONG_INPUT
         if isinstance(error, OSError) or paths.is_of_a_client(error):
-            full = getattr(error, "errno", None) == errno.ENOSPC  # of a file without a name
-            _print_error("the disk is full: free space, and run again" if full else str(error) or type(error).__name__)
+            _print_error(str(error) or type(error).__name__)
             return WRONG_INPUT
         # typer may bring its own click: recognise usage errors by their methods
         if not hasattr(error, "format_message"):

@@ -160,7 +160,11 @@ def hold(
     """
     kind = _Lock if _has_locks(folder := _folder_of_locks(directory), say) else _Lease
     held = kind(directory, folder, shard, takeover, say)
-    claim = held.take()
+    try:
+        claim = held.take()
+    except OSError as error:
+        error.filename = error.filename or str(folder)  # a write to an open file names none
+        raise
     ended = threading.Event()
     beat = threading.Thread(target=_renew, args=(held, claim, lost, ended), daemon=True)
     try:
