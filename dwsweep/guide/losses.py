@@ -70,7 +70,7 @@ class LossAt:
     def interval(self, confidence: float = 1.0 - 2.0 * TAIL) -> Interval:
         """Best depth with its interval."""
         tail = (1.0 - confidence) / 2.0
-        if math.isclose(tail, TAIL):
+        if math.isclose(tail, TAIL):  # a published law states its interval, which no draws have
             return Interval(*self.best_depth)
         return Interval(self.best_depth[0], *np.exp(quantiles(self.ln_depth, [tail, 1.0 - tail])).tolist())
 

@@ -57,10 +57,10 @@ CROSSED = 0.8  # share of shapes with several learning rates above which rates c
 class Covariate:
     """Column whose values differ between runs. value: (K,) natural logarithms of a number, 0 or 1 for a text's value.
 
-    name: in words. column: ours. held: the value that the answer is for; None: each net's best one. own: share of its
-    variance that size and depth leave. r: correlation with ln L at equal size. low, high: of the rows. level: the value
-    of a text that ``value`` is 1 for. shift: added to a number before its logarithm, where it may be zero. common:
-    values of a number that are as common as the held one but for chance, where there are several.
+    name: in words. column: ours. held: the value that the answer is for; None: each net's best one. r: correlation with
+    ln L at equal size. low, high: of the rows. level: the value of a text that ``value`` is 1 for. shift: added to a
+    number before its logarithm, where it may be zero. common: values of a number that are as common as the held one but
+    for chance, where there are several.
     """
 
     name: str
@@ -70,7 +70,6 @@ class Covariate:
     held: Any
     low: Any
     high: Any
-    own: float = 1.0
     r: float = 0.0
     level: str = ""
     shift: float = 0.0
@@ -297,7 +296,7 @@ class _Search:
         held, common = _held(word, inside, self.asked.at.get(word))
         ends = (float(inside.min()), float(inside.max()))
         ln[lacking & blank] = math.log(held + shift)
-        return Covariate(word, columns[0], kind, ln, held, *ends, own, shift=shift, common=common)
+        return Covariate(word, columns[0], kind, ln, held, *ends, shift=shift, common=common)
 
     def _by_shape(self, column: str) -> bool:
         """True if each shape with several rows has one value: the column may be part of the shape."""

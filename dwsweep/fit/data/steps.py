@@ -67,9 +67,10 @@ def name_curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[st
             break
     if not ids and not are_runs(groups):
         _check_schedules(_by(points, alike), time)
-    falling = sum(len({*_rates(group)}) > 1 and _is_logged(group) for group in groups)
-    # counts of tokens alone may be those of separate runs
-    if not are_runs(groups) or (time == "tokens" and falling < UNIQUE * len(groups)):
+    if not are_runs(groups):
+        return ""
+    falls = (len({*_rates(group)}) > 1 and _is_logged(group) for group in groups)
+    if time == "tokens" and sum(falls) < UNIQUE * len(groups):  # counts of tokens alone may be those of separate runs
         return ""
     peaks = [(of_shape(group[0]), max(_rates(group))) for group in groups if _rates(group)]
     swept = any(max(of) > ONE_STEP * min(of) for of in grouped(peaks).values())
